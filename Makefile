@@ -28,10 +28,11 @@ test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
 
 check: lint types generated ## Lint, types, generated files
 
-lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments
+lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments; cleanups
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m scripts.check_words
+	$(BIN)/python -m scripts.check_cleanup
 
 types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy

@@ -15,6 +15,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.scanner import FrameScanner
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.relay import Relay
@@ -38,6 +39,9 @@ class Sink(asyncio.Transport):
         return -1
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
         pass
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -93,13 +97,14 @@ def relays() -> tuple[Callable[[SharedReadBuffer], Relay], Callable[[SharedReadB
         max_pause_seconds=1,
         longest_hold_seconds=28,
     )
-    nobody = cast(HangupWatcher, None)
+    nobody, turns = cast(HangupWatcher, None), LoopBudget(loop, time.perf_counter)
 
     def raw(shared: SharedReadBuffer) -> Relay:
-        return Relay(loop, shared, nobody, counters.relay, 75, lambda *_: None)
+        return Relay(loop, shared, nobody, turns, counters.relay, 75, lambda *_: None)
 
     def walked(shared: SharedReadBuffer) -> Relay:
-        return WatchedRelay(loop, shared, nobody, counters.relay, 75, lambda *_: None, watch=limits, key="bench")
+        key = "bench"
+        return WatchedRelay(loop, shared, nobody, turns, counters.relay, 75, lambda *_: None, watch=limits, key=key)
 
     return raw, walked
 

@@ -5,8 +5,10 @@ ends; so a free lock proves that the writer is dead. No byte that could be an ev
 damaged file are finished, also those after the damage, and the damaged file stays, hidden, as `.damaged`.
 """
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +30,8 @@ class Recovered(NamedTuple):
 
 
 _NOTHING: Final = Recovered()
+# O_NONBLOCK: a FIFO must not hold up the start.
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def recover(directory: Path, report: Report) -> Recovered:
@@ -50,10 +54,12 @@ def recover(directory: Path, report: Report) -> Recovered:
 def _recover_one(directory: Path, name: str, report: Report) -> Recovered:
     path = directory / name
     try:
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW), "r+b", buffering=0)
+        file = os.fdopen(os.open(path, _FLAGS), "r+b", buffering=0)
     except FileNotFoundError:
         return _NOTHING  # another proxy was faster
     with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
         if not lock(file) or not same_file(file, path):
             return _NOTHING
         found = gzip_spans(file)

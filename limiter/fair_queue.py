@@ -277,6 +277,12 @@ class FairQueue:
         self._next_key_queue()  # sets capped keys aside
         return len(self._capped)
 
+    def is_capped(self, key: Hashable) -> bool:
+        """Return whether `key` waits only for its own permits."""
+        self._next_key_queue()  # sets capped keys aside
+        key_queue = self._key_queues.get(key)
+        return key_queue is not None and key_queue.queue is self._capped
+
     def deficit(self) -> int:
         """Return the deficit of all keys beyond the next round, in bytes; linear in the number of keys."""
         begin = self._next_round_start()

@@ -41,10 +41,20 @@ class LimiterObserver(Protocol):
 class EventCounter:
     """Counters of a semaphore's events since its construction, passed on to the observer, if there is one."""
 
-    __slots__ = ("cancelled", "granted", "observer", "observer_errors", "queued", "rejected", "timed_out")
+    __slots__ = (
+        "cancelled",
+        "granted",
+        "observer",
+        "observer_errors",
+        "on_wait",
+        "queued",
+        "rejected",
+        "timed_out",
+    )
 
     def __init__(self, observer: LimiterObserver | None) -> None:
         self.observer = observer
+        self.on_wait: list[Callable[[], None]] = []
         self.queued = self.granted = self.timed_out = self.rejected = self.cancelled = 0
         self.observer_errors = 0
 
@@ -53,6 +63,8 @@ class EventCounter:
         self.queued += 1
         if self.observer is not None:
             self._notify(self.observer.queued)
+        for callback in self.on_wait:
+            self._notify(callback)
 
     def count_granted(self, wait_seconds: float) -> None:
         """Count an acquire or a growth that was booked."""

@@ -12,7 +12,7 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from limiter.charge import Charge, require_hashable
 from limiter.clock import Clock
@@ -44,18 +44,9 @@ class AsyncSemaphore:
     """
 
     __slots__ = (
-        "_acquirers",
-        "_clock",
-        "_counter",
-        "_deadlines",
-        "_fair_queue",
-        "_growers",
-        "_ledger",
-        "closed",
-        "max_queue",
-        "name",
-        "timeout_seconds",
-    )
+        "_acquirers", "_clock", "_counter", "_deadlines", "_fair_queue", "_growers", "_ledger", "closed", "max_queue",
+        "name", "timeout_seconds",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -233,6 +224,10 @@ class AsyncSemaphore:
     def extend(self, waiter: AcquireWaiter) -> None:
         """Extend a wait to the semaphore's timeout from now: another request has joined the waiting one."""
         waiter.extended_until = max(waiter.extended_until, self._clock.time() + self.timeout_seconds)
+
+    def notify_waits(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever an acquire or a growth begins to wait; the rules of `LimiterObserver` hold."""
+        self._counter.on_wait.append(callback)
 
     # Settings, changed live
 
@@ -467,6 +462,10 @@ class AsyncSemaphore:
     def at_cap(self, key: Hashable, n: int) -> bool:
         """Return whether an acquire of `key` would wait for permits of its own key, however much is free."""
         return self._fair_queue is not None and self._fair_queue.at_cap(key, n)
+
+    def waits_for_itself(self, key: Hashable) -> bool:
+        """Return whether an acquire of `key` waits that only the key's own permits keep out."""
+        return self._fair_queue is not None and self._fair_queue.is_capped(key)
 
     @property
     def share_by_key(self) -> bool:

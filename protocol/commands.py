@@ -14,6 +14,8 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from protocol.command_type import CommandType, peek_command_type, request_id_field
 from protocol.errors import LocalProtocolError, MalformedFrame, ServerError, UnexpectedCommand
+from protocol.field_walker import check_fields
+from protocol.frames import answer_frame, bare_frame, varint
 from protocol.pb import PulsarApi_pb2 as pb
 
 PROTOCOL_VERSION: Final = 21
@@ -44,20 +46,27 @@ ANONYMOUS: Final = Credentials()
 
 
 def decode_command(command: bytes | bytearray | memoryview) -> pb.BaseCommand:
-    """Decode the bytes of one command.
+    """Decode the bytes of one command, after counting its fields.
 
-    Raises MalformedFrame for bytes that are no command or lack a required field, UnexpectedCommand for an
-    unknown number. An ERROR with a code of a newer release is read as UnknownError.
+    Raises TooManyFields for a command that would grow when it is decoded, MalformedFrame for bytes that are no command
+    or lack a required field, UnexpectedCommand for an unknown number. An ERROR with a code of a newer release is read
+    as UnknownError.
     """
-    try:
-        decoded = pb.BaseCommand.FromString(command)  # type: ignore[arg-type]  # any buffer will do
-    except DecodeError as error:
-        raise MalformedFrame(f"got {len(command)} bytes that are no pulsar command") from error
+    check_fields(command)
+    decoded = parse(command)
     _check_type(decoded, peek_command_type(command))
     if decoded.type == CommandType.ERROR and not decoded.error.HasField("error"):
         decoded.error.error = pb.UnknownError
     _check_fields(decoded)
     return decoded
+
+
+def parse(command: bytes | bytearray | memoryview) -> pb.BaseCommand:
+    """Parse bytes that were checked by `check_fields`; raises MalformedFrame for bytes that are no command."""
+    try:
+        return pb.BaseCommand.FromString(command)  # type: ignore[arg-type]  # any buffer will do
+    except DecodeError as error:
+        raise MalformedFrame(f"got {len(command)} bytes that are no pulsar command") from error
 
 
 def _check_type(decoded: pb.BaseCommand, peeked: int | None) -> None:
@@ -76,8 +85,10 @@ def _check_fields(decoded: pb.BaseCommand) -> None:
     content = getattr(decoded, name)
     # A missing sub-message reads as an empty sub-message: fine for PING, not for LOOKUP.
     if not content.IsInitialized() or not decoded.IsInitialized():
-        missing = content.FindInitializationErrors() or ["a required field"]
-        raise MalformedFrame(f"got a {_type_name(decoded.type)} command without {', '.join(missing[:4])}")
+        # protobuf's FindInitializationErrors makes a text for each field that is missing at any depth.
+        missing = [name for name in _required_fields(decoded.type) if not content.HasField(name)]
+        what = ", ".join(missing) or "a required field of a field"
+        raise MalformedFrame(f"got a {_type_name(decoded.type)} command without {what}")
     for field in text_fields:
         # The protobuf runtime returns bytes, not str, for text that is not UTF-8.
         if isinstance(getattr(content, field), bytes):
@@ -90,6 +101,13 @@ def _sub_message(command_type: int) -> tuple[str, tuple[str, ...]]:
     assert field.message_type is not None
     texts = (inner for inner in field.message_type.fields if inner.type == FieldDescriptor.TYPE_STRING)
     return field.name, tuple(inner.name for inner in texts if not inner.is_repeated)
+
+
+@cache
+def _required_fields(command_type: int) -> tuple[str, ...]:
+    message_type = pb.BaseCommand.DESCRIPTOR.fields_by_number[command_type].message_type
+    assert message_type is not None
+    return tuple(inner.name for inner in message_type.fields if inner.is_required)
 
 
 def _type_name(command_type: int) -> str:
@@ -385,11 +403,11 @@ def relay_answer(answer: pb.BaseCommand, request_id: int) -> bytes:
 
 def error(request_id: int, code: int, message: str) -> bytes:
     """Build ERROR with a ServerError number; request id REQUEST_ID_NONE (or -1) is about the connection."""
-    command = _command(CommandType.ERROR)
-    command.error.request_id = request_id & REQUEST_ID_NONE
-    command.error.error = _server_error(code)
-    command.error.message = presentable(message)
-    return frame(command)
+    # Written by hand: floods of refused commands are answered, too, and protobuf takes ten times as long.
+    text = presentable(message).encode()
+    request = varint(request_id & REQUEST_ID_NONE)
+    content = b"\x08" + request + b"\x10" + varint(_server_error(code)) + b"\x1a" + varint(len(text)) + text
+    return answer_frame(CommandType.ERROR, content)
 
 
 def presentable(message: str) -> str:
@@ -412,11 +430,5 @@ def _command(command_type: CommandType) -> pb.BaseCommand:
     return pb.BaseCommand(type=cast("pb.BaseCommand.Type", int(command_type)))
 
 
-def _bare(command_type: CommandType) -> bytes:
-    command = _command(command_type)
-    getattr(command, _sub_message(command_type)[0]).SetInParent()
-    return frame(command)
-
-
-PING_FRAME: Final = _bare(CommandType.PING)
-PONG_FRAME: Final = _bare(CommandType.PONG)
+PING_FRAME: Final = bare_frame(CommandType.PING)
+PONG_FRAME: Final = bare_frame(CommandType.PONG)

@@ -5,6 +5,7 @@
     └── RemoteProtocolError      the peer's bytes are wrong: its connection ends
         ├── FrameTooLarge        a frame above the size cap of its role
         ├── MalformedFrame       sizes that contradict each other, or bytes that are no command
+        ├── TooManyFields        a command that would take many times its bytes when it is decoded
         └── UnexpectedCommand    a command that the state does not allow, or an unknown command
 
 Rule: bytes from a peer raise no other exception; any other exception is a bug. This module imports no other module of
@@ -77,6 +78,20 @@ class FrameTooLarge(RemoteProtocolError):
 
 class MalformedFrame(RemoteProtocolError):
     """Bytes are no frame, or a frame holds no valid command."""
+
+
+class TooManyFields(RemoteProtocolError):
+    """A command has more entries in a repeated field, more fields or deeper messages than are decoded.
+
+    `what` names these in the plural, and `most` is how many are served.
+    """
+
+    server_error_hint = ServerError.NotAllowedError
+
+    def __init__(self, message: str, what: str, most: int) -> None:
+        super().__init__(message)
+        self.what = what
+        self.most = most
 
 
 class UnexpectedCommand(RemoteProtocolError):

@@ -118,6 +118,18 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+def bare_frame(command_type: int) -> bytes:
+    """Encode the whole frame of a command without content, such as PING."""
+    return answer_frame(command_type, b"")
+
+
+def answer_frame(command_type: int, content: bytes) -> bytes:
+    """Encode the whole frame of a command with the bytes of its sub-message."""
+    field = varint(command_type << 3 | _LENGTH_DELIMITED)
+    inner = b"\x08" + varint(command_type) + field + varint(len(content)) + content
+    return (len(inner) + 4).to_bytes(4, "big") + len(inner).to_bytes(4, "big") + inner
+
+
 def answer_prefix(command_type: int, request_id: int, rest_bytes: int) -> bytes:
     """Encode everything of an answer's frame up to and including its request id.
 

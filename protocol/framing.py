@@ -7,9 +7,11 @@ without a copy; a skipped body is counted and never stored (PIP-442: a permit mu
 memory).
 """
 
+import re
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from protocol.command_type import CommandType
 from protocol.errors import FrameTooLarge, LocalProtocolError, MalformedFrame
 from protocol.frames import (
     HEAD_BYTES,
@@ -18,8 +20,16 @@ from protocol.frames import (
     SIZE_BYTES,
     Frame,
     FrameHead,
+    bare_frame,
     read_head,
 )
+
+_PING: Final = bare_frame(CommandType.PING)
+_PONG: Final = bare_frame(CommandType.PONG)
+_FIRST_SIZE_BYTE: Final = 3
+_PING_SIZE: Final = len(_PING) - SIZE_BYTES
+# No PING stands across two frames of such a run: its first bytes are nowhere but at the beginning of a frame.
+_match_keep_alives: Final = re.compile(b"(?:%b|%b)+" % (re.escape(_PING), re.escape(_PONG))).match
 
 
 class Signal(Enum):
@@ -130,6 +140,15 @@ class FrameDecoder:
         """Return the number of bytes held here for frames that are incomplete or not yet returned."""
         return len(self._buffer)
 
+    def stored_command(self) -> tuple[bytearray, int, int]:
+        """Return the bytes of the frame being stored, as far as they are there, and where its command is in them.
+
+        The caller only reads these bytes, and only until the next call of a method of the decoder.
+        """
+        assert self._mode is _Mode.STORING
+        assert self._head is not None
+        return self._buffer, HEADER_BYTES, HEADER_BYTES + self._head.command_bytes
+
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes from the peer; afterwards call `next_event()` until it returns a Signal."""
         if self._remaining:
@@ -172,19 +191,47 @@ class FrameDecoder:
         self._take_buffered_body()
 
     def skip(self) -> None:
-        """Discard the announced frame, or the rest of a diverted frame, without storing it."""
+        """Discard the announced frame without storing it, or a frame being stored or diverted with what is there."""
         if self._mode is _Mode.DIVERTING:
             self._mode, self._sink = _Mode.SKIPPING, None
             return
-        head = self._decide(_Mode.SKIPPING)
+        if self._mode is _Mode.STORING and self._head is not None:
+            self._mode, head = _Mode.SKIPPING, self._head
+        else:
+            head = self._decide(_Mode.SKIPPING)
         self._remaining = head.frame_bytes
         self._take_buffered_body()
+
+    def first_bytes(self, count: int) -> bytes:
+        """Return up to `count` of the first bytes that are held here."""
+        return bytes(self._buffer[:count])
 
     def take_rest(self) -> bytes:
         """Remove and return the undecoded bytes: another reader continues this stream."""
         rest = bytes(self._buffer)
         self._buffer = bytearray()
         return rest
+
+    def take_keep_alives(self) -> tuple[int, int]:
+        """Remove the PINGs and PONGs that come next, up to the first other frame; return how many there were of each.
+
+        Only those are found that are written as every Pulsar encoder does: a few microseconds for hundreds of them.
+        """
+        buffer = self._buffer
+        if self._mode is not _Mode.BETWEEN or len(buffer) < len(_PING) or buffer[_FIRST_SIZE_BYTE] != _PING_SIZE:
+            return 0, 0
+        found = _match_keep_alives(buffer)
+        if found is None:
+            return 0, 0
+        end = found.end()
+        pings = buffer.count(_PING, 0, end)
+        # A bytearray with an exported buffer cannot be resized, and the match holds one.
+        del found
+        if end == len(buffer):
+            self._buffer = bytearray()
+        else:
+            del buffer[:end]
+        return pings, end // len(_PING) - pings
 
     def next_event(self) -> Event:
         """Return the next event; raises FrameTooLarge or MalformedFrame, after which the stream is unusable."""

@@ -91,6 +91,16 @@ class SlabBody:
         """Return the body's slabs in order, for writing."""
         return [memoryview(slab) for slab in self._slabs]
 
+    def hand_over(self) -> list[bytearray]:
+        """Return the slabs, which are the caller's from now on; the body keeps none."""
+        self._buffer = memoryview(b"")
+        slabs, self._slabs = self._slabs, []
+        return slabs
+
+    def give(self, slab: bytearray) -> None:
+        """Return a slab that was handed over, and is not read any more, to the pool."""
+        self._pool.give(slab)
+
     def consume(self) -> Iterator[memoryview]:
         """Yield the slabs one by one, for writing; the next step means that the last slab's bytes have been sent.
 

@@ -103,9 +103,10 @@ CLIENTS: Final = (
     Alert(
         "PulsarProxyStalledReaders", "clients", "warning",
         "pulsar_proxy_client_stalled_readers > 0.5 * pulsar_proxy_client_writers"
-        f" and {LIST}direct_memory_used_bytes / {LIST}direct_memory_limit_bytes > 0.8", "2m",
-        "{{ $value }} clients of {{ $labels.instance }} take nothing of their answers, and direct memory is nearly "
-        "full",
+        f" and ({LIST}direct_memory_used_bytes / {LIST}direct_memory_limit_bytes > 0.8"
+        " or pulsar_proxy_lists_unproven_readers_waiting > 0)", "2m",
+        "{{ $value }} clients of {{ $labels.instance }} take nothing of their answers, and others wait for their "
+        "memory",
         "Lower topicListWriteStallTimeoutMillis to 5000 (live): clients that take nothing are then closed sooner. "
         "Put it back afterwards.",
     ),

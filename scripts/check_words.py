@@ -8,13 +8,9 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("eventlog", "limiter", "protocol", "proxy")
-GENERATED = ("protocol/pb/",)
+from scripts.lint import Finding, report
 
 
 def _words(text: str) -> frozenset[str]:
@@ -97,15 +93,6 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 _NAME_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A sentence that breaks a rule, its line and the rule."""
-
-    line: int
-    sentence: str
-    reason: str
 
 
 def check_source(source: str) -> list[Finding]:
@@ -256,23 +243,5 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _files(paths: Iterable[str]) -> Iterator[Path]:
-    for path in map(Path, paths):
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
-
-
-def main(arguments: list[str]) -> int:
-    """Print the findings of the named files, or of all packages; return the exit status."""
-    found = 0
-    for path in _files(arguments or [str(ROOT / package) for package in PACKAGES]):
-        name = path.resolve().relative_to(ROOT).as_posix()
-        if name.startswith(GENERATED):
-            continue
-        for finding in check_source(path.read_text(encoding="utf-8")):
-            print(f"{name}:{finding.line}: {finding.reason}\n    {finding.sentence}")
-            found += 1
-    return int(found > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report(check_source, sys.argv[1:]))

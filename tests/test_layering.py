@@ -59,7 +59,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "config": ({"keys"}, {""}),
     "auth": ({""}, {"own", "providers"}),
     "telemetry": ({""}, {"events"}),
-    "net": ({""}, {"tls"}),
+    "net": ({"spill"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}),
     "app": ({"metrics"}, {""}),

@@ -11,7 +11,7 @@ from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.verdict import FAULTS
 
 UNITS = {"per_second": "per second", "cpu_us": "CPU time", "mb_per_second": "MB/s", "seconds": "seconds"}
-QUANTITIES = UNITS | {"peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99"}
+QUANTITIES = UNITS | {"peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99", "answered": "lists that ended"}
 
 Json = dict[str, Any]
 
@@ -82,6 +82,10 @@ def _judged(result: Json) -> list[str]:
         several = ratio["samples"] > 1
         span = f"{ratio['low95']:.2f}..{ratio['high95']:.2f}" if several else "-"
         lines.append(f"| {what} | {ratio['median']:.2f} | {span} | {_required(ratio)} |")
+    if "disk" in result:
+        found = result["disk"]
+        rates = f"write {found['write_mb_per_second']:,.0f}, read {found['read_mb_per_second']:,.0f} MB/s"
+        lines.append(f"| the disk by itself, steps of 1 MiB | {rates} | - | - | |")
     for check in checks:
         lines.append(f"| row {check['row']}: {check['what']} | {check['got']:,.10g} | - | {_required(check)} |")
     return lines

@@ -31,6 +31,7 @@ def _limits(heap_mb: int, direct_mb: int) -> tuple[tuple[str, str], ...]:
     )
 
 
+SPILL = ("topicListSpillDirectory", "{lists}")
 _TOPIC = (("eventLogTopic", "persistent://ladder/events/lists"), ("eventLogTopicServiceURL", "pulsar://{broker}"))
 
 ROWS: dict[str, Row] = {
@@ -43,6 +44,7 @@ ROWS: dict[str, Row] = {
     "04b": Row("+ limiter, idle: the version before", "ours", settings=_limits(100, 100), before=True),
     "04e": Row("+ event log into files", "ours", settings=(*_limits(100, 100), ("eventLogDirectory", "{events}"))),
     "04p": Row("+ event log into a topic", "ours", settings=(*_limits(100, 100), *_TOPIC)),
+    "04s": Row("+ a disk for slow readers' lists", "ours", settings=(*_limits(100, 100), SPILL)),
     "04t": Row("+ limiter, shared by tenant", "ours", settings=(*_limits(100, 100), ("topicListFairness", "tenant"))),
     "05": Row("+ limiter, saturated", "ours", settings=_limits(8, 4)),
     "06": Row("Java proxy", "java"),
@@ -71,6 +73,7 @@ class Bound:
     required: float | None
     at_most: bool = True
     typical: bool = False
+    floor: str = ""  # a quantity of the same run of which twice is allowed, if that is more
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Scenario:
     """A load, the rows it is run on, and what is asked of them.
 
     `{broker}`, `{second}` and `{web}` in `options` (in `broker`: `{second}`) are addresses known when it runs; in
-    settings `{broker}` is that too, and `{events}` an empty directory.
+    settings `{broker}` is that too, `{events}` an empty directory, and `{lists}` one that the proxy makes.
     """
 
     title: str
@@ -120,4 +123,5 @@ class Scenario:
     optional: tuple[str, ...] = ()  # rows without which a run counts all the same
     # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
     tls: Literal["", "in", "both"] = ""
+    unended: bool = False  # lists that do not end in the time are no fault
     cpu: bool = False  # ask for the CPU time of the row's process (lists)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 
-from benchmarks.ladder import machine, measure, results, verdict
+from benchmarks.ladder import disk, machine, measure, results, servers, verdict
 from benchmarks.ladder.measure import Effort, Measured, say
 from benchmarks.ladder.processes import LadderError, end_on_signals
-from benchmarks.ladder.rows import ROWS, Scenario
+from benchmarks.ladder.rows import ROWS, SPILL, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.servers import build_loadgen, missing
+from benchmarks.ladder.slow_scenarios import slow_readers
 
 GROUPS = {
     "all": tuple(SCENARIOS),
     "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls),
+    "hostile": tuple(name for name in SCENARIOS if name.startswith("hostile-")),
+    "slow": tuple(slow_readers()),
     "events": tuple(name for name in SCENARIOS if name.startswith("event-price")),
 }
 QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False)
@@ -79,7 +83,13 @@ def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Ef
         "rows": {row: {"title": ROWS[row].title, **verdict.row_json(rows[row], quantity)} for row in sorted(rows)},
         "ratios": ratios,
         "checks": verdict.checks(scenario, rows),
+        **_disk(rows),
     }
+
+
+def _disk(rows: Iterable[str]) -> verdict.Json:
+    """Return what the disk does by itself, if lists of a row go there."""
+    return {"disk": disk.rates(servers.RUN)} if any(SPILL in ROWS[row].settings for row in rows) else {}
 
 
 def _show(result: verdict.Json) -> None:
@@ -89,6 +99,10 @@ def _show(result: verdict.Json) -> None:
     for found in result["checks"]:
         if found["what"] not in verdict.FAULTS or not found["reached"]:
             say(f"  row {found['row']} {found['what']}: {found['got']:g} {_against(found)}")
+    if "disk" in result:
+        found = result["disk"]
+        rates = f"write {found['write_mb_per_second']:g} MB/s, read {found['read_mb_per_second']:g} MB/s"
+        say(f"  the disk by itself, in steps of 1 MiB: {rates}")
     for reason in result["invalid_because"]:
         say(f"  not valid: {reason}")
 

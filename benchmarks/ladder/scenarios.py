@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.ladder.hostile_scenarios import hostile
 from benchmarks.ladder.rows import CONNECTION_BYTES, Bound, Budget, Column, Ratio, Scenario
+from benchmarks.ladder.slow_scenarios import slow_readers
 from benchmarks.ladder.tls_scenarios import under_tls
 
 LIST_BYTES = 10_000 * 102  # 10,000 names of 100 bytes, tag and length before each
@@ -249,3 +251,5 @@ SCENARIOS: dict[str, Scenario] = {
 }  # fmt: skip
 
 SCENARIOS |= under_tls(SCENARIOS)
+SCENARIOS |= slow_readers()
+SCENARIOS |= hostile()

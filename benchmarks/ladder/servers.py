@@ -175,6 +175,7 @@ def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], plac
     # Nothing spreads new clients here that would have to hear of the end first.
     lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
     known = {"broker": f"127.0.0.1:{place.broker.port}", "events": str(_empty(RUN / f"{name}-events"))}
+    known["lists"] = str(RUN.resolve() / f"{name}-lists")
     lines += [f"{key}={value.format_map(known)}" for key, value in dict(row.settings + settings).items()]
     # The code of one checkout, whichever the environment was made for (-P: not that of the working directory).
     checkout = _before() if row.before else CHECKOUT

@@ -26,7 +26,7 @@ KEYS: Final[Mapping[str, str]] = {
     "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": "2500",
     "eventLogProxyId": "demo-proxy",
     # The same for all acts, so that a client version or a namespace is the same in all of them.
-    "eventLogSalt": "demo",
+    "eventLogSalt": "the salt of the demo",
 }
 ACTS: Final = (
     Act(

@@ -42,8 +42,8 @@ _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
     "write_us": (),
     "direct_us": (),
 }
-# A list over HTTP asks for direct memory only; what its broker took is within the writing.
-_NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "upstream_us", "read_us", "broker")
+# A list over HTTP asks for direct memory only, when its answer begins; what reading it took is within the writing.
+_NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "read_us", "broker")
 _LIMITS: Final[dict[str, str]] = {
     "heap_bytes": "heap_limit_bytes",
     "direct_bytes": "direct_limit_bytes",
@@ -206,7 +206,7 @@ def _requests(events: DataFrame) -> DataFrame:
         "proxy_id",
         F.col("ts_us").alias("arrival_us"),
         "seq",
-        # One without a name for it shares with nobody.
+        # A request whose question has no name shares with nobody.
         F.xxhash64(F.coalesce("question_hash", _own_name())).alias("question"),
         F.xxhash64(F.coalesce("client_id", _own_name())).alias("client"),
         F.xxhash64(F.coalesce("principal", F.lit(""))).alias("principal"),
@@ -232,7 +232,7 @@ def _complete() -> Column:
     """
     every, known = (F.col("outcome") == "ok"), F.lit(True)
     for name in _MEASURED.values():
-        if name in _NOT_OVER_HTTP:
+        if name in _NOT_OVER_HTTP or name == "upstream_us":
             known = known & F.col(name).isNotNull()
         elif name != "direct_us":  # made of others
             every = every & F.col(name).isNotNull()
@@ -249,6 +249,9 @@ def _measured(name: str) -> Column:
     if name in _COMPLETE_AFTER:
         complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
         value = F.when(complete, value)
+    if name == "upstream_us":
+        # Older proxies asked for the memory of lists over HTTP first: those events have no time of the broker.
+        value = F.when(_over_http(), F.coalesce(value, F.lit(0))).otherwise(value)
     if name in _NOT_OVER_HTTP:
         value = F.when(_over_http(), F.lit(NO_BROKER) if name == "broker" else F.lit(0)).otherwise(value)
     # Null has a hash, too.

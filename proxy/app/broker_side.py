@@ -2,25 +2,32 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
+from proxy.app.identities import Identities
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
-from proxy.brokers.connect_frames import ConnectFrames
+from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
+from proxy.brokers.gate import TargetGate
+from proxy.brokers.known_brokers import KnownBrokers
+from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver
-from proxy.brokers.target import BrokerAddress, TargetValidator
+from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
+from proxy.config.credential_parameters import is_secret
+from proxy.config.credential_targets import list_urls, withholds
 from proxy.core.log import Logger
 from proxy.net.tls.brokers import BrokerTls
 
-# Most concurrent lookups of names: libuv has four threads for all calls of the system's resolver.
-CLIENT_NAMES_AT_ONCE: Final = 3
-BROKER_NAMES_AT_ONCE: Final = 1
+# Most concurrent lookups of names, each in a thread.
+CLIENT_NAMES_AT_ONCE: Final = 4
+BROKER_NAMES_AT_ONCE: Final = 4
 
 
 class BrokerSide:
@@ -31,36 +38,60 @@ class BrokerSide:
         config: Config,
         loop: asyncio.AbstractEventLoop,
         sockets: Sockets,
-        connect_frames: ConnectFrames,
+        identities: Identities,
         counters: Counters,
         log: Logger,
     ) -> None:
         self._names = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
         own_names = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
+
+        def failed(address: str) -> None:
+            self._names.address_failed(address)
+            own_names.address_failed(address)
+
         self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
         self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
-        self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters)
+        self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters, failed)
         self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters.brokers, log)
+        self.listed = _list(config, loop, sockets, identities, counters, log)
+        self.gate = TargetGate(
+            loop,
+            self.brokers,
+            self.validator,
+            counters.brokers,
+            log,
+            KnownBrokers(loop.time) if withholds(config) else None,
+            self.listed,
+            only_configured=config.check_active_brokers,
+        )
         self.pool = BrokerPool(
             loop,
             self._request_dialer,
-            self._resolve,
+            self.gate.for_request,
             sockets.shared,
             sockets.hangup,
             sockets.loop_budget,
             counters.brokers,
             log,
             PoolLimits.of(config),
-            connect_frames,
+            identities.connect_frames,
             self.brokers,
         )
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
         counters.brokers.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
 
+    def start(self) -> None:
+        """Start resolving the names of brokers, and ask for the brokers' own list."""
+        self.brokers.start()
+        if self.listed is not None:
+            self.listed.start()
+
     async def close(self) -> None:
         """Close every connection, and stop resolving names."""
         await self.pool.close()
+        if self.listed is not None:
+            await self.listed.close()
         await self.brokers.close()
         await self._names.close()
 
@@ -76,25 +107,54 @@ class BrokerSide:
         self.validator.apply(names, networks, config.broker_proxy_allowed_target_ports)
         self.web_validator.apply(names, networks, config.broker_web_service_allowed_target_ports)
 
-    async def _resolve(self, broker: BrokerAddress) -> list[str]:
-        # A configured broker needs no permission; a redirect may lead only to targets that clients may reach.
-        return await (self.brokers.resolve(broker) if broker in self.brokers else self.validator.resolve(broker))
-
 
 def _resolver(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int) -> CachingResolver:
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "names")
 
-    return CachingResolver(loop, config.broker_dns_ttl_seconds, at_once, crashed)
+    ttl = config.broker_dns_ttl_seconds
+    return CachingResolver(loop, ttl, at_once, crashed, stale_serves=_stale_serves(config))
+
+
+def _stale_serves(config: Config) -> bool:
+    """Return whether connections may go to an address that a name had until lately.
+
+    The address may be somebody else's by now, to whom the certificate, or the lack of secret credentials, says nothing.
+    """
+    verified = config.tls_enabled_with_broker and not config.tls_allow_insecure_connection
+    secret = is_secret(config.broker_client_authentication_plugin) or config.forward_authorization_credentials
+    return (verified and config.tls_hostname_verification_enabled) or not secret
 
 
 def _validator(config: Config, names: CachingResolver, ports: tuple[str, ...]) -> TargetValidator:
     hosts, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
-    return TargetValidator(hosts, networks, ports, names)
+    # A gateway serves strangers; a sidecar's clients can reach the addresses of their machine anyway.
+    return TargetValidator(hosts, networks, ports, names, link_local=config.proxy_role == "sidecar")
+
+
+def _list(
+    config: Config,
+    loop: asyncio.AbstractEventLoop,
+    sockets: Sockets,
+    identities: Identities,
+    counters: Counters,
+    log: Logger,
+) -> BrokerList | None:
+    """Return the brokers' own list, None if nobody needs it."""
+    urls = list_urls(config)
+    if not urls:
+        return None
+    tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
+    question = ListQuestion(urls, config.cluster_name, identities.own, tls)
+    return BrokerList(loop, question.ask, log, lambda error: counters.internal_error(error, "list of brokers"))
 
 
 def _dialers(
-    config: Config, loop: asyncio.AbstractEventLoop, sockets: Sockets, counters: Counters
+    config: Config,
+    loop: asyncio.AbstractEventLoop,
+    sockets: Sockets,
+    counters: Counters,
+    failed: Callable[[str], None],
 ) -> tuple[Dialer, Dialer]:
     """Return the dialer of relays, and the dialer of request connections."""
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
@@ -105,4 +165,7 @@ def _dialers(
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.
     preamble = encode(ProxyHeader(), version) if version else b""
-    return Dialer(loop, sockets.options, seconds, tls), Dialer(loop, options, seconds, tls, preamble)
+    return (
+        Dialer(loop, sockets.options, seconds, tls, on_failed=failed),
+        Dialer(loop, options, seconds, tls, preamble, failed),
+    )

@@ -13,9 +13,14 @@ from eventlog.drain import BLOCK_BYTES
 from limiter.fair_queue import MAX_IDLE_DEBTORS
 from protocol.command_scanner import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
+from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
+from proxy.net.spill.read_back import READ_BACK_BYTES
+from proxy.net.spill.space import MOST_FILES
 from proxy.relay.relay_log import NAMES_BYTES
+from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
@@ -28,6 +33,8 @@ BROKER_CONNECTION_BYTES: Final = 20 * 1024
 # Most that TLS adds to a connection: OpenSSL's object (16 KiB at rest), an incomplete record with a small read after it
 # (22 KiB), and a record that the kernel has not accepted (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
+# OpenSSL's buffer for the certificates of a client: as many bytes as they claim to need, at most 100 KiB and a third.
+CLIENT_CHAIN_BYTES: Final = 136 * 1024
 # The event loop's own TLS, for connections that aiohttp opens: a read buffer of 256 KiB and OpenSSL's own memory.
 LOOP_TLS_BYTES: Final = 320 * 1024
 # An unfinished frame (4 KiB) and unread answers (4 KiB) of a client that has both.
@@ -40,6 +47,8 @@ REQUEST_BYTES: Final = 8 * 1024
 # The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and 1.6 KB
 # more with an event log.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
+# A topic list that waits as it came: a frame of at most 4 KiB, its entry, and its record of an event log.
+WAITING_LIST_BYTES: Final = 6 * 1024
 # Task and parser of an idle connection: measured at 8.8 KB.
 WEB_CONNECTION_BYTES: Final = 16 * 1024
 # Objects of both connections and of the request: measured at 41 KB.
@@ -56,12 +65,15 @@ PULSAR_CLIENT_BYTES: Final = 32 * MIB
 OTLP_BYTES: Final = 20 * MIB
 # The cached names in events (telemetry/events/identities.py): 3 x 4,096 of at most 1.2 KiB, and 4,096 of 0.5 KiB.
 EVENT_NAMES_BYTES: Final = 17 * MIB
+# Pages of lists on disk that are being written, or were read a moment ago, and the kernel's record of each file.
+SPILL_PAGE_CACHE_BYTES: Final = 16 * MIB
+SPILL_FILE_BYTES: Final = 4 * 1024
 # Allocator overhead and free slabs, on top of both limits, as docs/memory.md promises.
 SLACK_PERCENT: Final = 15
 # The debt of an idle key, with the key: a name from a frame of at most 4 KiB.
 DEBTOR_BYTES: Final = 4352
-# Semaphores that serve keys in turn: heap, direct, and the two queues of the broker.
-SHARED_SEMAPHORES: Final = 4
+# Semaphores that serve keys in turn: heap, direct, the share of unproven readers, and the three queues of the broker.
+SHARED_SEMAPHORES: Final = 6
 
 
 class Fact(Enum):
@@ -137,10 +149,15 @@ _FORWARDS: Final = (Is(Config.authentication_enabled, "true"), Is(Config.forward
 _WEB_PORT: Final = Given((Config.web_service_port, Config.web_service_port_tls))
 _PASSES_ON: Final = (_WEB_PORT, Fact.WEB_TARGETS)
 _FILES: Final = Given((Config.event_log_directory,))
+_SPILL: Final = Given((Config.topic_list_spill_directory,))
 _TOPIC: Final = Given((Config.event_log_topic,))
 # A connection is either a lookup connection or a relay, so only the larger line counts.
 _LOOKUP_OR_RELAY: Final = "lookup or relay"
 
+_LISTS_ON_DISK: Final = Line(
+    "lists to and from disk", Config.topic_list_spill_directory.name,
+    (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
+)  # fmt: skip
 _PROCESS_LINES: Final = (
     Line("process at rest", "", (Part(IDLE_PROCESS_BYTES),), Load.REST),
     Line("export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
@@ -150,16 +167,28 @@ _TOPIC_LIST_LINES: Final = (
     Line("encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
     Line("slack of the two", "", (Part(SLACK_PERCENT * MIB, (_HEAP,)), Part(SLACK_PERCENT * MIB, (_DIRECT,))),
          Load.STORM, divided_by=100),
+    _LISTS_ON_DISK,
+    Line("page cache and files of lists on disk", Config.topic_list_spill_directory.name,
+         (Part(SPILL_PAGE_CACHE_BYTES + MOST_FILES * SPILL_FILE_BYTES, when=(_SPILL,)),), Load.STORM),
     Line("one answer over each limit", Config.topic_list_max_answer_bytes.name, (Part(2, (Derived.ANSWER_LIMIT,)),)),
 )  # fmt: skip
 _CONNECTION_LINES: Final = (
     Line("connections at rest", _CLIENTS.name, (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
     Line("unfinished frames, unread answers", _CLIENTS.name, (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
+    Line("large frames before CONNECTED", Config.max_handshake_in_flight_mem_size_mb.name,
+         (Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,)),), Load.STORM),
+    # Growth of a single frame at a time may overshoot, in either memory.
+    Line("one large frame over its limit", Config.max_lookup_frame_bytes.name,
+         (Part(LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
+          Part(LARGE_FRAME_COPIES * MAX_HANDSHAKE_FRAME_BYTES))),
     Line("books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
     Line("TLS connections", _CLIENTS.name,
          (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
+    Line("certificates in TLS handshakes", Config.max_concurrent_tls_handshakes.name,
+         (Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
+               (_CLIENT_TLS, Given((Config.tls_trust_certs_file_path,)))),)),
     # Linux doubles the buffer size that a program sets.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes)),), Load.STORM, _LOOKUP_OR_RELAY),
@@ -179,6 +208,9 @@ _CONNECTION_LINES: Final = (
 _REQUEST_LINES: Final = (
     Line("requests under way", Config.max_concurrent_lookup_requests.name,
          (Part(LARGEST_REQUEST_BYTES, (Config.max_concurrent_lookup_requests,)),), Load.STORM),
+    Line("topic lists that wait for their turn", Config.max_concurrent_lookup_requests.name,
+         (Part(WAITING_LIST_BYTES // CROWDED_SHARE, (Config.max_concurrent_lookup_requests,)),
+          Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,))), Load.STORM),
     Line("queues", "...PermitsAcquireQueueSize",
          (Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,)),
           Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
@@ -248,6 +280,11 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 def event_log(config: Config) -> Iterator[BudgetLine]:
     """Yield the lines of the event log: a line for each sink, and a line for the names that both sinks remember."""
     yield from _counted(_EVENT_LOG_LINES, config, {})
+
+
+def lists_on_disk(config: Config) -> int:
+    """Return the process memory for lists on their way to and from the disk; 0 without a directory."""
+    return sum(line.limit_bytes for line in _counted((_LISTS_ON_DISK,), config, {}))
 
 
 def _counted(lines: Iterable[Line], config: Config, facts: Mapping[Fact, bool]) -> Iterator[BudgetLine]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
@@ -13,8 +14,11 @@ from proxy.app.sockets import Sockets
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
 from proxy.clients.sessions import Sessions
+from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
+from proxy.core.log import Logger
 from proxy.net.send_buffers import SendBuffers
+from proxy.net.spill.spill import ListSpill
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
 from proxy.relay.relay_log import RelayLog
@@ -26,12 +30,15 @@ from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
+
+MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ClientParts:
-    """The parts from which services are built; `recorder` is None without an event log."""
+    """The parts from which services are built; `spill` and `recorder` are None where they are not configured."""
 
     config: Config
     loop: asyncio.AbstractEventLoop
@@ -47,12 +54,19 @@ class ClientParts:
     watch_limits: WatchLimits
     relay_log: RelayLog
     writes: WriteWatch
+    log: Logger
+    spill: ListSpill | None
     recorder: Recorder | None
 
 
 def client_services(parts: ClientParts) -> ClientServices:
     """Return the services that all client connections share."""
     sockets, connect_frames = parts.sockets, parts.identities.connect_frames
+    handshakes, waits = _handshakes(parts)
+
+    def served() -> int:
+        return parts.memory.waiters_served() + waits.served_waiters
+
     return ClientServices(
         loop=parts.loop,
         shared=sockets.shared,
@@ -60,6 +74,8 @@ def client_services(parts: ClientParts) -> ClientServices:
         counters=parts.counters.clients,
         limits=ClientLimits.of(parts.config),
         direct=parts.memory.limiter.direct,
+        handshakes=handshakes,
+        uploads=UploadWatch(lambda: parts.writes.limits, served, parts.log),
         requests=_request_services(parts),
         direct_mode=_direct_mode(parts),
         sessions=parts.sessions,
@@ -70,6 +86,25 @@ def client_services(parts: ClientParts) -> ClientServices:
         send_buffers=SendBuffers(parts.counters.net),
         authentication=parts.identities.clients,
     )
+
+
+def apply_handshake_memory(handshakes: AsyncSemaphore, config: Config) -> None:
+    """Apply the limit of the memory for large frames before CONNECTED, and how long they wait for it."""
+    handshakes.set_limit(config.max_handshake_in_flight_mem_size_mb * MIB)
+    handshakes.timeout_seconds = config.seconds(Config.handshake_timeout_millis)
+
+
+def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
+    """Return the memory of large frames before CONNECTED, in turns by address, and its observer.
+
+    The queue needs no bound of its own: each waiter is a connection that is not read.
+    """
+    waits = LimiterMetrics(parts.loop.time)
+    handshakes = AsyncSemaphore(
+        "handshake", 0, max_queue=0, timeout_seconds=0, clock=parts.loop, observer=waits, share_by_key=True
+    )
+    apply_handshake_memory(handshakes, parts.config)
+    return handshakes, waits
 
 
 def make_recorder(
@@ -100,9 +135,10 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
         parts.loop,
         sockets.shared,
         sockets.hangup,
+        sockets.loop_budget,
         parts.counters.relay,
         side.dialer,
-        side.validator,
+        side.gate,
         side.brokers,
         TargetRules.of(config),
         parts.identities.connect_frames,
@@ -131,7 +167,16 @@ def _lookups(parts: ClientParts) -> LookupService:
         "lookups", config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=parts.loop
     )
     seconds, tls = config.seconds(Config.topic_list_request_timeout_millis), config.tls_enabled_with_broker
-    return LookupService(parts.loop, side.pool, side.brokers, concurrency, parts.counters.requests, seconds, tls=tls)
+    return LookupService(
+        parts.loop,
+        side.pool,
+        side.brokers,
+        concurrency,
+        parts.counters.requests,
+        seconds,
+        tls=tls,
+        known=side.gate.known,
+    )
 
 
 def _topic_lists(parts: ClientParts) -> TopicListService:
@@ -150,6 +195,8 @@ def _topic_lists(parts: ClientParts) -> TopicListService:
         parts.counters.requests,
         parts.refusals,
         parts.usage,
+        memory.unproven,
+        parts.spill,
     )
 
 

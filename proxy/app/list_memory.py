@@ -9,6 +9,7 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.config.config import Config
 from proxy.requests.topic_lists.sizes import ListSizes
+from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 MOST_SPARE_SLABS: Final = 64
@@ -21,6 +22,8 @@ class ListMemory:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
+        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, _unproven_percent(config))
+        self._share(config)
         self.slabs = SlabPool(_spare_slabs(config))
         self.sizes = ListSizes(first_estimate(config))
         self.fairness_keys = FairnessKeys(config.topic_list_fairness)
@@ -43,8 +46,14 @@ class ListMemory:
         heap.set_limit(config.heap_limit_bytes)
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(_spare_slabs(config))
-        _share(self.limiter, config)
+        self.unproven.apply(_unproven_percent(config))
+        self._share(config)
         self.fairness_keys.fairness = config.topic_list_fairness
+
+    def _share(self, config: Config) -> None:
+        share_by_key, cap_percent = config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key
+        for memory in (self.limiter, self.unproven):
+            memory.set_sharing(share_by_key, cap_percent)
 
 
 def first_estimate(config: Config) -> int:
@@ -55,7 +64,7 @@ def first_estimate(config: Config) -> int:
 def _limiter(
     config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
 ) -> AsyncDualMemoryLimiter:
-    both = AsyncDualMemoryLimiter.create(
+    return AsyncDualMemoryLimiter.create(
         heap_limit_bytes=config.heap_limit_bytes,
         heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
         heap_timeout_seconds=config.seconds(
@@ -70,12 +79,11 @@ def _limiter(
         heap_observer=heap,
         direct_observer=direct,
     )
-    _share(both, config)
-    return both
 
 
-def _share(both: AsyncDualMemoryLimiter, config: Config) -> None:
-    both.set_sharing(config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key)
+def _unproven_percent(config: Config) -> int:
+    # With a directory, lists that stand leave direct memory: nothing is kept free for others.
+    return 100 if config.topic_list_spill_directory else config.topic_list_unproven_readers_memory_percent
 
 
 def _spare_slabs(config: Config) -> int:

@@ -13,6 +13,7 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
+from proxy.net.trusted_balancers import TrustedBalancers
 
 # Arguments: the address, the PROXY header, and the broker to which the port leads ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
@@ -67,6 +68,9 @@ class ClientPorts:
 
     def _open(self, port: int, *, tls: bool, target: str = "") -> int:
         arrivals = self._handshakes(target) if tls else None
+        balancers = None
+        if self._config.ha_proxy_protocol_enabled:
+            balancers = TrustedBalancers(self._config.trusted_load_balancer_ip_addresses)
         listener = Listener(
             self._loop,
             self._sessions,
@@ -76,7 +80,7 @@ class ClientPorts:
             self._sockets.options,
             lambda address, header: self._make_client(address, header, target),
             arrivals,
-            proxy_headers=self._config.ha_proxy_protocol_enabled,
+            balancers=balancers,
         )
         if arrivals is not None:
             self._arrivals.append(arrivals)

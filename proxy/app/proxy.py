@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from eventlog.sink import EventSink
@@ -21,6 +21,7 @@ from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.lag import LoopLag
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
+from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
 from proxy.app.top_document import TopSources, top_document
 from proxy.auth.client_authentication import RoleFinder
@@ -34,6 +35,7 @@ from proxy.core.log_level import LogLevel
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.version import VERSION
+from proxy.net.spill.spill import make_spill
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
@@ -90,9 +92,11 @@ class Proxy:
         self.log_level = LogLevel(log, loop, config.log_level)
         self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
+        counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.share.held
+        counters.requests.unproven_readers_waiting = lambda: self.memory.unproven.waiting
         self.sockets = Sockets(config, loop, counters, log)
         self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
-        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities.connect_frames, counters, log)
+        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log)
         self.event_log = EventLog(
             config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters.event_log, log
         )
@@ -102,6 +106,9 @@ class Proxy:
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
+        self.spill = make_spill(config, loop, self.writes, counters.spill, log)
+        if self.spill is not None:
+            self.writes.disk = self.spill.space
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
         # The process that handles signals for this proxy; None if the proxy is embedded in another program.
         self.process: ProcessControl | None = None
@@ -149,9 +156,10 @@ class Proxy:
         self._lag.start()
         self.identities.start()
         self.event_log.start()
-        self.broker_side.brokers.start()
+        self.broker_side.start()
         self.readiness.listening = True
         self._log_ports()
+        warn_of_open_secrets(config, self.log)
         self._open_admin()
         if config.has_web_port:
             await self._start_web()
@@ -186,7 +194,7 @@ class Proxy:
     async def _start_web(self) -> None:
         host = self.config.bind_address
         metrics = ProxyMetrics(self.config.cluster_name, self.metric_sources)
-        self.web = await start_web(self._web_parts(metrics.render))
+        self.web = await start_web(self._web_parts(metrics.pieces))
         if self.web.port is not None:
             self.log.info("listening for http", host=host, web_port=self.web.port)
         if self.web.tls_port is not None:
@@ -214,6 +222,8 @@ class Proxy:
             await self.web.close()
         if self.recorder is not None:
             await self.recorder.flush()
+        if self.spill is not None:
+            await self.spill.close()
         await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
@@ -257,6 +267,7 @@ class Proxy:
             self.memory.slabs.trim()
             self._collect_cycles(now)
             await self.writes.sweep(now)
+            await self.services.uploads.sweep(now)
             self.refusals.flush()
             self.relay_log.tick(now)
             self._rates.tick(now, self.counters.requests.list_outcomes)
@@ -287,12 +298,13 @@ class Proxy:
         return MetricSources(
             self.counters,
             heap,
-            memory.limiter.direct,
+            memory.unproven,
             memory.heap_waits,
             memory.direct_waits,
             self._lag.durations,
             self.tenants,
             created=self._created,
+            handshakes=self.services.handshakes,
         )
 
     def shown(self) -> Mapping[str, object]:
@@ -326,7 +338,8 @@ class Proxy:
             self.log.info("memory budget", budget_bytes=budget, container_limit_bytes=container)
 
     def _report(self, error: BaseException, where: str) -> None:
-        self.log.error("unexpected error", where=where, detail=repr(error), exc_info=error)
+        # Not the repr: that of a UnicodeDecodeError has all the bytes, which may be a password.
+        self.log.error("unexpected error", where=where, detail=f"{type(error).__name__}: {error}", exc_info=error)
 
     # --- parts --------------------------------------------------------------------------------------
 
@@ -340,7 +353,18 @@ class Proxy:
     def _write_watch(self) -> WriteWatch:
         memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
-            memory.limiter.direct, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
+            memory.unproven, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
+        )
+
+    def _guard(self) -> Guard | None:
+        clients, authenticator = self.identities.clients, self.identities.authenticator
+        if clients is None:
+            return None
+        return Guard(
+            clients,
+            certificates=authenticator is None or "tls" in authenticator.methods,
+            check_seconds=clients.settings.refresh_seconds,
+            now=lambda: clients.now(),
         )
 
     def _client_parts(self) -> ClientParts:
@@ -359,6 +383,8 @@ class Proxy:
             watch_limits=self.watch_limits,
             relay_log=self.relay_log,
             writes=self.writes,
+            log=self.log,
+            spill=self.spill,
             recorder=self.recorder,
         )
 
@@ -371,6 +397,8 @@ class Proxy:
             sessions=self.sessions,
             names=self.identities.names,
             memory=memory.limiter,
+            unproven=memory.unproven.share,
+            handshakes=self.services.handshakes,
             lookups=requests.lookups.concurrency,
             groups=requests.topic_lists.groups,
             queues=self.broker_queues,
@@ -382,17 +410,17 @@ class Proxy:
             process=lambda: self.process,
         )
 
-    def _pages(self, render_metrics: Callable[[], bytes]) -> PageTable:
-        pages = own_pages(self.config.status_file_path, render_metrics, self.readiness)
+    def _pages(self, metrics_pieces: Callable[[], Iterable[bytes]]) -> PageTable:
+        pages = own_pages(self.config.status_file_path, metrics_pieces, self.readiness)
         for document in self.live.documents():
-            pages.add(document_page(document, self.config))
+            pages.add(document_page(document, self.config, pages.renderings))
         return pages
 
-    def _web_parts(self, render_metrics: Callable[[], bytes]) -> WebParts:
-        config, clients, tls_files = self.config, self.identities.clients, self.sockets.tls_files
+    def _web_parts(self, metrics_pieces: Callable[[], Iterable[bytes]]) -> WebParts:
+        config, tls_files = self.config, self.sockets.tls_files
         return WebParts(
             config=config,
-            pages=self._pages(render_metrics),
+            pages=self._pages(metrics_pieces),
             direct=self.memory.limiter.direct,
             fairness_keys=self.memory.fairness_keys,
             refusals=self.refusals,
@@ -412,8 +440,10 @@ class Proxy:
                 tls_to_brokers=config.tls_enabled_with_broker,
                 plain_ports=config.service_port is not None,
                 tls_ports=config.service_port_tls is not None,
+                known=self.broker_side.gate.known,
             ),
-            guard=Guard(clients) if clients is not None else None,
+            withheld=self.broker_side.gate.withheld,
+            guard=self._guard(),
             own=self.identities.own,
             tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
             tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,

@@ -1,5 +1,6 @@
 """Apply a changed configuration to each part of a running proxy; `proxy.app.reload` maps keys to these steps."""
 
+from proxy.app.client_services import apply_handshake_memory
 from proxy.app.list_memory import first_estimate
 from proxy.app.proxy import Proxy
 from proxy.clients.services import ClientLimits
@@ -19,6 +20,12 @@ def apply_limiter(proxy: Proxy, config: Config) -> None:
 def apply_writes(proxy: Proxy, config: Config) -> None:
     """Apply the limits for clients that do not read."""
     proxy.writes.limits = WriteLimits.of(config)
+
+
+def apply_spill(proxy: Proxy, config: Config) -> None:
+    """Apply the space for lists on disk, and a key's share of it."""
+    if proxy.spill is not None:
+        proxy.spill.apply(config)
 
 
 def apply_watches(proxy: Proxy, config: Config) -> None:
@@ -43,6 +50,7 @@ def apply_requests(proxy: Proxy, config: Config) -> None:
 def apply_clients(proxy: Proxy, config: Config) -> None:
     """Apply the limits of a client, the number of clients, and their timeouts."""
     proxy.services.limits = ClientLimits.of(config)
+    apply_handshake_memory(proxy.services.handshakes, config)
     proxy.services.direct_mode.apply(config.seconds(Config.broker_proxy_read_timeout_ms))
     proxy.sessions.apply(SessionLimits.of(config))
 

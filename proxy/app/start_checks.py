@@ -19,6 +19,7 @@ from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
+from proxy.net.spill.directory import check_path
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.web.admin.access import read_token
 
@@ -50,6 +51,11 @@ def _faults(config: Config) -> Iterator[SettingFault]:
     if config.admin_api_address:
         try:
             read_token(config.admin_api_token_file_path)
+        except SettingFault as fault:
+            yield fault
+    if config.topic_list_spill_directory:
+        try:
+            check_path(config.topic_list_spill_directory)
         except SettingFault as fault:
             yield fault
     yield from _of_events(config)

@@ -67,6 +67,7 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
             "per_second": sources.rates.per_second(),
         },
         "slow_readers_closed": {name: metrics.counters.shared.disconnects.get(name, 0) for name in SLOW_READERS},
+        "spill": _spill(metrics),
         "watches": _watches(metrics),
         "usage": _usage(sources.usage),
         "refusals": [asdict(refusal) for refusal in reversed(sources.refusals.recent)],
@@ -124,6 +125,21 @@ def _clients(sources: TopSources) -> Mapping[str, object]:
         "relayed": relays,
         "accepted": counters.clients.new_connections,
         "rejected": counters.clients.rejected_connections,
+    }
+
+
+def _spill(metrics: MetricSources) -> Mapping[str, float]:
+    """Return the numbers of lists on disk; `limit_bytes` is 0 without a directory."""
+    spill = metrics.counters.spill
+    return {
+        "held_bytes": spill.held_bytes,
+        "limit_bytes": spill.limit_bytes,
+        "files": spill.files,
+        "moved_lists": spill.moved_lists,
+        "written_bytes": spill.written_bytes,
+        "read_bytes": spill.read_bytes,
+        "read_errors": spill.read_errors,
+        **{f"kept_{reason}": count for reason, count in spill.kept.items()},
     }
 
 

@@ -1,27 +1,27 @@
-"""Check the credentials of clients: every wait has a time limit, and expensive checks run a few at once, in order.
+"""Check the credentials of clients: every wait has a time limit, and expensive checks run a few at once, in turns.
 
-Only expensive work of the proxy itself takes a slot. Cheap checks, of a token whose key is known or a password that was
-proven before, never queue for a slot. Checks that wait for an issuer hold no slot
+Only expensive work of the proxy itself takes a turn (`proxy.auth.check_turns`). Cheap checks, of a token whose key is
+known or a password that was proven before, never wait for a turn. Checks that wait for an issuer hold no turn
 (`proxy.auth.providers.issuer_keys` bounds them), so unknown clients and a silent issuer cannot keep others out.
 
-Owns the slots of the checks under way and the log lines of failed checks. Both identify a client by its address and see
+Owns the turns of the checks under way and the log lines of failed checks. Both identify a client by its address and see
 only the provider's verdict, never the credentials.
 """
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.check_turns import CheckTurns
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
+from proxy.core.public_causes import PublicCause
 
 # Each connection keeps forwarded credentials as long as it lives (docs/memory.md); web servers bound tokens alike.
 MAX_FORWARDED_BYTES: Final = 8 * 1024
@@ -44,7 +44,7 @@ class CheckSettings:
         return cls(
             refresh_seconds=config.authentication_refresh_check_seconds,
             forward=config.forward_authorization_credentials,
-            at_once=config.max_concurrent_authentications,
+            at_once=config.password_threads,
             verify_seconds=config.seconds(Config.handshake_timeout_millis),
         )
 
@@ -52,8 +52,8 @@ class CheckSettings:
 class RoleFinder(Protocol):
     """All providers together (implemented by `proxy.auth.providers.registry.Authenticator`)."""
 
-    def needs_turn(self, method: str, data: bytes) -> bool:
-        """Return whether the check is expensive work of the proxy itself; the check is not begun."""
+    def user_to_check(self, method: str, data: bytes) -> str | None:
+        """Return the user whose check is expensive work of the proxy itself, None for a cheap check."""
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         """Return the role that a client proves with `method`; raise AuthenticationFailed."""
@@ -75,27 +75,26 @@ class ClientAuthentication:
         self._role_finder = role_finder
         self._log = log
         self._pace = LinePace()
-        self._slots = AsyncSemaphore(
-            "authentications", settings.at_once, max_queue=0, timeout_seconds=math.inf, clock=loop
-        )
+        self._turns = CheckTurns(loop, settings.at_once)
         self.settings = settings
         self.holders = holders
         self.now = now
 
     @property
     def under_way(self) -> int:
-        """Number of checks that hold a slot or wait for a slot."""
-        return self._slots.held + self._slots.queue_size
+        """Number of checks that have their turn or wait for a turn."""
+        return self._turns.running + self._turns.waiting
 
-    async def verify(self, presented: AuthData, certificate: bytes | None) -> Authenticated:
-        """Return the role of a client; raise AuthenticationFailed, also after a timeout."""
+    async def verify(self, presented: AuthData, certificate: bytes | None, client: str) -> Authenticated:
+        """Return the role of a client (`address:port`); raise AuthenticationFailed, also after a timeout."""
         self._check_size(presented)
         method, data = presented.method, presented.data
         try:
             async with asyncio.timeout(self.settings.verify_seconds):
-                if not self._role_finder.needs_turn(method, data):
+                user = self._role_finder.user_to_check(method, data)
+                if user is None:
                     return await self._role_finder.authenticate(method, data, certificate)
-                with await self._slots.acquire(1):
+                async with self._turns.turn(client, user):
                     return await self._role_finder.authenticate(method, data, certificate)
         except TimeoutError:
             raise AuthenticationFailed("credentials could not be checked in time", busy=True) from None
@@ -109,9 +108,11 @@ class ClientAuthentication:
         most = MAX_FORWARDED_BYTES if self.settings.forward else MAX_AUTH_DATA_BYTES
         if len(presented.data) > most:
             key = " with forwardAuthorizationCredentials" if self.settings.forward else ""
-            raise AuthenticationFailed(f"got credentials of {len(presented.data)} bytes, at most {most}{key}")
+            detail = f"got credentials of {len(presented.data)} bytes, expected at most {most}{key}"
+            raise AuthenticationFailed(detail, public=PublicCause.TOO_LARGE)
         if len(presented.method) > MAX_METHOD_CHARS:
-            raise AuthenticationFailed(f"got a method name of {len(presented.method)} characters")
+            detail = f"got a method name of {len(presented.method)} characters, expected at most {MAX_METHOD_CHARS}"
+            raise AuthenticationFailed(detail, public=PublicCause.NOT_ACCEPTED)
 
 
 def code_of(failure: AuthenticationFailed) -> int:

@@ -7,6 +7,7 @@ No I/O and no clock: the caller passes two times. `now` is seconds since the epo
 from enum import Enum
 
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
+from proxy.core.public_causes import PublicCause
 
 
 class Look(Enum):
@@ -73,7 +74,8 @@ class ClientCredentials:
     def renewed(self, found: Authenticated, data: bytes) -> None:
         """Replace the old credentials; raise AuthenticationFailed if the new ones prove another role."""
         if found.role != self.principal.role:
-            raise AuthenticationFailed("the role must not change while a connection lasts")
+            detail = "the new credentials prove another role"
+            raise AuthenticationFailed(detail, public=PublicCause.ROLE_CHANGED)
         self._verifying = False
         self.expires_at = found.expires_at
         self.principal = _principal(found, AuthData(self.method, data), forward=self._forward)

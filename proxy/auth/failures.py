@@ -5,9 +5,11 @@ like the error codes of upstream's providers, so that alerts on `pulsar_authenti
 """
 
 from enum import StrEnum
+from typing import Final
 
 from proxy.auth.identity import AuthenticationFailed
 from proxy.core.errors import ProxyError
+from proxy.core.public_causes import PublicCause
 
 
 class Reason(StrEnum):
@@ -33,11 +35,23 @@ class Reason(StrEnum):
     NO_PROVIDER = "NO_PROVIDER"
 
 
+# The texts for clients; other reasons share a text, or strangers would learn of issuers, keys and roles.
+_PUBLIC: Final = {
+    Reason.EMPTY_AUTH_DATA: PublicCause.REQUIRED,
+    Reason.INVALID_AUTH_DATA: PublicCause.MALFORMED,
+    Reason.NO_PROVIDER: PublicCause.NOT_ACCEPTED,
+}
+
+
 class CredentialsRefused(AuthenticationFailed):
     """A provider refused the credentials; `expired` credentials were valid earlier."""
 
-    def __init__(self, reason: Reason, message: str, *, expired: bool = False) -> None:
-        super().__init__(message, busy=reason is Reason.BUSY)
+    def __init__(
+        self, reason: Reason, message: str, *, expired: bool = False, public: PublicCause | None = None
+    ) -> None:
+        if public is None:
+            public = PublicCause.EXPIRED if expired else _PUBLIC.get(reason, PublicCause.REFUSED)
+        super().__init__(message, busy=reason is Reason.BUSY, public=public)
         self.reason = reason
         self.expired = expired
 

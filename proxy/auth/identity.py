@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.core.errors import ProxyError
+from proxy.core.public_causes import PublicCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,16 @@ class Authenticated:
 
 
 class AuthenticationFailed(ProxyError):
-    """Credentials were refused; the text gives the reason and holds no part of them.
+    """Credentials were refused; the text gives the reason to operators and holds no part of the credentials.
 
-    `busy`: the credentials were not checked for lack of capacity; the same ones may pass later.
+    `busy`: the credentials were not checked for lack of capacity; the same ones may pass later. `public` is all that
+    the client is told.
     """
 
-    def __init__(self, message: str, *, busy: bool = False) -> None:
+    def __init__(self, message: str, *, busy: bool = False, public: PublicCause = PublicCause.REFUSED) -> None:
         super().__init__(message)
         self.busy = busy
+        self.public = PublicCause.BUSY if busy else public
 
 
 class Provider(Protocol):

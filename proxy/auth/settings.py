@@ -108,9 +108,11 @@ class AuthenticationSettings:
 
     providers: tuple[str, ...] = ()
     anonymous_role: str = ""
+    anonymous_for_unknown_methods: bool = False
     token: TokenSettings = field(default_factory=TokenSettings)
     openid: OpenIdSettings = field(default_factory=OpenIdSettings)
     basic_conf: str = field(default="", repr=False)
+    checks_at_once: int = 2
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -118,7 +120,9 @@ class AuthenticationSettings:
         return cls(
             providers=config.authentication_providers,
             anonymous_role=config.anonymous_user_role,
+            anonymous_for_unknown_methods=config.anonymous_user_role_for_unknown_methods,
             token=TokenSettings.of(config),
             openid=OpenIdSettings.of(config),
             basic_conf=config.basic_auth_conf,
+            checks_at_once=config.password_threads,
         )

@@ -11,14 +11,13 @@ import binascii
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from proxy.auth.failures import SettingFault
+from proxy.core.files import read_regular
 
 T = TypeVar("T")
-
-LARGEST_BYTES: Final = 4 * 1024 * 1024
 
 _Stamp = tuple[int, ...]
 
@@ -146,8 +145,4 @@ class Watched(Generic[T]):
         return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
 
     def _contents(self) -> bytes:
-        with open(self.path, "rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise OSError(f"larger than {LARGEST_BYTES} bytes")
-        return content
+        return read_regular(self.path)

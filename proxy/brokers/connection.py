@@ -10,8 +10,8 @@ more.
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from itertools import islice
+from typing import Final, Protocol
 
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
@@ -20,35 +20,30 @@ from protocol.frames import Frame, FrameHead
 from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.endpoint import BrokerEndpoint
 from proxy.brokers.request import BrokerRequest, Decision
-from proxy.config.config import Config
-from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
-from proxy.core.loop_budget import LoopBudget
+from proxy.core.errors import (
+    ConnectionClosed,
+    DisconnectCause,
+    QuestionUnanswered,
+    RequestFailed,
+    protocol_cause,
+)
+from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SharedReadBuffer
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
 SMALL_ANSWER_BYTES: Final = 16 * 1024
+# The largest share of an iteration of the loop that one connection has while others have work.
+FRAMES_PER_TURN: Final = 64
+# A read of small answers, and a read of up to 256 KiB of a large answer.
+READ_SECONDS: Final = 0.00005
+BODY_READ_SECONDS: Final = 0.0002
+# Questions of a connection that were given up and may still be answered; a broker that leaves more is silent.
+MOST_GIVEN_UP: Final = 1000
 LARGE_ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, CommandType.GET_SCHEMA_RESPONSE})
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerClocks:
-    """The times after which a broker connection acts, in seconds."""
-
-    keep_alive_seconds: float
-    answer_timeout_seconds: float
-    idle_seconds: float
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        """Return the times of a configuration."""
-        return cls(
-            keep_alive_seconds=config.keep_alive_interval_seconds,
-            answer_timeout_seconds=config.seconds(Config.topic_list_broker_answer_timeout_millis),
-            idle_seconds=config.seconds(Config.broker_connection_idle_millis),
-        )
 
 
 class BrokerConnectionOwner(Protocol):
@@ -62,6 +57,9 @@ class BrokerConnectionOwner(Protocol):
 
     def connection_paused(self) -> None:
         """Called when a connection stops reading until a permit is granted."""
+
+    def question_unanswered(self) -> None:
+        """Called when a question is given up because the broker does not answer it."""
 
     def unknown_answer(self) -> None:
         """Called when a broker answers a question that nobody asked."""
@@ -90,11 +88,13 @@ class BrokerConnection(BrokerEndpoint):
     __slots__ = (
         "_asked",
         "_awaits_pong",
+        "_behind",
         "_chained",
         "_challenged",
         "_connect_frame",
         "_decoder",
         "_diverted",
+        "_given_up",
         "_loop_budget",
         "_next_request_id",
         "_owner",
@@ -122,7 +122,10 @@ class BrokerConnection(BrokerEndpoint):
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, _Asked] = {}
+        self._given_up: set[int] = set()
         self._next_request_id = 0
+        # Frames wait here for this connection's next turn.
+        self._behind = False
         self._diverted: BrokerRequest | None = None
         self._paused_for: BrokerRequest | None = None
         self._pause_began = 0.0
@@ -223,19 +226,52 @@ class BrokerConnection(BrokerEndpoint):
         if self.cause is not None:
             return
         self._awaits_pong = False
-        decoder = self._decoder
+        decoder, budget = self._decoder, self._loop_budget
+        diverting = decoder.diverting
         try:
-            if decoder.diverting:
+            if diverting:
                 decoder.advance(nbytes)
             else:
                 decoder.receive_data(self._shared.small[:nbytes])
+            if self._behind:
+                # A transport may deliver once more after a pause.
+                return
+            if diverting or not budget.spent():
+                self._process()
+            else:
+                self._fall_behind()
+        except ProtocolError as error:
+            self.abort(protocol_cause(error))
+        except Exception as error:
+            self.crashed(error)
+        if decoder.diverting:
+            if budget.spent():
+                self.rest(budget, BODY_READ_SECONDS)
+        elif not diverting and nbytes >= SMALL_READ_BYTES:
+            # The broker has more to say, and each iteration of the loop hears one read of it.
+            self.rest(budget, READ_SECONDS)
+
+    def _fall_behind(self) -> None:
+        """Leave the frames that are here to this connection's next turn, and read no more until then."""
+        self._behind = True
+        self.pause_reading()
+        self._loop_budget.defer_cheap(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._behind = False
+        if self.cause is not None:
+            return
+        try:
             self._process()
         except ProtocolError as error:
             self.abort(protocol_cause(error))
         except Exception as error:
             self.crashed(error)
-        if decoder.diverting and self._loop_budget.spent():
-            self.rest()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._paused_for is None and not self._behind:
+            self.resume_reading()
 
     def crashed(self, error: BaseException) -> None:
         """End this connection because of an exception of its own, and report it."""
@@ -258,15 +294,43 @@ class BrokerConnection(BrokerEndpoint):
         """Check the clocks, at least once a second: end a silent connection, send a PING when it is due."""
         if not self.open or not self.ready.done():
             return
-        oldest = next(iter(self._asked.values()), None)
-        if oldest is not None and not self.paused and now - oldest.at > clocks.answer_timeout_seconds:
+        if not self.paused and self._silent(now, clocks.answer_timeout_seconds):
             self.abort(DisconnectCause.BROKER_SILENT)
-        elif oldest is None and now - self.last_used > clocks.idle_seconds:
+        elif not self._asked and now - self.last_used > clocks.idle_seconds:
             self.close(DisconnectCause.IDLE)
         elif clocks.keep_alive_seconds and now - self._pinged_at >= clocks.keep_alive_seconds:
             # Store the last PING time, not the next: the interval can change by reload.
             self._pinged_at = now
             self._ping()
+
+    def _silent(self, now: float, longest_seconds: float) -> bool:
+        """Return whether the broker has stopped answering altogether; fail the questions that are overdue.
+
+        A broker that answers nothing leaves a PING unanswered, too: the PING goes out at half of `longest_seconds`. So
+        a question that a broker cannot answer ends no other.
+        """
+        half = longest_seconds / 2
+        ping_unanswered = self._awaits_pong and now - self._pinged_at >= half
+        for request_id, asked in list(islice(self._asked.items(), MOST_GIVEN_UP)):
+            age = now - asked.at
+            if age > half and not self._awaits_pong:
+                self._awaits_pong, self._pinged_at = True, now
+                self.write(commands.PING_FRAME)
+            if age <= longest_seconds:
+                break
+            if ping_unanswered or self._diverted is asked.question or len(self._given_up) >= MOST_GIVEN_UP:
+                return True
+            self._give_up_on(request_id, asked)
+        return bool(self._given_up) and ping_unanswered
+
+    def _give_up_on(self, request_id: int, asked: _Asked) -> None:
+        """Fail a question whose answer is passed over if it comes yet."""
+        del self._asked[request_id]
+        self._given_up.add(request_id)
+        self._owner.question_unanswered()
+        asked.question.failed(
+            QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
+        )
 
     def _ping(self) -> None:
         if self.paused:
@@ -282,8 +346,11 @@ class BrokerConnection(BrokerEndpoint):
     # --- frames -----------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        decoder = self._decoder
+        decoder, budget, frames = self._decoder, self._loop_budget, 0
         while self.cause is None:
+            pings, _ = decoder.take_keep_alives()
+            if pings:
+                self.answer_ping()
             event = decoder.next_event()
             if event is NEED_DATA or event is PAUSED:
                 return
@@ -293,6 +360,10 @@ class BrokerConnection(BrokerEndpoint):
                 self._on_response_head(event.head)
             elif isinstance(event, BodyEnd):
                 self._on_body_end(event)
+            frames += 1
+            if decoder.stored_bytes and not decoder.paused and (frames >= FRAMES_PER_TURN or budget.spent()):
+                self._fall_behind()
+                return
 
     def _on_frame(self, frame: Frame) -> None:
         kind = frame.head.command_type
@@ -341,17 +412,20 @@ class BrokerConnection(BrokerEndpoint):
         if field is None:
             self._owner.unknown_answer()
             return
-        asked = self._asked.pop(getattr(command, field).request_id, None)
+        request_id = getattr(command, field).request_id
+        asked = self._asked.pop(request_id, None)
         if asked is None:
-            self._owner.unknown_answer()
+            self._passed_over(request_id)
             return
+        # The task that asked goes on in the next iteration of the loop.
+        self._loop_budget.charge(TASK_SECONDS)
         asked.question.answered(command)
         self._answer_passed()
 
     def _on_response_head(self, head: FrameHead) -> None:
         asked = self._asked.get(head.request_id) if head.request_id is not None else None
         if asked is None:
-            self._owner.unknown_answer()
+            self._passed_over(head.request_id)
             self._decoder.skip()
             return
         decision = asked.question.on_response_head(head)
@@ -366,11 +440,19 @@ class BrokerConnection(BrokerEndpoint):
 
     def _on_body_end(self, end: BodyEnd) -> None:
         self._diverted = None
+        if end.head.request_id is not None:
+            self._given_up.discard(end.head.request_id)
         asked = self._asked.pop(end.head.request_id, None) if end.head.request_id is not None else None
         if asked is not None:
             if not end.skipped:
                 asked.question.body_complete()
             self._answer_passed()
+
+    def _passed_over(self, request_id: int | None) -> None:
+        if request_id in self._given_up:
+            self._given_up.remove(request_id)
+        else:
+            self._owner.unknown_answer()
 
     def _answer_passed(self) -> None:
         self.last_used = self.loop.time()
@@ -399,6 +481,8 @@ class BrokerConnection(BrokerEndpoint):
             self._process()
         except ProtocolError as error:
             self.abort(protocol_cause(error))
-        if self._paused_for is None:
-            self.resume_reading()
+        except Exception as error:
+            # The caller is the task of one question; what is here belongs to others as well.
+            self.crashed(error)
+        self._read_on()
         self._changed()

@@ -16,6 +16,8 @@ class BrokerCounters(RoomCounters):
         "broker_names",
         "broker_open_failures",
         "broker_probes",
+        "credentials_withheld",
+        "unanswered_questions",
         "unknown_broker_answers",
     )
 
@@ -28,6 +30,8 @@ class BrokerCounters(RoomCounters):
         self.broker_fail_overs = 0
         self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
         self.broker_open_failures: dict[str, int] = {}
+        self.credentials_withheld: dict[str, int] = {"relay": 0, "redirect": 0, "http": 0}
+        self.unanswered_questions = 0
         self.unknown_broker_answers = 0
 
     def broker_open_failed(self, cause: str) -> None:

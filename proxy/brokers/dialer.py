@@ -5,11 +5,12 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Self, TypeVar
 
-from proxy.brokers.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.net.tls.brokers import BrokerTls
@@ -66,7 +67,8 @@ class Dialer:
     """Connects to an address of a broker within `timeout_seconds`.
 
     IPv6 and IPv4 addresses are tried alternately; an attempt continues when the next address is tried after
-    `HEAD_START_SECONDS` (RFC 8305). Every connection begins with `preamble`, before TLS.
+    `HEAD_START_SECONDS` (RFC 8305). Every connection begins with `preamble`, before TLS. `on_failed` is called with
+    each address to which no connection could be made.
     """
 
     def __init__(
@@ -76,24 +78,25 @@ class Dialer:
         timeout_seconds: float,
         tls: BrokerTls | None = None,
         preamble: bytes = b"",
+        on_failed: Callable[[str], None] = lambda address: None,
     ) -> None:
+        self._on_failed = on_failed
         self._loop = loop
         self._options = options
         self._tls = tls
         self.timeout_seconds = timeout_seconds
         self._preamble = preamble
 
-    async def connect(
-        self, target: BrokerAddress, addresses: Sequence[str], factory: Callable[[], _P], preamble: bytes | None = None
-    ) -> _P:
+    async def connect(self, checked: CheckedTarget, factory: Callable[[], _P], preamble: bytes | None = None) -> _P:
         """Open a connection and return its protocol; `preamble` replaces that of the dialer.
 
         Raise BrokerUnreachable with the last error, or NoSocket if this proxy is out of sockets.
         """
+        target = checked.broker
         deadline = self._loop.time() + self.timeout_seconds
         if target.tls and self._tls is None:
             raise BrokerUnavailable(f"broker {target} is to be reached with TLS, which is off (tlsEnabledWithBroker)")
-        sock = await self.open(target, addresses, self.timeout_seconds)
+        sock = await self.open(target, checked.addresses, self.timeout_seconds)
         try:
             async with asyncio.timeout_at(deadline):
                 if preamble or (preamble is None and self._preamble):
@@ -103,6 +106,7 @@ class Dialer:
             sock.close()
             raise BrokerUnavailable(_late(target, self.timeout_seconds)) from error
         except TlsFailed as error:
+            self._tls_failed(sock)
             sock.close()
             raise BrokerUnavailable(f"cannot connect to broker {target}: TLS handshake: {error.detail}") from error
         except OSError as error:
@@ -129,9 +133,15 @@ class Dialer:
                     return await self._open_one(addresses[0], target.port)
                 return await _Race(self._open_one, target.port).run(interleaved(addresses))
         except TimeoutError as error:
+            for address in addresses:
+                self._on_failed(address)
             raise BrokerUnreachable(_late(target, timeout_seconds)) from error
         except OSError as error:
             raise _unreachable(target, error) from error
+
+    def _tls_failed(self, sock: socket.socket) -> None:
+        with suppress(OSError):
+            self._on_failed(sock.getpeername()[0])
 
     async def _open_one(self, address: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -140,6 +150,11 @@ class Dialer:
             sock.setblocking(False)
             self._options.apply(sock)
             await self._loop.sock_connect(sock, (address, port))
+        except OSError as error:
+            sock.close()
+            if error.errno not in _OWN_FAULTS:
+                self._on_failed(address)
+            raise
         except BaseException:
             sock.close()
             raise

@@ -149,13 +149,25 @@ class Brokers:
             for member in self._addresses()
         )
 
-    async def addresses_at(self, port: int) -> set[str]:
-        """Return all addresses of brokers with `port`, for targets that use another name."""
+    def configured(self, host: str, port: int) -> bool:
+        """Return whether the configuration names `host` at `port`."""
+        return any((host.lower(), port) == (known.lower(), its_port) for known, its_port in self._settings.hosts)
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """Return the ports of the configured brokers."""
+        return frozenset(port for _, port in self._settings.hosts)
+
+    async def addresses_at(self, port: int, max_age_seconds: float | None = None) -> set[str]:
+        """Return all addresses that configured hosts with `port` resolve to, for targets that use another name.
+
+        Answers of the resolver are as old as its cache allows, or `max_age_seconds`.
+        """
         found: set[str] = set()
-        for member in self._addresses():
-            if member.port == port:
-                with suppress(BrokerUnreachable):
-                    found.update(await self.resolve(member))
+        for host, its_port in self._settings.hosts:
+            if its_port == port:
+                with suppress(TargetRefused):
+                    found.update(await self._names.resolve(host, max_age_seconds))
         return found
 
     async def resolve(self, broker: BrokerAddress) -> list[str]:

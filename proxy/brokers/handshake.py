@@ -12,10 +12,13 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
 from proxy.brokers.endpoint import BrokerEndpoint
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SharedReadBuffer
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+# A read that filled its buffer, with its frames.
+READ_SECONDS: Final = 0.001
 
 
 class BrokerHandshake(BrokerEndpoint):
@@ -24,16 +27,18 @@ class BrokerHandshake(BrokerEndpoint):
     `heard` fails with RequestFailed or ConnectionClosed.
     """
 
-    __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
+    __slots__ = ("_connect_frame", "_decoder", "_loop_budget", "_state", "heard")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
+        loop_budget: LoopBudget,
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
+        self._loop_budget = loop_budget
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES)
         self._state = ConnectionState(Role.BROKER)
@@ -49,6 +54,8 @@ class BrokerHandshake(BrokerEndpoint):
         """Wait for CONNECTED; the bytes after it belong to the client."""
         self._decoder.receive_data(self._shared.small[:count])
         self._process()
+        if count >= SMALL_READ_BYTES:
+            self.rest(self._loop_budget, READ_SECONDS)
 
     def respond(self, frame: bytes) -> None:
         """Answer a challenge; `heard` is then the broker's next answer."""
@@ -64,6 +71,9 @@ class BrokerHandshake(BrokerEndpoint):
     def _process(self) -> None:
         try:
             while not self.heard.done():
+                pings, _ = self._decoder.take_keep_alives()
+                if pings:
+                    self.answer_ping()
                 event = self._decoder.next_event()
                 if not isinstance(event, Frame):
                     return

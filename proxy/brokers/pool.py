@@ -16,11 +16,12 @@ from typing import Final, Protocol, Self
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames
-from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
-from proxy.brokers.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
 from proxy.core.errors import (
     BrokerNotReady,
@@ -32,6 +33,7 @@ from proxy.core.errors import (
     NoSocket,
     RequestFailed,
     TargetRefused,
+    TargetUnknown,
 )
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
@@ -89,7 +91,7 @@ class BrokerReports(Protocol):
         """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
-Resolve = Callable[[BrokerAddress], Awaitable[list[str]]]
+Check = Callable[[BrokerAddress], Awaitable[CheckedTarget]]
 _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     BrokerUnavailable: "unreachable",
     BrokerUnreachable: "unreachable",
@@ -99,6 +101,7 @@ _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     CredentialsUnavailable: "no_credentials",
     RequestFailed: "refused",
     TargetRefused: "not_allowed",
+    TargetUnknown: "not_allowed",
 }
 OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
@@ -110,7 +113,7 @@ class BrokerPool:
         self,
         loop: asyncio.AbstractEventLoop,
         dialer: Dialer,
-        resolve: Resolve,
+        check: Check,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
@@ -123,7 +126,7 @@ class BrokerPool:
         self._loop = loop
         self._connect_frames = connect_frames
         self._dialer = dialer
-        self._resolve = resolve
+        self._check = check
         self._shared = shared
         self._hangup = hangup
         self._loop_budget = loop_budget
@@ -212,6 +215,10 @@ class BrokerPool:
     def connection_paused(self) -> None:
         """Count a pause for memory."""
         self._counters.broker_connection_pauses += 1
+
+    def question_unanswered(self) -> None:
+        """Count a question that its broker left unanswered."""
+        self._counters.unanswered_questions += 1
 
     def unknown_answer(self) -> None:
         """Count an answer that no question waits for."""
@@ -317,9 +324,9 @@ class BrokerPool:
         self._wake(key)
 
     async def _dial(self, key: PoolKey) -> None:
-        addresses = await self._resolve(key.broker)
+        checked = await self._check(key.broker)
         connect_frame = await self._connect_frames.for_requests(key.principal)
-        connection = await self._dialer.connect(key.broker, addresses, partial(self._new_connection, connect_frame))
+        connection = await self._dialer.connect(checked, partial(self._new_connection, connect_frame))
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
                 await connection.ready

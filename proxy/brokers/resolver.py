@@ -1,7 +1,13 @@
 """Resolve host names: answers are cached, equal queries share a single one, and few queries run at a time.
 
 The system's resolver may hang in a thread that cannot be cancelled. Such a query keeps its slot until it ends, while
-its waiters give up after `RESOLVE_SECONDS`. Names from clients therefore have slots apart from those of the brokers.
+its waiters give up after `RESOLVE_SECONDS`. A query has a thread of its own: the threads of libuv, which all names
+would share, run two queries at once. Names from clients have slots apart from those of the brokers (two resolvers), and
+names that have never resolved have slots apart from those that have.
+
+Rule: a stale answer serves for one more TTL while the new answer is asked for, without an address to which a connection
+has failed since the answer was found. No stale answer serves if the present owner of the address would be shown
+credentials that are good elsewhere (`stale_serves`).
 """
 
 import asyncio
@@ -9,11 +15,13 @@ import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 
 Ask = Callable[[str], Awaitable[list[str]]]
 
@@ -25,8 +33,10 @@ MOST_ADDRESSES: Final = 128
 MOST_QUERIES: Final = 1024
 # A name that does not resolve is cached for this part of the time of other answers.
 NEGATIVE_PART: Final = 0.1
-# The last addresses of a name stay in use for this time while the resolver itself fails.
-STALE_SECONDS: Final = 3600.0
+# Addresses to which a connection has failed. If there are more, older answers do not serve beyond their time.
+MOST_FAILED: Final = 1024
+# Most queries at once of names that have resolved before, beside those of other names.
+KNOWN_AT_ONCE: Final = 2
 # Errors that say nothing about the name: the resolver could not be reached.
 _RESOLVER_FAILED: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY})
 
@@ -40,6 +50,11 @@ class _Answer:
     at: float
     until: float
     found_at: float
+
+    @property
+    def stale(self) -> bool:
+        """Return whether the addresses are those of an earlier answer, which the resolver failed to replace."""
+        return not self.error and self.found_at < self.at
 
     def addresses_or_error(self) -> list[str]:
         if self.error:
@@ -58,7 +73,7 @@ class _Query:
 
 
 class CachingResolver:
-    """Resolves names with `ask`, at most `at_once` at a time."""
+    """Resolves names with `ask`, at most `at_once` that have never resolved at a time, and `KNOWN_AT_ONCE` others."""
 
     def __init__(
         self,
@@ -67,10 +82,17 @@ class CachingResolver:
         at_once: int,
         on_crash: Callable[[BaseException], None],
         ask: Ask | None = None,
+        *,
+        stale_serves: bool = True,
     ) -> None:
         self._loop = loop
         self.ttl_seconds = ttl_seconds
+        self._stale_serves = stale_serves
         self._slots = asyncio.Semaphore(at_once)
+        self._known_slots = asyncio.Semaphore(KNOWN_AT_ONCE)
+        self._failed_at: dict[str, float] = {}
+        # Answers found until then do not serve when they are stale: failed addresses had to be forgotten.
+        self._forgotten_at = float("-inf")
         self._scope = TaskScope(on_crash)
         self._ask = ask or self._ask_system
         self._answers: dict[str, _Answer] = {}
@@ -90,10 +112,36 @@ class CachingResolver:
             raise TargetRefused(f"host {host[:200]!r}... has {len(host)} characters, expected at most {LONGEST_NAME}")
         name, now = host.lower(), self._loop.time()
         known = self._answers.get(name)
-        if known is not None and now < known.until and (max_age_seconds is None or now - known.at < max_age_seconds):
+        kept = known is not None and now < known.until and now - known.at < (max_age_seconds or float("inf"))
+        if known is not None and kept and not known.stale:
             return known.addresses_or_error()
-        query = self._queries.get(name) or self._begin(name)
-        return (await self._wait(name, query)).addresses_or_error()
+        stale = self._stale(name, now) if kept or max_age_seconds is None else None
+        if stale is None:
+            query = self._queries.get(name) or self._begin(name)
+            return (await self._wait(name, query)).addresses_or_error()
+        if not kept and name not in self._queries and len(self._queries) < MOST_QUERIES:
+            self._begin(name)
+        return list(stale)
+
+    def address_failed(self, address: str) -> None:
+        """Called when no connection to `address` could be made: a stale answer must not lead there."""
+        self._failed_at.pop(address, None)
+        if len(self._failed_at) >= MOST_FAILED:
+            self._forgotten_at = self._failed_at.pop(next(iter(self._failed_at)))
+        self._failed_at[address] = self._loop.time()
+
+    def _stale(self, name: str, now: float) -> tuple[str, ...] | None:
+        """Return the addresses of an answer that is older than its TTL, but not by another TTL; None if it has none."""
+        last = self._answers.get(name)
+        if last is None or last.error or not self._stale_serves or last.found_at <= self._forgotten_at:
+            return None
+        if now - last.found_at >= 2 * self.ttl_seconds:
+            return None
+        usable = [each for each in last.addresses if self._failed_at.get(each, float("-inf")) < last.found_at]
+        if not usable:
+            return None
+        self.outcomes["stale"] += 1
+        return tuple(usable)
 
     async def close(self) -> None:
         """Cancel all queries."""
@@ -122,12 +170,15 @@ class CachingResolver:
                 query.cancel()
 
     async def _work(self, name: str, query: _Query) -> None:
-        async with self._slots:
+        last = self._answers.get(name)
+        async with self._slots if last is None or last.error else self._known_slots:
             query.started = True
             answer = await self._answer(name)
         self._answers.pop(name, None)
         while len(self._answers) >= MOST_ANSWERS:
-            del self._answers[next(iter(self._answers))]
+            # Failures first: names that do not exist, as many as a client likes, must not drive out names that do.
+            failures = (known for known, each in self._answers.items() if each.error)
+            del self._answers[next(failures, next(iter(self._answers)))]
         self._answers[name] = answer
         if not query.answer.done():
             query.answer.set_result(answer)
@@ -159,13 +210,19 @@ class CachingResolver:
         return _Answer((), text, now, now + NEGATIVE_PART * self.ttl_seconds, now)
 
     def _failed(self, name: str, now: float, text: str) -> _Answer:
-        """Return the last good answer while the resolver fails, for a limited time."""
-        last = self._answers.get(name)
-        if last is None or last.error or now - last.found_at > STALE_SECONDS:
+        """Return the last good answer while the resolver fails, for as long as a stale answer may serve."""
+        usable = self._stale(name, now)
+        if usable is None:
             return self._none(now, text)
-        self.outcomes["stale"] += 1
-        return _Answer(last.addresses, "", now, now + NEGATIVE_PART * self.ttl_seconds, last.found_at)
+        last = self._answers[name]
+        until = min(now + NEGATIVE_PART * self.ttl_seconds, last.found_at + 2 * self.ttl_seconds)
+        return _Answer(usable, "", now, until, last.found_at)
 
     async def _ask_system(self, name: str) -> list[str]:
-        found = await self._loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in found]
+        # Without a time limit: the slot is free when the thread is.
+        return await in_thread(partial(_addresses, name), "names", None)
+
+
+def _addresses(name: str) -> list[str]:
+    """Ask the system's resolver, which may block for as long as it likes."""
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]

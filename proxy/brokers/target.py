@@ -9,11 +9,13 @@ import fnmatch
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from protocol.host_port import host_port
+from proxy.config.credential_targets import narrowed_hosts, narrowed_networks
+from proxy.core.addresses import Network, inside, parsed
 from proxy.core.errors import TargetRefused
 
 _PLAIN_SCHEME: Final = "pulsar://"
@@ -22,6 +24,11 @@ _DEFAULT_PORTS: Final = {_PLAIN_SCHEME: 6650, _TLS_SCHEME: 6651}
 RESOLVE_SECONDS: Final = 10.0
 _HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._:-]+")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
+# Clouds serve the credentials of machines there (169.254.169.254).
+_LINK_LOCAL: Final = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fe80::/10"))
+
+# Returns the addresses of configured brokers with a port.
+AddressesAt = Callable[[int], Awaitable[Collection[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,17 @@ class BrokerAddress:
     def __str__(self) -> str:
         name = host_port(self.host, self.port)
         return f"{name} ({self.address})" if self.address else name
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTarget:
+    """A broker that may be connected to, at these addresses only, and may get the proxy's own credentials.
+
+    Only `proxy.brokers.gate` makes one. A dialer takes nothing else.
+    """
+
+    broker: BrokerAddress
+    addresses: Sequence[str]
 
 
 def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = False) -> BrokerAddress:
@@ -72,7 +90,10 @@ class NameResolver(Protocol):
 
 
 class TargetValidator:
-    """Checks targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`."""
+    """Checks targets against `brokerProxyAllowedTargetPorts`, `...HostNames` and `...IPAddresses`.
+
+    Without `link_local`, link-local addresses are allowed only inside a link-local network of the list.
+    """
 
     def __init__(
         self,
@@ -80,42 +101,62 @@ class TargetValidator:
         ip_addresses: Iterable[str],
         ports: Iterable[str],
         names: NameResolver | None = None,
+        *,
+        link_local: bool = True,
     ) -> None:
         self._names = names
+        self._link_local = link_local
         self.apply(host_names, ip_addresses, ports)
 
     def apply(self, host_names: Iterable[str], ip_addresses: Iterable[str], ports: Iterable[str]) -> None:
         """Replace the lists; existing connections stay."""
-        self._host_names = [re.compile(fnmatch.translate(name.strip().lower())) for name in host_names if name.strip()]
+        patterns, networks = list(host_names), list(ip_addresses)
+        self._host_names = [re.compile(fnmatch.translate(name.strip().lower())) for name in patterns if name.strip()]
         self._any_address = False
-        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
-        for text in ip_addresses:
+        self._networks: list[Network] = []
+        for text in networks:
             if text.strip() == "*":
                 self._any_address = True
             elif text.strip():
                 self._networks.append(ipaddress.ip_network(text.strip(), strict=False))
         self._any_port = any(port.strip() == "*" for port in ports)
         self._ports = {int(port) for port in ports if port.strip().isdigit()}
+        self.narrowed = narrowed_hosts(patterns) or narrowed_networks(networks)
 
-    async def resolve(self, target: BrokerAddress) -> list[str]:
-        """Return the allowed addresses of `target`; raise TargetRefused if there are none."""
+    async def resolve(self, target: BrokerAddress, configured: AddressesAt | None = None) -> list[str]:
+        """Return the allowed addresses of `target`; raise TargetRefused if there are none.
+
+        The addresses that `configured` returns may be link-local.
+        """
         if not self._any_port and target.port not in self._ports:
             raise TargetRefused(f"target port {target.port} is not in brokerProxyAllowedTargetPorts")
         if not any(pattern.fullmatch(target.host.lower()) for pattern in self._host_names):
             raise TargetRefused(f"target host {target.host!r} is not in brokerProxyAllowedHostNames")
         addresses = await (resolve(target) if self._names is None else self._names.resolve(target.host))
-        if self._any_address:
-            return addresses
-        allowed = [address for address in addresses if self._allowed(address)]
+        if not self._any_address:
+            addresses = [address for address in addresses if inside(parsed(address), self._networks)]
+            if not addresses:
+                raise TargetRefused(f"no address of {target.host!r} is in brokerProxyAllowedIPAddresses")
+        return addresses if self._link_local else await self._without_link_local(target, addresses, configured)
+
+    async def _without_link_local(
+        self, target: BrokerAddress, addresses: list[str], configured: AddressesAt | None
+    ) -> list[str]:
+        chosen = [network for network in self._networks if _is_link_local(network)]
+        local = {address for address in addresses if inside(parsed(address), _LINK_LOCAL)}
+        refused = {address for address in local if not inside(parsed(address), chosen)}
+        if refused and configured is not None:
+            refused.difference_update(await configured(target.port))
+        allowed = [address for address in addresses if address not in refused]
         if not allowed:
-            raise TargetRefused(f"no address of {target.host!r} is in brokerProxyAllowedIPAddresses")
+            text = f"{target.host!r} is link-local, which needs a link-local network in brokerProxyAllowedIPAddresses"
+            raise TargetRefused(text)
         return allowed
 
-    def _allowed(self, address: str) -> bool:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-        mapped = getattr(parsed, "ipv4_mapped", None)
-        parsed = mapped if mapped is not None else parsed
-        return any(parsed in network for network in self._networks)
+
+def _is_link_local(network: Network) -> bool:
+    local = _LINK_LOCAL[network.version == 6]
+    return network.prefixlen >= local.prefixlen and network.network_address in local
 
 
 async def resolve(target: BrokerAddress) -> list[str]:

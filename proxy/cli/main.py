@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from proxy.cli.admin.arguments import add_admin, add_level, add_where
 from proxy.cli.demo.arguments import add_demo
@@ -45,7 +46,7 @@ def _run(given: list[str]) -> int:
 
         for line in shared_names():
             print(f"warning: {line}", file=sys.stderr)
-    options = whole_parser().parse_args(given)
+    options = _parser_for(given).parse_args(given)
     try:
         code: int = options.run(options)
     except ConfigError as error:
@@ -68,34 +69,51 @@ def whole_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands with all options; needs the standard library alone, as a build of the wheel
     generates manual pages and completion scripts from it.
     """
+    return _parser_of(_COMMANDS)
+
+
+def _parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
+    # The parsers of all commands together cost a fiftieth of the time that `serve` takes to start.
+    return _parser_of(given[:1] if given[:1] and given[0] in _COMMANDS else _COMMANDS)
+
+
+def _parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pulsar-proxy", description="a memory-bounded proxy for Apache Pulsar")
     parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, run, text in (
-        ("serve", _serve, "run the proxy"),
-        ("check-config", _check_config, "check a configuration, report every error, and exit"),
-        ("print-config", _print_config, "print each key with its value and the source of the value"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--config", metavar="FILE", help="path of proxy.conf; the environment overrides it")
-        command.add_argument(
-            "--set",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="override one key; repeat the option for more keys",
-        )
-        command.set_defaults(run=run)
-    _add_top(commands.add_parser("top", help=TOP_HELP, description=TOP_HELP))
-    _add_admin(commands.add_parser("admin", help=ADMIN_HELP, description=ADMIN_HELP))
-    _add_config(commands.add_parser("config", help=CONFIG_HELP, description=CONFIG_HELP))
-    _add_log_level(commands.add_parser("log-level", help=LOG_LEVEL_HELP, description=LOG_LEVEL_HELP))
-    _add_health(commands.add_parser("health", help=HEALTH_HELP, description=HEALTH_HELP))
-    _add_completion(commands.add_parser("completion", help=COMPLETION_HELP, description=COMPLETION_HELP))
-    demo = commands.add_parser("demo", help="run an embedded broker, the proxy and a storm of clients")
-    add_demo(demo)
-    demo.set_defaults(run=_demo)
+    for name in names:
+        text, add_options = _COMMANDS[name]
+        add_options(commands.add_parser(name, help=text, description=text))
     return parser
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_sources(parser, _serve)
+
+
+def _add_check_config(parser: argparse.ArgumentParser) -> None:
+    _add_sources(parser, _check_config)
+
+
+def _add_print_config(parser: argparse.ArgumentParser) -> None:
+    _add_sources(parser, _print_config)
+
+
+def _add_sources(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    parser.add_argument("--config", metavar="FILE", help="path of proxy.conf; the environment overrides it")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override one key; repeat the option for more keys",
+    )
+    parser.set_defaults(run=run)
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    add_demo(parser)
+    parser.set_defaults(run=_demo)
 
 
 def _add_admin(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +250,9 @@ def _check_config(options: argparse.Namespace) -> int:
     if foreign := misplaced():
         return _refuse(foreign)
     from proxy.app.metrics.otel_settings import otel_settings
+    from proxy.app.secret_modes import open_secrets
     from proxy.app.start_checks import start_faults
+    from proxy.config.credential_targets import explained
     from proxy.net.tls.files import check
 
     faults, expired = list(map(str, start_faults(config))), list[str]()
@@ -242,12 +262,14 @@ def _check_config(options: argparse.Namespace) -> int:
         faults = [*map(str, error.problems), *faults]
     # These variables count only if `serve` has the same environment.
     odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
-    for warning in (*config.warnings, *expired, *odd, *shared_names()):
+    for warning in (*config.warnings, *open_secrets(config), *expired, *odd, *shared_names()):
         print(f"warning: {warning}", file=sys.stderr)
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     if faults:
         return BAD_CONFIG
+    for line in explained(config):
+        print(line)
     print("configuration is valid")
     return 0
 
@@ -304,3 +326,18 @@ def _demo(options: argparse.Namespace) -> int:
     from proxy.cli.demo.run import run_demo
 
     return run_demo(options)
+
+
+# Each command with its help text and the function that adds its options, in the order of `--help`.
+_COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+    "serve": ("run the proxy", _add_serve),
+    "check-config": ("check a configuration, report every error, and exit", _add_check_config),
+    "print-config": ("print each key with its value and the source of the value", _add_print_config),
+    "top": (TOP_HELP, _add_top),
+    "admin": (ADMIN_HELP, _add_admin),
+    "config": (CONFIG_HELP, _add_config),
+    "log-level": (LOG_LEVEL_HELP, _add_log_level),
+    "health": (HEALTH_HELP, _add_health),
+    "completion": (COMPLETION_HELP, _add_completion),
+    "demo": ("run an embedded broker, the proxy and a storm of clients", _add_demo),
+}

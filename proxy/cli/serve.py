@@ -38,6 +38,8 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     Raises OSError if the proxy cannot start.
     """
     _raise_file_limit(log)
+    if not config.core_dump_enabled:
+        forbid_core_dumps()
     proxy = Proxy(config, log)
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
@@ -174,6 +176,14 @@ def _forget_terminal() -> None:
 def ignore_hangup() -> None:
     """Ignore SIGHUP while no loop handles it: a reload before the start or after the end must not kill the process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def forbid_core_dumps() -> None:
+    """Set the limit of core dumps so that none is written: the memory holds keys, tokens and passwords of clients."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    # 1 and not 0: the kernel ignores 0 where core_pattern is a program (systemd-coredump), but starts none for 1; no
+    # file is as small (fs/coredump.c). The hard limit stays: root can allow dumps of a running proxy by prlimit.
+    resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard != resource.RLIM_INFINITY else 1, hard))
 
 
 def _raise_file_limit(log: Logger) -> None:

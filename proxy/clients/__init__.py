@@ -2,6 +2,7 @@
 
 May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py`. `listener.py` accepts and refuses
 clients, `handshake.py` answers CONNECT, `requests.py` bounds and starts requests, `large_frames.py` takes permits for
-large frames, `credential_refresh.py` renews credentials. `sessions.py` knows every connection, and has what happens to
-connections by the clock: handshake time-outs (TLS included), PINGs, ages, and the drain of a shutdown.
+large frames, `upload_watch.py` closes clients that send them too slowly, `credential_refresh.py` renews credentials.
+`sessions.py` knows every connection, and has what happens to connections by the clock: handshake time-outs (TLS
+included), PINGs, ages, and the drain of a shutdown.
 """

@@ -14,6 +14,7 @@ from proxy.auth.client_credentials import ClientCredentials, Look
 from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
 from proxy.clients.session import ClientSession
 from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.public_causes import authentication_text
 from proxy.core.tasks import TaskScope
 
 
@@ -101,11 +102,12 @@ class ClientRefresh:
         before = credentials.principal
         try:
             # The method cannot change: as in upstream, the method that the response names is ignored.
-            found = await authentication.verify(AuthData(credentials.method, data), client.certificate)
+            presented = AuthData(credentials.method, data)
+            found = await authentication.verify(presented, client.certificate, client.name)
             credentials.renewed(found, data)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
-            message = f"failed to authenticate: {failure}"
+            message = authentication_text(failure.public)
             client.output.send(commands.error(commands.REQUEST_ID_NONE, code_of(failure), message))
             client.close(DisconnectCause.AUTHENTICATION_FAILED)
             return

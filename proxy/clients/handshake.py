@@ -17,6 +17,7 @@ from proxy.clients.large_frames import LargeFrames
 from proxy.clients.services import ClientServices
 from proxy.clients.session import ClientSession, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
 from proxy.core.tasks import TaskScope
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.relay import Relay
@@ -56,7 +57,7 @@ class ClientHandshake:
             # Brokers trust a proxy's CONNECT, so this client could act for others (upstream refuses it, too).
             self._refuse(
                 ServerError.NotAllowedError,
-                "must not provide proxy_version",
+                PROXY_VERSION_TEXT,
                 DisconnectCause.PROXY_VERSION_REFUSED,
             )
             return
@@ -94,10 +95,10 @@ class ClientHandshake:
         """Authenticate the client, then serve it."""
         client, presented = self._client, presented_by(connect)
         try:
-            found = await authentication.verify(presented, client.certificate)
+            found = await authentication.verify(presented, client.certificate, client.name)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
-            message = f"failed to authenticate: {failure}"
+            message = authentication_text(failure.public)
             self._refuse(code_of(failure), message, DisconnectCause.AUTHENTICATION_FAILED)
             return
         forward = authentication.settings.forward
@@ -165,12 +166,13 @@ class ClientHandshake:
         try:
             broker = await direct_mode.connect(connect, client.principal, client.origin())
         except DirectRefused as refused:
-            self._refuse(refused.code, refused.message, refused.cause)
+            text = target_text(refused.cause, refused.message)
+            self._refuse(refused.code, text, refused.cause, refused.message)
             return
         try:
             broker_transport, to_client = broker.hand_over()
         except ConnectionClosed as closed:
-            self._refuse(ServerError.ServiceNotReady, f"the broker is gone: {closed}", closed.cause)
+            self._refuse(ServerError.ServiceNotReady, TARGET_TEXT, closed.cause, f"the broker is gone: {closed}")
             return
         try:
             client_transport = client.detach()
@@ -189,7 +191,8 @@ class ClientHandshake:
             self._watch_relay(relay, credentials)
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
 
-    def _refuse(self, code: int, message: str, cause: DisconnectCause) -> None:
-        """Answer CONNECT with an ERROR, and close the connection."""
+    def _refuse(self, code: int, message: str, cause: DisconnectCause, detail: str = "") -> None:
+        """Answer CONNECT with an ERROR of a fixed text, and close the connection; `detail` is for the log."""
+        self._client.detail = detail
         self._client.output.send(commands.error(commands.REQUEST_ID_NONE, code, message))
         self._client.close(cause)

@@ -1,7 +1,16 @@
-"""Frames of a client that are larger than a connection at rest may hold: refused, or read under a direct permit.
+"""Frames of a client that are larger than a connection at rest may hold: refused, or stored under a permit that grows
+with what has arrived.
 
-Owns the direct permit of the frame under way, and the clock that ends a frame which comes drop by drop. A client has
-one such frame at a time: after it nothing is read.
+Rules:
+- Memory is charged for bytes that have come, never for bytes that were announced. A permit that is full doubles, so
+  that it grows a few times only; before the whole frame is handled it grows to LARGE_FRAME_COPIES times the frame.
+- The first bytes wait among the newcomers, growth before them; one growth at a time may overshoot the limit
+  (docs/adr/0003), so that frames which all grow cannot wait for each other without end.
+- Before CONNECTED a frame takes from a small memory of its own, in turns by address: nobody has proven anything yet.
+- A client that sends too slowly is closed while others wait for that memory (`proxy.clients.upload_watch`), and every
+  frame has a clock: `seconds` in which the proxy waited for its bytes.
+
+Owns the permit of the frame under way. A client has one such frame at a time: after it nothing is read.
 """
 
 import asyncio
@@ -10,20 +19,26 @@ from typing import Final, Protocol
 
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
-from protocol.errors import ServerError
+from protocol.errors import ServerError, TooManyFields
+from protocol.field_walker import FieldWalker
 from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
-from protocol.states import ConnectionState, Verdict
+from protocol.states import ConnectionState, State, Verdict
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
+from proxy.net.transport import LARGE_READ_BYTES
+from proxy.net.upload_rate import UploadRate
 from proxy.telemetry.refusals import Stage
 
-# Larger frames of a client wait for a direct permit before their body is read.
+# The largest frame before CONNECTED.
+MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+# A frame holds this much without a permit: it is part of what a connection at rest may cost (docs/memory.md).
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
@@ -31,24 +46,35 @@ LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREAT
 LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
 
 
+def memory_for(stored: int, frame_bytes: int, charged: int) -> int:
+    """Return the bytes to charge before more of a frame is read, or before the whole frame is handled."""
+    if stored >= frame_bytes:
+        return LARGE_FRAME_COPIES * frame_bytes
+    return charged if stored < max(charged, UNBOOKED_FRAME_BYTES) else min(2 * stored, frame_bytes)
+
+
 class FrameSender(Protocol):
     """The client that sends a large frame (`proxy.clients.connection.ClientConnection`)."""
 
     output: Output
     name: str
+    client_address: str
 
     @property
     def charged(self) -> Hashable:
         """Return the key that is charged for the frame's memory."""
 
     def hold(self, reason: Hold) -> None:
-        """Stop reading: there is no memory for the frame now."""
+        """Stop reading: there is no memory for more of the frame now."""
 
     def unhold(self, reason: Hold) -> None:
         """Resume reading: the frame has its memory, or is passed over."""
 
     def refuse(self, kind: int, request_id: int) -> None:
         """Answer a command that is not served."""
+
+    def refuse_fields(self, kind: int, command: bytes | bytearray, error: TooManyFields) -> None:
+        """Answer a request that would grow when it is decoded; raise `error` for any other command."""
 
     def close(self, cause: DisconnectCause) -> None:
         """End the connection."""
@@ -57,10 +83,27 @@ class FrameSender(Protocol):
         """End the connection at once."""
 
 
+class _Arriving:
+    """A large frame that is being stored: its head, the memory it takes, and the times it has left."""
+
+    __slots__ = ("clock", "head", "key", "memory", "patience_seconds", "rate", "seconds", "walker")
+
+    def __init__(self, head: FrameHead, memory: AsyncSemaphore, key: Hashable, seconds: float) -> None:
+        self.head = head
+        self.memory = memory
+        self.key = key
+        self.walker = FieldWalker()
+        self.rate = UploadRate()
+        # The proxy waits so long for the frame's bytes, and the frame so long for memory: in all, not each time.
+        self.seconds = seconds
+        self.patience_seconds = memory.timeout_seconds
+        self.clock: asyncio.TimerHandle | None = None
+
+
 class LargeFrames:
     """Decides about a client's large frames, one at a time; `permit` is that of the frame being handled."""
 
-    __slots__ = ("_clock", "_decoder", "_scope", "_sender", "_services", "_state", "permit")
+    __slots__ = ("_arriving", "_decoder", "_scope", "_sender", "_services", "_state", "permit")
 
     def __init__(
         self,
@@ -76,18 +119,12 @@ class LargeFrames:
         self._state = state
         self._scope = scope
         self.permit: Permit | None = None
-        self._clock: asyncio.TimerHandle | None = None
+        self._arriving: _Arriving | None = None
 
     def detach_permit(self) -> Callable[[], None] | None:
         """Detach the permit; return the callable that releases it, for its new owner, or None without a permit."""
         permit, self.permit = self.permit, None
         return permit.release if permit is not None else None
-
-    def arrived(self) -> None:
-        """Stop the clock: the frame is whole."""
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
 
     def handled(self) -> None:
         """Release the memory of a frame that was handled, unless its permit was detached."""
@@ -97,15 +134,45 @@ class LargeFrames:
 
     def close(self) -> None:
         """Release everything: the client is gone."""
-        self.arrived()
+        self._arrived()
         self.handled()
+
+    # --- for the watch over slow uploads (upload_watch.Uploader) -----------------------------------
+
+    @property
+    def rate(self) -> UploadRate:
+        """Return how fast the frame under way has come."""
+        assert self._arriving is not None
+        return self._arriving.rate
+
+    @property
+    def memory(self) -> AsyncSemaphore:
+        """Return the memory that the frame under way takes."""
+        assert self._arriving is not None
+        return self._arriving.memory
+
+    @property
+    def held_bytes(self) -> int:
+        """Count the bytes of the permit of the frame under way."""
+        return 0 if self.permit is None else self.permit.size
+
+    @property
+    def name(self) -> str:
+        """Return the client's name."""
+        return self._sender.name
+
+    def evict(self, cause: DisconnectCause) -> None:
+        """End the connection at once."""
+        self._sender.abort(cause)
+
+    # --- the frame's head --------------------------------------------------------------------------
 
     @property
     def _served(self) -> frozenset[CommandType]:
         return LARGE_COMMANDS if self._services.authentication is None else LARGE_COMMANDS_WITH_CREDENTIALS
 
     def on_head(self, head: FrameHead) -> None:
-        """Take memory for a frame before its body is read; without memory now, stop reading and wait in the queue."""
+        """Refuse a frame by its first bytes, or begin to store it."""
         kind = head.command_type
         verdict = Verdict.CLOSE if kind is None else self._state.judge(kind)
         if kind is None:
@@ -118,7 +185,7 @@ class LargeFrames:
         elif kind not in self._served:
             self._refuse_size(kind, head)
         else:
-            self._reserve(head)
+            self._begin(head)
 
     def _refuse_size(self, kind: int, head: FrameHead) -> None:
         """Refuse a request that would hold direct memory while it waits for the memory of its own answer."""
@@ -128,37 +195,131 @@ class LargeFrames:
         message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"
         self._sender.output.send(commands.error(_request_id(head), ServerError.NotAllowedError, message))
 
-    def _reserve(self, head: FrameHead) -> None:
-        cost = head.frame_bytes * LARGE_FRAME_COPIES
-        self.permit = self._services.direct.try_acquire(cost, key=self._sender.charged)
-        if self.permit is None:
-            self._sender.hold(Hold.LARGE_FRAME)
-            self._scope.start(self._wait(head, cost))
+    def _begin(self, head: FrameHead) -> None:
+        services, sender = self._services, self._sender
+        seconds = services.limits.frame_seconds
+        if self._state.state in (State.INIT, State.CONNECTING):
+            self._arriving = _Arriving(head, services.handshakes, sender.client_address, seconds)
         else:
-            self._store()
-
-    def _store(self) -> None:
+            self._arriving = _Arriving(head, services.direct, sender.charged, seconds)
         self._decoder.store()
-        # A client that sends the frame drop by drop would keep the permit for as long as it likes.
-        seconds = self._services.limits.frame_seconds
-        self._clock = self._services.loop.call_later(seconds, self._sender.abort, DisconnectCause.READ_TIMEOUT)
+        self._services.uploads.add(self)
+        self._await_bytes(self._arriving)
 
-    async def _wait(self, head: FrameHead, cost: int) -> None:
-        direct = self._services.direct
-        try:
-            self.permit = await direct.acquire(cost, key=self._sender.charged)
-        except PermitAcquireError as error:
-            command = CommandType(head.command_type).name if head.command_type is not None else "?"
-            self._services.requests.refusals.note(error, Stage.DIRECT, direct, self._sender.name, command)
-            request_id = _request_id(head)
-            if request_id == commands.REQUEST_ID_NONE:
-                self._sender.close(DisconnectCause.MEMORY_LIMIT)
-                return
-            self._sender.output.send(commands.error(request_id, ServerError.TooManyRequests, DIRECT_REFUSAL))
-            self._decoder.skip()
+    # --- the frame's bytes ---------------------------------------------------------------------------------
+
+    def readable(self) -> int:
+        """Return how many bytes of the frame may be read now; at least 1, for a loop asks even while reading rests."""
+        granted = max(UNBOOKED_FRAME_BYTES, self.held_bytes)
+        stored, missing = self._decoder.stored_bytes, self._decoder.missing_bytes
+        return max(1, min(granted - stored, missing, LARGE_READ_BYTES))
+
+    def covered(self) -> bool:
+        """Charge for what has arrived; return whether the frame may go on now: be read further, or be handled.
+
+        Otherwise the client is held until there is memory, or the frame was refused. Raises TooManyFields or
+        MalformedFrame for a command that must not be decoded and has no answer.
+        """
+        arriving = self._arriving
+        if arriving is None:
+            return True
+        stored = self._decoder.stored_bytes
+        arriving.rate.received(self._services.loop.time(), stored - arriving.rate.size)
+        if self._is_refused(arriving):
+            return True
+        needed = memory_for(stored, arriving.head.frame_bytes, self.held_bytes)
+        if not self._try_charge(arriving, needed):
+            self._sender.hold(Hold.LARGE_FRAME)
+            self._scope.start(self._wait(arriving, needed))
+            return False
+        if stored >= arriving.head.frame_bytes:
+            self._arrived()
         else:
-            self._store()
+            self._await_bytes(arriving)
+        return True
+
+    def _is_refused(self, arriving: _Arriving) -> bool:
+        """Count the command's fields as far as they have come; refuse a request that would grow when it is decoded."""
+        buffer, start, end = self._decoder.stored_command()
+        try:
+            arriving.walker.walk(buffer, start, end, len(buffer))
+        except TooManyFields as error:
+            assert arriving.head.command_type is not None
+            self._sender.refuse_fields(arriving.head.command_type, buffer[start : start + UNBOOKED_FRAME_BYTES], error)
+            self._pass_over()
+            return True
+        return False
+
+    def _try_charge(self, arriving: _Arriving, needed: int) -> bool:
+        if self.permit is not None:
+            return needed <= self.permit.size or self.permit.try_update(needed)
+        if needed:
+            self.permit = arriving.memory.try_acquire(needed, key=arriving.key)
+        return not needed or self.permit is not None
+
+    async def _wait(self, arriving: _Arriving, needed: int) -> None:
+        """Wait for memory; then read on, or pass the frame over with an error."""
+        loop, memory = self._services.loop, arriving.memory
+        since = loop.time()
+        try:
+            if self.permit is None:
+                timeout = arriving.patience_seconds
+                self.permit = await memory.acquire(needed, key=arriving.key, timeout_seconds=timeout)
+            else:
+                await self.permit.update(needed, timeout_seconds=arriving.patience_seconds)
+        except PermitAcquireError as error:
+            self._refuse_memory(arriving, error)
+        arriving.patience_seconds -= loop.time() - since
         self._sender.unhold(Hold.LARGE_FRAME)
+
+    def _refuse_memory(self, arriving: _Arriving, error: PermitAcquireError) -> None:
+        head, sender = arriving.head, self._sender
+        command = CommandType(head.command_type).name if head.command_type is not None else "?"
+        stage = Stage.DIRECT if arriving.memory is self._services.direct else Stage.HANDSHAKE
+        self._services.requests.refusals.note(error, stage, arriving.memory, sender.name, command)
+        request_id = _request_id(head)
+        if request_id == commands.REQUEST_ID_NONE:
+            sender.close(DisconnectCause.MEMORY_LIMIT)
+            return
+        sender.output.send(commands.error(request_id, ServerError.TooManyRequests, DIRECT_REFUSAL))
+        self._pass_over()
+
+    def _pass_over(self) -> None:
+        """Drop what has come of the frame, and read its rest without storing it."""
+        self._decoder.skip()
+        self.close()
+
+    # --- the frame's clock ---------------------------------------------------------------------------------
+
+    def _await_bytes(self, arriving: _Arriving) -> None:
+        """Start the clock: a client that sends a frame drop by drop would keep its memory for as long as it likes."""
+        loop = self._services.loop
+        now = loop.time()
+        arriving.rate.started(now)
+        if arriving.clock is None:
+            left = max(0.0, arriving.seconds - arriving.rate.waited_seconds(now))
+            arriving.clock = loop.call_later(left, self._late)
+
+    def _late(self) -> None:
+        """End a client whose frame took too long; time in which the frame waited for memory does not count."""
+        arriving, loop = self._arriving, self._services.loop
+        if arriving is None:
+            return
+        left = arriving.seconds - arriving.rate.waited_seconds(loop.time())
+        arriving.clock = None
+        if left <= 0:
+            self._sender.abort(DisconnectCause.READ_TIMEOUT)
+        elif arriving.rate.awaited:
+            arriving.clock = loop.call_later(left, self._late)
+
+    def _arrived(self) -> None:
+        """Stop the clock and the watch: the frame is whole, refused, or its client is gone."""
+        arriving, self._arriving = self._arriving, None
+        if arriving is None:
+            return
+        self._services.uploads.discard(self)
+        if arriving.clock is not None:
+            arriving.clock.cancel()
 
 
 def _request_id(head: FrameHead) -> int:

@@ -19,6 +19,7 @@ from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.counters import NetCounters
 from proxy.net.proxy_headers import AwaitedHeaders
 from proxy.net.tls.arrivals import Arrivals
+from proxy.net.trusted_balancers import TrustedBalancers
 
 # Connections accepted per iteration of the event loop: a reconnect storm must not delay connected clients.
 ACCEPTS_A_TURN: Final = 64
@@ -50,7 +51,7 @@ class _Refused(asyncio.Protocol):
 
 
 class Listener:
-    """Accepts clients on an address until closed."""
+    """Accepts clients on an address until closed; `balancers` may send PROXY headers."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Listener:
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
         tls: Arrivals | None = None,
         *,
-        proxy_headers: bool = False,
+        balancers: TrustedBalancers | None = None,
     ) -> None:
         self._loop = loop
         self._sessions = sessions
@@ -75,7 +76,7 @@ class Listener:
         self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
         self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, net_counters, log)
-        self._proxy_headers = proxy_headers
+        self._balancers = balancers
         self._lingering: set[_Refused] = set()
         self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
 
@@ -95,7 +96,7 @@ class Listener:
         await self._scope.emptied()
 
     def _take(self, accepted: socket.socket, address: str) -> None:
-        if not self._proxy_headers:
+        if self._balancers is None or address not in self._balancers:
             self._admit(accepted, address, None, self._loop.time())
             return
         reason = self._sessions.refusal(None, self._net_counters.awaited_headers)

@@ -1,8 +1,8 @@
 """The requests of one client: which service answers each, how many may be under way, and what each of them holds.
 
 A request is outstanding from its arrival until its answer is handed to the output. Topic lists beyond the first few
-of a connection wait here as they came, without a task: a client that pipelines a thousand costs little more than
-their bytes.
+of a connection wait here as they came, without a task and without a place among the lookups: a client that pipelines a
+thousand costs little more than their bytes.
 """
 
 import asyncio
@@ -16,15 +16,14 @@ from limiter.permit import Permit
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.errors import RequestFailed
-from proxy.core.loop_budget import LoopBudget
+from proxy.auth.fairness_key import role_of
+from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
-from proxy.requests.lookups import LookupService, Slot
+from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
-from proxy.requests.validation import check_properties
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder
 from proxy.telemetry.refusals import RefusalLog
 
@@ -48,18 +47,28 @@ class RequestServices:
 
 
 class _Held:
-    """The permits of a request until it ends: one of the concurrent lookups, and memory if its frame was large."""
+    """The permits of a request until it ends: one of the concurrent lookups, and memory if its frame was large.
 
-    __slots__ = ("large", "slot")
+    A topic list also has a place among the lists; until it begins it has neither.
+    """
 
-    def __init__(self, slot: Slot, large: Permit | None) -> None:
+    __slots__ = ("large", "place", "slot")
+
+    def __init__(self, slot: Slot | None, large: Permit | None) -> None:
         self.slot = slot
+        self.place: Permit | None = None
         self.large = large
 
+    def give_back_slot(self) -> None:
+        """Release the place among the lookups: the request waits."""
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None
+
     def release(self) -> None:
-        self.slot.release()
-        if self.large is not None:
-            self.large.release()
+        for held in (self.slot, self.place, self.large):
+            if held is not None:
+                held.release()
 
 
 class _WaitingList(NamedTuple):
@@ -72,7 +81,16 @@ class _WaitingList(NamedTuple):
 class ClientRequests:
     """Serves one client's requests in tasks of its scope; `on_fewer` is called when a request has ended."""
 
-    __slots__ = ("_client", "_lists_under_way", "_on_fewer", "_scope", "_services", "_waiting_lists", "outstanding")
+    __slots__ = (
+        "_client",
+        "_lists_under_way",
+        "_on_fewer",
+        "_scope",
+        "_services",
+        "_waiting_lists",
+        "enough_waits",
+        "outstanding",
+    )
 
     def __init__(
         self, client: ClientView, services: RequestServices, scope: TaskScope, on_fewer: Callable[[], None]
@@ -82,6 +100,8 @@ class ClientRequests:
         self._scope = scope
         self._on_fewer = on_fewer
         self._lists_under_way = 0
+        # Whether the client must not be read because of the lists that wait.
+        self.enough_waits = False
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
@@ -97,47 +117,34 @@ class ClientRequests:
         if is_list and recorder is not None:
             record = recorder.request(self._client)
             record.asks(command.getTopicsOfNamespace)
-        try:
-            check_properties(command)
-        except RequestFailed as failure:
-            counters.request_refused("properties")
-            self._client.output.send(_refusal(command, failure.code, failure.message))
-            if is_list:
-                counters.list_ended("failed")
-            record.failed(failure)
-            return False
+        if is_list:
+            return self._serve_list(command, raw, large, record)
         slot = self._services.lookups.try_begin()
         if slot is None:
-            counters.rejected[command.type] += 1
             self._reject(command)
-            record.rejected()
             return False
         self.outstanding += 1
-        held = _Held(slot, large)
-        if not is_list:
-            # The task's end releases what is held, not its body: a task cancelled before its first step has none.
-            self._scope.start(self._work(command, slot), partial(self._ended, held))
-        elif self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
-            now = self._services.loop.time()
-            self._start_list(ListRequest(self._client, command.getTopicsOfNamespace, now, record), held)
-        else:
-            if self._waiting_lists is None:
-                self._waiting_lists = deque()
-            # The decoded form would be kept for as long as the request waits.
-            record.asks(None)
-            self._waiting_lists.append(_WaitingList(raw, self._services.loop.time(), record, held))
+        # The task's end releases what is held, not its body: a task cancelled before its first step has none.
+        self._start(self._work(command, slot), partial(self._ended, _Held(slot, large)))
         return True
+
+    def _start(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None]) -> None:
+        self._services.loop_budget.charge(TASK_SECONDS)
+        self._scope.start(work, on_end)
 
     def _reject(self, command: pb.BaseCommand) -> None:
         services = self._services
+        services.counters.rejected[command.type] += 1
         services.counters.request_refused("too_many")
         full = services.lookups.full()
         services.refusals.note_over_limit(full, self._client.name, _subject(command))
-        self._client.output.send(_refusal(command, full.code, full.message))
+        request_id = commands.request_id_of(command)
+        self._client.output.send(refusal(command.type, request_id, full.code, full.message))
 
     def close(self) -> None:
         """Release what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
         waiting, self._waiting_lists = self._waiting_lists, None
+        self._services.lookups.list_places.waiting -= len(waiting or ())
         for entry in waiting or ():
             entry.held.release()
             self._services.counters.list_ended("cancelled")
@@ -157,9 +164,45 @@ class ClientRequests:
         assert command.type == CommandType.GET_SCHEMA
         return services.schemas.serve(client, command.getSchema, slot)
 
+    # --- topic lists ------------------------------------------------------------------------------
+
+    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, record: NoRecord) -> bool:
+        now, held = self._services.loop.time(), _Held(None, large)
+        if self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
+            lookups = self._services.lookups
+            held.slot = lookups.try_begin()
+            if held.slot is None:
+                self._reject(command)
+                record.rejected()
+                return False
+            held.place = lookups.list_places.try_begin(role_of(self._client.principal))
+            if held.place is not None:
+                self.outstanding += 1
+                self._start_list(ListRequest(self._client, command.getTopicsOfNamespace, now, record), held)
+                return True
+            held.give_back_slot()
+        self.outstanding += 1
+        # The decoded form would be kept for as long as the request waits.
+        record.asks(None)
+        self._let_wait(_WaitingList(raw, now, record, held))
+        return True
+
+    def _let_wait(self, waiting: _WaitingList) -> None:
+        if self._waiting_lists is None:
+            self._waiting_lists = deque()
+        self._waiting_lists.append(waiting)
+        self._note_waiting(self._waiting_lists, 1)
+        if len(self._waiting_lists) == 1 and self._lists_under_way < LISTS_AT_ONCE:
+            self._await_place(waiting)
+
+    def _note_waiting(self, waiting_lists: deque[_WaitingList], change: int) -> None:
+        places = self._services.lookups.list_places
+        places.waiting += change
+        self.enough_waits = len(waiting_lists) >= FEW_WAITING and places.crowded
+
     def _start_list(self, asked: ListRequest, held: _Held) -> None:
         self._lists_under_way += 1
-        self._scope.start(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
+        self._start(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
 
     def _list_ended(self, asked: ListRequest, held: _Held) -> None:
         if not asked.begun:
@@ -167,16 +210,62 @@ class ClientRequests:
             self._services.counters.list_ended("cancelled")
             asked.record.cancelled()
         self._lists_under_way -= 1
+        self._start_another()
+        self._ended(held)
+
+    def _start_another(self) -> None:
         if self._waiting_lists:
             self._services.loop_budget.defer(self._start_waiting_list)
-        self._ended(held)
 
     def _start_waiting_list(self) -> None:
         if self._waiting_lists and self._lists_under_way < LISTS_AT_ONCE:
-            waiting = self._waiting_lists.popleft()
-            request = commands.decode_command(waiting.command).getTopicsOfNamespace
-            waiting.record.asks(request)
-            self._start_list(ListRequest(self._client, request, waiting.arrived, waiting.record), waiting.held)
+            place = self._services.lookups.list_places.try_begin(role_of(self._client.principal))
+            if place is None:
+                self._await_place(self._waiting_lists[0])
+            else:
+                self._start_first(self._waiting_lists, place)
+
+    def _start_first(self, waiting_lists: deque[_WaitingList], place: Permit | None) -> None:
+        """Start the list that waits longest; without a place it is too late, and the service refuses the list."""
+        raw, arrived, record, held = waiting_lists.popleft()
+        self._note_waiting(waiting_lists, -1)
+        command = commands.decode_command(raw)
+        record.asks(command.getTopicsOfNamespace)
+        held.place = place
+        if place is not None:
+            held.slot = self._services.lookups.try_begin()
+            if held.slot is None:
+                self._reject(command)
+                record.rejected()
+                self._start_another()
+                self._ended(held)
+                return
+        self._start_list(ListRequest(self._client, command.getTopicsOfNamespace, arrived, record), held)
+
+    def _await_place(self, waiting: _WaitingList) -> None:
+        self._lists_under_way += 1
+        self._scope.start(self._begin_in_turn(waiting.arrived), self._place_awaited)
+
+    async def _begin_in_turn(self, arrived: float) -> None:
+        """Wait for a place among the lists, and start the list that is first in this connection's line by then."""
+        services = self._services
+        longest = services.topic_lists.queues.limits.request_timeout_seconds
+        while True:
+            seconds = arrived + longest - services.loop.time()
+            place = await services.lookups.list_places.begin(role_of(self._client.principal), seconds)
+            waiting_lists = self._waiting_lists
+            if place is not None or not waiting_lists or waiting_lists[0].arrived <= arrived:
+                break
+            # The list whose clock this was has begun in another list's turn.
+            arrived = waiting_lists[0].arrived
+        if waiting_lists:
+            self._start_first(waiting_lists, place)
+        elif place is not None:
+            place.release()
+
+    def _place_awaited(self) -> None:
+        self._lists_under_way -= 1
+        self._start_another()
 
     def _ended(self, held: _Held) -> None:
         held.release()
@@ -200,10 +289,10 @@ def _subject(command: pb.BaseCommand) -> str:
     return (command.getSchema if command.type == CommandType.GET_SCHEMA else command.getOrCreateSchema).topic
 
 
-def _refusal(command: pb.BaseCommand, code: int, message: str) -> bytes:
-    request_id = commands.request_id_of(command)
-    if command.type == CommandType.LOOKUP:
+def refusal(kind: int, request_id: int, code: int, message: str) -> bytes:
+    """Build the answer to a request that is refused, in the form that its client expects."""
+    if kind == CommandType.LOOKUP:
         return commands.lookup_failed(request_id, code, message)
-    if command.type == CommandType.PARTITIONED_METADATA:
+    if kind == CommandType.PARTITIONED_METADATA:
         return commands.partition_metadata_failed(request_id, code, message)
     return commands.error(request_id, code, message)

@@ -14,6 +14,7 @@ from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.counters import ClientCounters
 from proxy.clients.requests import RequestServices
 from proxy.clients.session import ClientSession
+from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
@@ -32,6 +33,7 @@ class ClientLimits:
     max_frame_bytes: int
     max_message_bytes: int
     max_outstanding: int
+    unanswered_per_second: int
     send_buffer_bytes: int
     frame_seconds: float
     keep_alive: bool
@@ -43,6 +45,7 @@ class ClientLimits:
             max_frame_bytes=config.max_lookup_frame_bytes,
             max_message_bytes=config.max_message_size,
             max_outstanding=config.max_outstanding_requests_per_connection,
+            unanswered_per_second=config.max_unanswered_commands_per_second,
             send_buffer_bytes=config.client_socket_send_buffer_bytes,
             frame_seconds=config.seconds(Config.topic_list_request_timeout_millis),
             keep_alive=config.keep_alive_interval_seconds > 0,
@@ -78,6 +81,9 @@ class ClientServices:
     counters: ClientCounters
     limits: ClientLimits
     direct: AsyncSemaphore
+    # Memory of large frames before CONNECTED, in turns by address.
+    handshakes: AsyncSemaphore
+    uploads: UploadWatch
     requests: RequestServices
     direct_mode: DirectMode
     sessions: SessionRegistry

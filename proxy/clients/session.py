@@ -20,6 +20,7 @@ class Hold(IntFlag):
     TURN = 16
     AUTHENTICATING = 32
     AGE = 64
+    RATE = 128
 
 
 class ClientSession(ClientView, Hashable, Protocol):
@@ -29,6 +30,7 @@ class ClientSession(ClientView, Hashable, Protocol):
     transport: asyncio.Transport | None
     client_address: str
     target: str
+    detail: str
 
     @property
     def busy(self) -> bool:

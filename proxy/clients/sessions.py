@@ -39,6 +39,8 @@ _QUIET: Final = frozenset(
         # Already logged, with the unsent bytes, by the write watch.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
+        # Already logged, with the key to change, by the upload watch.
+        DisconnectCause.SENDS_TOO_SLOWLY,
         # Already logged, with the reason, by the TLS handshake.
         DisconnectCause.TLS_HANDSHAKE_FAILED,
         DisconnectCause.NOT_TLS,
@@ -215,7 +217,7 @@ class Sessions:
     def ended(self, session: ClientSession | Arrival, cause: DisconnectCause) -> None:
         """Remove a client that is gone."""
         self._handshaking.pop(session, None)
-        self._remove(session, cause, session.name)
+        self._remove(session, cause, session.name, "" if isinstance(session, Arrival) else session.detail)
 
     def became_relay(self, session: ClientSession, relay: Relay) -> None:
         """Replace a client connection by its relay."""
@@ -297,7 +299,7 @@ class Sessions:
         self._counters.active_connections = len(self._addresses)
         self._emptied.clear()
 
-    def _remove(self, session: Session, cause: DisconnectCause, client: str) -> None:
+    def _remove(self, session: Session, cause: DisconnectCause, client: str, detail: str = "") -> None:
         address = self._addresses.pop(session, None)
         if address is None:
             return
@@ -311,7 +313,7 @@ class Sessions:
             del self._per_address[address]
         self._counters.active_connections = len(self._addresses)
         self._counters.disconnected(cause)
-        self._log_end(cause, client)
+        self._log_end(cause, client, detail)
         if not self._addresses:
             self._emptied.set()
 
@@ -319,14 +321,16 @@ class Sessions:
         if self._looks.pop(session, None) is not None:
             self._watched.remove(session)
 
-    def _log_end(self, cause: DisconnectCause, client: str) -> None:
-        if cause in _QUIET:
+    def _log_end(self, cause: DisconnectCause, client: str, detail: str) -> None:
+        if cause in _QUIET and not detail:
             self._log.debug("client disconnected", client=client, cause=str(cause))
         elif not self._pace.due(self._loop.time(), cause):
             return
         elif cause is DisconnectCause.MEMORY_LIMIT:
             change = "maxTopicListInFlightDirectMemSizeMB"
             self._log.warning("client closed for not reading", cause=str(cause), change=change, client=client)
+        elif detail:
+            self._log.info("client disconnected", client=client, cause=str(cause), detail=detail)
         else:
             self._log.info("client disconnected", client=client, cause=str(cause))
 

@@ -6,10 +6,11 @@ from typing import Final
 from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
 from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
+from proxy.config.credential_targets import list_urls, narrowed_keys, url_keys
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
-from proxy.config.values import ConfigValues
+from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
 from proxy.core.secrets import HIDDEN
 
 # A path after the port is allowed: a gateway may serve the admin API below a path.
@@ -33,6 +34,7 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
     _check_times(loader, config)
     _check_authorization(loader, config)
     _check_admin_api(loader, config)
+    _check_password_threads(loader, config)
     _check_broker_tls(loader, config)
     _check_broker_client(loader, config)
     _check_event_files(loader, config)
@@ -97,6 +99,13 @@ def _check_admin_api(loader: Loader, config: ConfigValues) -> None:
         loader.doubt(address, text)
 
 
+def _check_password_threads(loader: Loader, config: ConfigValues) -> None:
+    given = config.max_concurrent_authentications
+    if given > MOST_PASSWORD_THREADS:
+        text = f"got {given}: {MOST_PASSWORD_THREADS} threads check passwords, other clients wait in turns"
+        loader.doubt(ConfigKeys.max_concurrent_authentications, text)
+
+
 def _check_broker_tls(loader: Loader, config: ConfigValues) -> None:
     if not config.tls_enabled_with_broker:
         return
@@ -135,22 +144,33 @@ def _check_credentials(loader: Loader, config: ConfigValues) -> None:
     shown = shown_certificate(plugin_name, given)
     if shown is not None and not config.tls_enabled_with_broker:
         loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
-    if is_secret(plugin_name) and _reaches_any_host(config):
-        # The defaults are upstream's. The CONNECT of a relay carries the credentials to the host that a client named.
+    if is_secret(plugin_name):
+        _check_credential_targets(loader, config)
+
+
+def _check_credential_targets(loader: Loader, config: ConfigValues) -> None:
+    """Warn where secret credentials go too far, or not far enough for several proxies behind one address."""
+    any_target = ConfigKeys.broker_proxy_credentials_to_any_target
+    plugin = ConfigKeys.broker_client_authentication_plugin.name
+    hosts, networks = ConfigKeys.broker_proxy_allowed_host_names, ConfigKeys.broker_proxy_allowed_ip_addresses
+    if config.broker_proxy_credentials_to_any_target:
+        if not config.check_active_brokers and not narrowed_keys(config):
+            text = (
+                f"true: the proxy sends the credentials of {plugin} to every host that a client names: set it to "
+                f"false, or restrict {hosts.name} or {networks.name}, which are now *"
+            )
+            loader.doubt(any_target, text)
+        return
+    # The clients of a sidecar have no other proxy.
+    alone = config.proxy_role == "sidecar" or config.check_active_brokers
+    if not (alone or narrowed_keys(config) or list_urls(config)):
+        urls, web = url_keys(config)
+        # Another proxy behind the same address has not seen the lookup.
         text = (
-            f"the proxy sends these credentials to every host that a client names: restrict "
-            f"{ConfigKeys.broker_proxy_allowed_host_names.name} or "
-            f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name}, which are now *"
+            f"a broker outside {urls.name} gets these credentials only after a lookup through this process: for "
+            f"several proxies behind one address set {web.name}, or restrict {hosts.name} or {networks.name}"
         )
-        loader.doubt(plugin, text)
-
-
-def _reaches_any_host(config: ConfigValues) -> bool:
-    return (
-        not config.check_active_brokers
-        and "*" in config.broker_proxy_allowed_host_names
-        and "*" in config.broker_proxy_allowed_ip_addresses
-    )
+        loader.doubt(ConfigKeys.broker_client_authentication_plugin, text)
 
 
 def _check_memory(loader: Loader, config: ConfigValues) -> None:

@@ -14,6 +14,7 @@ from proxy.config.environment import PREFIX, settings_of
 from proxy.config.keys.key import BadValue, Key
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.properties import parse_conf
+from proxy.core.files import read_regular
 from proxy.core.secrets import masked, shown_of_unknown
 
 Origin = Literal["default", "file", "env", "flag", "live"]
@@ -125,8 +126,7 @@ class Loader:
         """Read a file with the syntax of Java properties."""
         self.home = path
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = read_regular(path)
         except OSError as error:
             self.problem(path, None, "", (error.strerror or str(error)).lower(), "a readable file")
             return

@@ -1,6 +1,6 @@
 """The values of a configuration, and the values that follow from several keys."""
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from proxy.config.keys.key import Key, split_broker_urls
 from proxy.config.keys.units import MILLIS, SECONDS
@@ -12,6 +12,7 @@ T = TypeVar("T")
 _LARGEST_FRAME_BYTES = 2**31 - 1
 _MIB = 1024 * 1024
 _PER_SECOND = {MILLIS: 1000, SECONDS: 1}
+MOST_PASSWORD_THREADS: Final = 64
 
 
 class ConfigValues(ConfigKeys):
@@ -54,6 +55,11 @@ class ConfigValues(ConfigKeys):
     def http_reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
         """The routes of `httpReverseProxy.<name>.path` and `.proxyTo`, in the order of their names."""
         return self._reverse_proxies
+
+    @property
+    def password_threads(self) -> int:
+        """Number of threads that check passwords."""
+        return min(self.max_concurrent_authentications, MOST_PASSWORD_THREADS)
 
     @property
     def heap_limit_bytes(self) -> int:

@@ -29,6 +29,7 @@ class DisconnectCause(StrEnum):
     CREDENTIALS_EXPIRED = "credentials_expired"
     CREDENTIALS_NOT_RENEWED = "credentials_not_renewed"
     TARGET_REFUSED = "target_refused"
+    TARGET_UNKNOWN = "target_unknown"
     BROKER_UNREACHABLE = "broker_unreachable"
     BROKER_REFUSED = "broker_refused"
     NO_BROKER_CREDENTIALS = "no_broker_credentials"
@@ -36,6 +37,7 @@ class DisconnectCause(StrEnum):
     HANDSHAKE_TIMEOUT = "handshake_timeout"
     TLS_HANDSHAKE_FAILED = "tls_handshake_failed"
     TLS_ERROR = "tls_error"
+    TRUNCATED = "truncated"
     NOT_TLS = "not_tls"
     TLS_ON_PLAIN_PORT = "tls_on_plain_port"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
@@ -47,6 +49,8 @@ class DisconnectCause(StrEnum):
     WRITE_FAILED = "write_failed"
     WRITE_STALLED = "write_stalled"
     READS_TOO_SLOWLY = "reads_too_slowly"
+    SENDS_TOO_SLOWLY = "sends_too_slowly"
+    SPILL_READ_FAILED = "spill_read_failed"
     IDLE = "idle"
     ADMIN = "admin"
     SHUTDOWN = "shutdown"
@@ -81,12 +85,31 @@ class BrokerNotReady(BrokerUnavailable):
     """The broker answered that it is not ready."""
 
 
+class QuestionUnanswered(BrokerUnavailable):
+    """The broker left one question unanswered for too long; its connection goes on."""
+
+
 class NoSocket(BrokerUnavailable):
     """This proxy is out of sockets to connect with; the broker is not at fault."""
 
 
 class TargetRefused(ProxyError):
     """The configuration does not allow connections to this address."""
+
+
+class TargetUnknown(TargetRefused):
+    """The target is not known to be a broker, so it does not get the proxy's own credentials."""
+
+    def __init__(self) -> None:
+        # For clients whose lookup was redirected there; a client that names the target gets a text of `public_causes`.
+        super().__init__("the proxy does not know this broker: look the topic up again")
+
+
+class TargetInactive(TargetRefused):
+    """The target is no broker of the configuration (`checkActiveBrokers`)."""
+
+    def __init__(self) -> None:
+        super().__init__("target broker isn't available (checkActiveBrokers)")
 
 
 class RequestFailed(ProxyError):

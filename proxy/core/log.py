@@ -17,6 +17,8 @@ from structlog import BoundLoggerBase, BytesLogger
 from structlog.processors import format_exc_info
 from structlog.typing import WrappedLogger
 
+from proxy.core.secrets import without_tokens
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 # Every field that a log line of the proxy may have. A test fails for a line with any other field.
@@ -49,9 +51,11 @@ FIELDS = {
     "exports": "exports of metrics that this line stands for",
     "file": "path of a file",
     "got": "found value",
-    "held": "bytes of a limiter that are in use",
+    "files": "number of files on disk",
+    "held": "bytes of a limiter, or of the disk, that are in use",
     "host": "name or address of a machine",
     "limit": "value of a limit",
+    "lists": "number of topic lists",
     "limiter": "heap or direct",
     "key": "key of proxy.conf",
     "keys": "keys of proxy.conf",
@@ -171,7 +175,7 @@ def open_log(
 
     render = {"json": _render_json, "console": _render_console}[log_format]
     sink = Sink(file if file is not None else sys.stderr.buffer, LEVELS[level])
-    return Logger(sink, [stamp, format_exc_info, _cut, render], {})
+    return Logger(sink, [stamp, format_exc_info, _hide, _cut, render], {})
 
 
 def adopt_stdlib_logging(log: Logger) -> None:
@@ -189,9 +193,19 @@ class _Adopted(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             write = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-            write(record.getMessage(), logger=record.name, exc_info=record.exc_info)
+            # A library may quote what it got, or an exception with that in its repr.
+            write(without_tokens(record.getMessage()), logger=record.name, exc_info=record.exc_info)
         except Exception:  # a library's broken format string must not raise in the code that logs
             self.handleError(record)
+
+
+def _hide(_: WrappedLogger, __: str, event: Event) -> Event:
+    """Hide what looks like a credential in a traceback and in the text of its exception."""
+    if "exception" in event:
+        event["exception"] = without_tokens(event["exception"])
+        if isinstance(detail := event.get("detail"), str):
+            event["detail"] = without_tokens(detail)
+    return event
 
 
 def _cut(_: WrappedLogger, __: str, event: Event) -> Event:

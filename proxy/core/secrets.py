@@ -17,6 +17,8 @@ _PAIR: Final = re.compile(r"[^\s:@/,\"]*:(?!//)(?:(?!://)[^\"])*@")
 # The prefixes of inline data: `data:;base64,...` for keys, `token:...` for the Java client's plug-in.
 _INLINE: Final = re.compile(r"\b(data|token):(?!//)\S+", re.IGNORECASE)
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+", re.IGNORECASE)
+# A JSON Web Token; its header is a JSON object, which begins with these letters in base64.
+_JWT: Final = re.compile(r"\beyJ[A-Za-z0-9_-]{4,300}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?")
 _JSON_SECRET: Final = re.compile(
     r'("[^"]*(?:password|secret|token|privatekey|authorization|api-?key)[^"]*"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE
 )
@@ -28,8 +30,14 @@ def masked(value: str) -> str:
     value = _USER_INFO.sub(f"{HIDDEN}@", value)
     value = _PAIR.sub(f"{HIDDEN}@", value)
     value = _JSON_SECRET.sub(rf'\1"{HIDDEN}"', value)
-    value = _INLINE.sub(rf"\1:{HIDDEN}", value)
-    return _BEARER.sub(rf"\1 {HIDDEN}", value)
+    return without_tokens(value)
+
+
+def without_tokens(text: str) -> str:
+    """Return a text of any origin with the tokens hidden that have the usual form; linear in the text's length."""
+    text = _INLINE.sub(rf"\1:{HIDDEN}", text)
+    text = _JWT.sub(HIDDEN, text)
+    return _BEARER.sub(rf"\1 {HIDDEN}", text)
 
 
 def shown_of_unknown(key: str, value: str) -> str:

@@ -10,8 +10,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[[], T], name: str, seconds: float) -> T:
-    """Call `function` in a thread of its own and raise its exception, or TimeoutError after `seconds`.
+async def in_thread(function: Callable[[], T], name: str, seconds: float | None) -> T:
+    """Call `function` in a thread of its own and raise its exception, or TimeoutError after `seconds` (None: never).
 
     Nothing waits for the thread after a timeout: a thread of a pool would delay the exit of the process.
     """

@@ -13,8 +13,9 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
 from proxy.net.pump import Body, Pump
+from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint, peer_name
-from proxy.net.write_watch import WriteProgress, WriteWatch
+from proxy.net.write_watch import STALLED_SECONDS, WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
@@ -22,24 +23,27 @@ ALLOWANCE_BYTES: Final = 4096
 OVERSHOOT_BYTES: Final = 64 * 1024
 # A client that takes everything at once yields to others after this much: about 2 ms of writing.
 STEP_BYTES: Final = 8 * 1024 * 1024
+# More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
+PROOF_BYTES: Final = 256 * 1024
 
 
 class WriteLock(asyncio.Lock):
     """The right to write a list to one client; it can be reserved for a list that has no memory yet.
 
-    A reservation keeps other lists of this client from asking for memory, not from writing: a list that waits for
-    memory with a reservation must not hold up a list that has its memory.
+    A list on disk holds the lock, and no memory. A reservation keeps other lists of this client from asking for memory,
+    not from writing: a list that waits for memory with a reservation must not hold up a list that has its memory.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._reserved = 0
+        self._on_disk = False
         self._listeners: dict[Callable[[], None], None] = {}
 
     @property
     def free(self) -> bool:
-        """Return whether no list is being written, and no write is reserved."""
-        return not self._reserved and not self.locked()
+        """Return whether no list in memory is being written, and no write is reserved."""
+        return not self._reserved and (self._on_disk or not self.locked())
 
     @property
     def awaited(self) -> bool:
@@ -55,8 +59,14 @@ class WriteLock(asyncio.Lock):
         self._reserved -= 1
         self._notify()
 
+    def moved_to_disk(self) -> None:
+        """Record that the list being written holds no memory any more: the next list may take memory."""
+        self._on_disk = True
+        self._notify()
+
     def release(self) -> None:
         """Release the lock and notify the listeners."""
+        self._on_disk = False
         super().release()
         self._notify()
 
@@ -81,9 +91,14 @@ class Output:
         "_direct",
         "_endpoint",
         "_left",
+        "_on_begun",
+        "_on_disk",
+        "_on_proven",
         "_permit",
+        "_proven",
         "_queue",
         "_seen",
+        "_stood_at",
         "_took",
         "_watch",
         "_write_lock",
@@ -100,6 +115,13 @@ class Output:
         self._body = False
         # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
+        self._on_begun: Callable[[], None] | None = None
+        self._on_proven: Callable[[], None] | None = None
+        self._proven = False
+        # Bytes that the client had taken when it last stood still.
+        self._stood_at = 0
+        # The body in progress is on disk, and nothing of it holds direct memory.
+        self._on_disk = False
         self._write_lock: WriteLock | None = None
         self._writing: asyncio.Lock | None = None
         self._watch = watch
@@ -145,12 +167,37 @@ class Output:
     @property
     def holds_memory(self) -> bool:
         """Return whether more than the allowance is unsent: a permit must own these bytes until they are sent."""
-        return self._body or self._permit is not None
+        return (self._body and not self._on_disk) or self._permit is not None
+
+    @property
+    def disk_bytes(self) -> int:
+        """Return the unsent bytes of the list that is being written, if the list is on disk; else 0."""
+        return self._left if self._on_disk else 0
 
     @property
     def holds_up_a_list(self) -> bool:
         """Return whether a list that holds heap memory waits until this client has taken its earlier lists."""
         return self._write_lock is not None and self._write_lock.awaited
+
+    # --- whether the client reads -----------------------------------------------------------------
+
+    @property
+    def reads(self) -> bool:
+        """Return whether the client has taken more than its receive buffer holds since it last stood still."""
+        if not self._proven and self.sent_bytes - self._stood_at >= PROOF_BYTES:
+            self._proven = self._taken_bytes - self._stood_at >= PROOF_BYTES
+        return self._proven
+
+    def has_room_for(self, size: int) -> bool:
+        """Return whether the socket's send buffer takes `size` bytes at once, whether the client reads or not."""
+        if self._body or self._endpoint.write_pending:
+            return False
+        # Half of a send buffer is for the kernel's own records.
+        return size + self._endpoint.kernel_queue_bytes() <= self._endpoint.send_buffer_bytes() // 2
+
+    @property
+    def _taken_bytes(self) -> int:
+        return self.sent_bytes - self._buffered_bytes - self._endpoint.kernel_queue_bytes()
 
     def send(self, frame: bytes) -> None:
         """Write a small frame, after the body in progress and after the frames that the client has not taken."""
@@ -175,29 +222,60 @@ class Output:
             self._queue.clear()
 
     async def send_body(
-        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None = None
+        self,
+        prefix: bytes,
+        pieces: Iterable[memoryview],
+        on_left: Callable[[int], None] | None = None,
+        on_begun: Callable[[], None] | None = None,
     ) -> None:
         """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
 
-        The next piece is fetched when the last has left; `on_left` is called with the count of bytes then. Another body
-        waits for this one; both hold their direct permits already, so nobody waits here for memory. Raises
+        The next piece is fetched when the last has left; `on_left` is called with the count of bytes then, `on_begun`
+        with the first byte. Another body waits for this one; both hold their direct permits already, so nobody waits
+        here for memory. A cancel before the first byte leaves the connection as it was, a later one ends it. Raises
         ConnectionClosed if the client is gone.
         """
         if self._writing is None:
             self._writing = asyncio.Lock()
-        async with self._writing:
-            await self._send_body(self._write_pieces(prefix, pieces, on_left))
+        try:
+            async with self._writing:
+                self._on_begun = on_begun
+                await self._send_body(self._write_pieces(prefix, pieces, on_left))
+        finally:
+            # The callback may know the task, and a cancelled task knows this frame: the two would keep the pieces.
+            del on_begun
 
-    async def send_pumped(self, prefix: bytes, body: Body, pump: Pump) -> None:
-        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`."""
+    async def send_pumped(
+        self,
+        prefix: bytes,
+        body: Body,
+        pump: Pump,
+        on_begun: Callable[[], None] | None = None,
+        on_proven: Callable[[], None] | None = None,
+    ) -> None:
+        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`.
+
+        `on_proven` is called when the client has shown during the write that it reads.
+        """
         if self._writing is None:
             self._writing = asyncio.Lock()
-        async with self._writing:
-            self._left = len(prefix) + body.size
-            try:
-                await self._send_body(pump.send(self._endpoint, prefix, body, self._pumped))
-            finally:
-                self._left = 0
+        spillable = body if isinstance(body, SpillableBody) else None
+        try:
+            async with self._writing:
+                self._left = len(prefix) + body.size
+                self._on_begun, self._on_proven = on_begun, on_proven
+                if spillable is not None:
+                    spillable.listen(self._moved_to_disk)
+                try:
+                    await self._send_body(pump.send(self._endpoint, prefix, body, self._pumped))
+                finally:
+                    self._left = 0
+                    self._on_disk = False
+                    self._on_proven = None
+                    if spillable is not None:
+                        spillable.forget(self._moved_to_disk)
+        finally:
+            del on_begun
 
     async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
         endpoint = self._endpoint
@@ -205,19 +283,24 @@ class Output:
             while endpoint.write_pending or not endpoint.open:
                 await endpoint.drained()
         except BaseException:
+            self._on_begun = None
             writing.close()
             raise
         self._body = True
+        handed = self.sent_bytes
         self._watch.add(self)
         try:
             await writing
         except BaseException:
-            # The frame is cut: nothing else may follow it on this connection.
-            endpoint.abort(DisconnectCause.WRITE_FAILED)
+            if self.sent_bytes != handed:
+                # The frame is cut: nothing else may follow it on this connection.
+                endpoint.abort(DisconnectCause.WRITE_FAILED)
             raise
         finally:
+            self._on_begun = None
             self._body = False
-        self._flush()
+            if endpoint.open:
+                self._flush()
 
     async def _write_pieces(
         self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
@@ -251,10 +334,21 @@ class Output:
         self.sent_bytes += count
         if self.progress is not None:
             self.progress.handed_bytes += count
+        if self._on_begun is not None and self._body:
+            on_begun, self._on_begun = self._on_begun, None
+            on_begun()
+
+    def _moved_to_disk(self) -> None:
+        self._on_disk = True
+        if self._write_lock is not None:
+            self._write_lock.moved_to_disk()
 
     def _pumped(self, count: int) -> None:
         self._left -= count
         self.handed(count)
+        if self._on_proven is not None and self.reads:
+            on_proven, self._on_proven = self._on_proven, None
+            on_proven()
 
     @property
     def client(self) -> str:
@@ -271,6 +365,9 @@ class Output:
         """Record in `progress` the bytes that the client's kernel has acknowledged."""
         if progress.note(now, self._buffered_bytes, self._endpoint.kernel_queue_bytes()):
             self._took = True
+        elif now - progress.progressed_at > STALLED_SECONDS:
+            self._proven = False
+            self._stood_at = self._taken_bytes
 
     def evict(self, cause: DisconnectCause) -> int:
         """End the connection and drop unsent bytes; return how many were under way, the kernel's included."""

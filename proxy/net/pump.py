@@ -6,6 +6,7 @@ says that it does. Nothing of a body waits in the transports: what the kernel ha
 """
 
 import asyncio
+import os
 import select
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Final, Protocol
 
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.spill.body import SpillableBody
+from proxy.net.spill.read_back import LARGEST_READ_BYTES, SMALLEST_READ_BYTES, DiskRead
 from proxy.net.transport import Endpoint
 
 # Longest time that an iteration of the loop spends on writes before it serves everything else.
@@ -56,12 +59,27 @@ class Step(Enum):
     WENT_ON = 1
     SHORT = 2
     FULL = 3
+    # The socket has room, and the bytes are on disk.
+    ON_DISK = 4
 
 
 class _Write:
     """A body on its way to a socket."""
 
-    __slots__ = ("body", "done", "endpoint", "fd", "on_moved", "position", "prefix", "queued", "refused")
+    __slots__ = (
+        "_read",
+        "arrived",
+        "body",
+        "done",
+        "endpoint",
+        "fd",
+        "on_moved",
+        "position",
+        "prefix",
+        "queued",
+        "refused",
+        "spillable",
+    )
 
     def __init__(
         self,
@@ -80,10 +98,41 @@ class _Write:
         self.queued = False
         self.refused = False
         self.done: asyncio.Future[None] = loop.create_future()
+        self.spillable = body if isinstance(body, SpillableBody) else None
+        # The bytes at `position` of a list on disk, for the next step.
+        self.arrived: memoryview | None = None
+        self._read: DiskRead | None = None
+
+    @property
+    def on_disk(self) -> bool:
+        """Return whether the body has left memory."""
+        return self.spillable is not None and self.spillable.file is not None
+
+    def wanted_bytes(self) -> int:
+        """Return how many bytes to read from the disk for the next step: as many as the send buffer has room for."""
+        # Half of a send buffer is for the kernel's own records.
+        room = self.endpoint.send_buffer_bytes() // 2 - self.endpoint.kernel_queue_bytes()
+        return min(LARGEST_READ_BYTES, max(SMALLEST_READ_BYTES, room))
+
+    def read(self, on_read: Callable[["_Write", bytes | None], None]) -> None:
+        """Ask the disk for the bytes of the next step; `on_read` is not called after `end_read`."""
+        assert self.spillable is not None
+        self._read = self.spillable.read_from_disk(
+            max(0, self.position), self.wanted_bytes(), lambda data: on_read(self, data)
+        )
+
+    def end_read(self) -> None:
+        """Return the bytes of a read to their pool; do nothing if there is none."""
+        self.arrived = None
+        read, self._read = self._read, None
+        if read is not None:
+            read.end()
 
     def step(self) -> Step:
         """Write once; SHORT if the socket took less than it may be offered. Raises OSError."""
         prefix = memoryview(self.prefix)[self.position :] if self.position < 0 else _NOTHING
+        if self.on_disk:
+            return self._step_from_disk(prefix)
         try:
             taken = self.body.write(self.fd, prefix, self.position)
         except BlockingIOError:
@@ -93,6 +142,29 @@ class _Write:
         self.position += taken
         self.on_moved(taken)
         return Step.WENT_ON if taken >= STEP_BYTES else Step.SHORT
+
+    def _step_from_disk(self, prefix: memoryview) -> Step:
+        piece = self.arrived
+        if piece is None:
+            # Bytes are read for sockets with room only: a thousand full sockets must not keep the disk busy.
+            return Step.ON_DISK if _has_room(self.fd) else Step.FULL
+        offered = len(prefix) + len(piece)
+        try:
+            taken = os.writev(self.fd, (prefix, piece))
+        except BlockingIOError:
+            return Step.FULL
+        finally:
+            self.end_read()
+        self.position += taken
+        self.on_moved(taken)
+        return Step.WENT_ON if taken == offered else Step.SHORT
+
+
+def _has_room(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    # A socket that failed has "room", too: the write reports the failure.
+    return bool(poll.poll(0))
 
 
 class _SealedWrite(_Write):
@@ -119,14 +191,15 @@ class _SealedWrite(_Write):
         """Write once; FULL if the kernel has not taken all of it. Raises OSError."""
         endpoint = self.endpoint
         if endpoint.write_pending:
+            # Bytes that were read from disk are read again: they must not hold the pool while the socket is full.
+            self.end_read()
             return Step.FULL
         if self.position >= self.body.size:
             # The last bytes have left since.
             return Step.WENT_ON
-        # Half of a send buffer is for the kernel's own records.
-        room = self._send_buffer_bytes // 2 - endpoint.kernel_queue_bytes()
-        count = SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES
-        piece = self.body.read(max(0, self.position), count)
+        piece = self._next_piece()
+        if piece is None:
+            return Step.ON_DISK
         if self.position < 0:
             endpoint.writelines((self.prefix, piece))
         else:
@@ -135,8 +208,22 @@ class _SealedWrite(_Write):
         if not moved:
             raise OSError("a body ended before its end")
         self.position = max(0, self.position) + len(piece)
+        # The transport has a copy.
+        self.end_read()
         self.on_moved(moved)
         return Step.FULL if endpoint.write_pending else Step.WENT_ON
+
+    def _next_piece(self) -> memoryview | None:
+        """Return the bytes to write next; None if they are on disk and not asked for yet."""
+        if self.on_disk:
+            return self.arrived
+        return self.body.read(max(0, self.position), self.wanted_bytes())
+
+    def wanted_bytes(self) -> int:
+        """Return how many bytes to write at a time: few where the kernel may not take them all."""
+        # Half of a send buffer is for the kernel's own records.
+        room = self._send_buffer_bytes // 2 - self.endpoint.kernel_queue_bytes()
+        return SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES
 
 
 class Pump:
@@ -148,11 +235,12 @@ class Pump:
         self._epoll = select.epoll()
         self._waiting: dict[int, _Write] = {}
         self._ready: deque[_Write] = deque()
+        self._at_disk: set[_Write] = set()
         self._scheduled = False
         loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._ready)
+        return len(self._waiting) + len(self._ready) + len(self._at_disk)
 
     async def send(self, endpoint: Endpoint, prefix: bytes, body: Body, on_moved: Callable[[int], None]) -> None:
         """Write `prefix` and `body` to a socket that nobody else writes to meanwhile.
@@ -161,11 +249,16 @@ class Pump:
         """
         kind = _SealedWrite if endpoint.is_tls else _Write
         write = kind(self._loop, endpoint, prefix, body, on_moved)
+        if write.spillable is not None:
+            write.spillable.begin(write)
         self._enqueue(write)
         try:
             await write.done
         finally:
             self._forget(write)
+            if write.spillable is not None:
+                write.end_read()
+                write.spillable.end(write)
 
     def close(self) -> None:
         """Close the epoll set; a second call does nothing."""
@@ -218,7 +311,11 @@ class Pump:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
             return
         step = write.step()
-        if write.endpoint.is_tls:
+        if step is Step.ON_DISK:
+            write.queued = False
+            self._at_disk.add(write)
+            write.read(self._read_done)
+        elif write.endpoint.is_tls:
             self._after_sealed(write, step)
         elif step is Step.FULL and write.refused:
             # epoll reported room but the write failed: the kernel is out of socket memory, so retry later.
@@ -245,6 +342,19 @@ class Pump:
         else:
             self._ready.append(write)
 
+    def _read_done(self, write: _Write, data: bytes | None) -> None:
+        self._at_disk.discard(write)
+        if write.done.done():
+            return
+        if data is None:
+            # The rest of a frame cannot be had: nothing else may follow on this connection.
+            write.done.set_exception(ConnectionClosed(DisconnectCause.SPILL_READ_FAILED))
+            write.done.exception()
+            write.endpoint.abort(DisconnectCause.SPILL_READ_FAILED)
+            return
+        write.arrived = memoryview(data)
+        self._enqueue(write)
+
     # --- sockets that are full --------------------------------------------------------------------
 
     def _await_room(self, write: _Write) -> None:
@@ -264,6 +374,7 @@ class Pump:
                 self._enqueue(write)
 
     def _forget(self, write: _Write) -> None:
+        self._at_disk.discard(write)
         if self._waiting.get(write.fd) is write:
             del self._waiting[write.fd]
             try:

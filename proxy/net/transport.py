@@ -14,10 +14,12 @@ import sys
 import termios
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
 from protocol.host_port import host_port
 from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096
@@ -60,13 +62,14 @@ class Endpoint(asyncio.BufferedProtocol):
     their socket: a property would cost them a call.
     """
 
-    __slots__ = ("_hangup", "_reading", "_shared", "cause", "fd", "is_tls", "loop", "transport", "writable")
+    __slots__ = ("_hangup", "_reading", "_resting", "_shared", "cause", "fd", "is_tls", "loop", "transport", "writable")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
         self.loop = loop
         self._shared = shared
         self._hangup = hangup
         self._reading = True
+        self._resting = False
         self.writable: asyncio.Future[None] | bool = True
         self.transport: asyncio.Transport | None = None
         self.cause: DisconnectCause | None = None
@@ -203,18 +206,27 @@ class Endpoint(asyncio.BufferedProtocol):
         if not self._reading and self.transport is not None and self.cause is None:
             self._reading = True
             self._hangup.unwatch(self.fd)
-            self.transport.resume_reading()
+            if not self._resting:
+                self.transport.resume_reading()
 
-    def rest(self) -> None:
-        """Stop reading until the next turn of the loop: libuv reads a full socket up to 32 times in one turn."""
-        if self._reading and self.transport is not None and self.cause is None:
+    def rest(self, turns: LoopBudget, seconds: float) -> None:
+        """Stop reading until this connection's next turn, which will take about `seconds` of the loop's time.
+
+        Call after a read that filled its buffer: libuv reads such a socket up to 32 times in one iteration of the loop.
+        """
+        if self._reading and not self._resting and self.transport is not None and self.cause is None:
+            self._resting = True
             self.transport.pause_reading()
-            self.loop.call_soon(self._read_on)
+            turns.defer_cheap(partial(self._rested, turns, seconds))
 
-    def _read_on(self) -> None:
+    def _rested(self, turns: LoopBudget, seconds: float) -> None:
+        self._resting = False
         # If `pause_reading` was called meanwhile, its caller starts reading again.
-        if self._reading and self.transport is not None and self.cause is None:
-            self.transport.resume_reading()
+        transport = self.transport
+        # uvloop raises for a transport that was reset but has not called `connection_lost` yet.
+        if self._reading and transport is not None and self.cause is None and not transport.is_closing():
+            turns.charge(seconds)
+            transport.resume_reading()
 
     @property
     def reading(self) -> bool:

@@ -9,6 +9,8 @@ Rules:
 - A client slower than the least rate is closed only while others wait for direct memory, or for heap memory that a list
   for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of the
   waiters was served. Only clients that hold direct memory are looked at.
+- A client whose list is on disk holds no memory, and is closed for its rate only while the disk has no space for the
+  list of another (`proxy.net.spill`): as many as make room for that list.
 - A second in which the proxy itself stood still does not count against a client.
 
 The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.net.output.Output`).
@@ -148,6 +150,10 @@ class Writer(Protocol):
         """Return whether a direct permit owns the waiting bytes."""
 
     @property
+    def disk_bytes(self) -> int:
+        """Return the unsent bytes of a list on disk, which holds space there and no memory; 0 if there is none."""
+
+    @property
     def holds_up_a_list(self) -> bool:
         """Return whether a list that holds heap memory waits for this client to take its earlier lists."""
 
@@ -178,10 +184,18 @@ class Memory(Protocol):
         """Return whether anybody waits for memory that others hold."""
 
 
-class WriteWatch:
-    """All clients that are being written to. `limits` may be replaced at any time.
+class DiskSpace(Protocol):
+    """Space on the disk for lists (`proxy.net.spill.space.SpillSpace`)."""
 
-    `served` returns the number of waiters that were granted memory.
+    @property
+    def lacking(self) -> int:
+        """Return the bytes that are missing for a list that should move to the disk; 0: none."""
+
+
+class WriteWatch:
+    """All clients that are being written to. `limits` and `disk` may be replaced at any time.
+
+    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk.
     """
 
     def __init__(
@@ -194,6 +208,7 @@ class WriteWatch:
         log: Logger,
     ) -> None:
         self.limits = limits
+        self.disk: DiskSpace | None = None
         self._direct = direct
         self._heap = heap
         self._served = served
@@ -206,6 +221,15 @@ class WriteWatch:
 
     def __len__(self) -> int:
         return len(self._writers)
+
+    @property
+    def short(self) -> bool:
+        """Return whether anybody waits for memory that slow clients may hold, directly or by lists that wait for them.
+
+        A client that does not read holds direct memory for its first list, and heap memory for the next ones: with
+        many such clients nobody waits for direct memory any more, because nobody has heap memory for a list.
+        """
+        return self._direct.short or (self._heap.short and any(each.holds_up_a_list for each in self._writers))
 
     def add(self, writer: Writer) -> None:
         """Watch `writer` from now on, until nothing waits for its client any more."""
@@ -267,10 +291,16 @@ class WriteWatch:
 
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
         served = self._served()
+        lacking = 0 if self.disk is None else self.disk.lacking
         for _, _, writer in slowest_first:
             if self._served() != served:
                 return
-            if not (writer.waiting and writer.holds_memory and self._others_wait_for(writer)):
+            if not writer.waiting:
+                continue
+            if lacking > 0 and (on_disk := writer.disk_bytes):
+                # The space is free a little later, when a thread has closed the file.
+                lacking -= on_disk
+            elif not (writer.holds_memory and self._others_wait_for(writer)):
                 continue
             self._evict(writer, DisconnectCause.READS_TOO_SLOWLY)
             for _ in range(TURNS_TO_SERVE):

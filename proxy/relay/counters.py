@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from proxy.core.counters import RoomCounters, SharedCounters
+from proxy.net.tls.transport import Truncation
 
 
 class WatchOvershoot(StrEnum):
@@ -34,11 +35,12 @@ class WatchCounters:
 class RelayCounters(RoomCounters):
     """The counters of relays; change the attributes directly."""
 
-    __slots__ = ("binary_bytes", "relay_bytes_to_broker", "relay_bytes_to_client", "watch")
+    __slots__ = ("binary_bytes", "relay_bytes_to_broker", "relay_bytes_to_client", "truncations", "watch")
 
     def __init__(self, shared: SharedCounters | None = None) -> None:
         super().__init__(shared)
         self.binary_bytes = 0
         self.relay_bytes_to_broker = 0
         self.relay_bytes_to_client = 0
+        self.truncations: dict[str, int] = dict.fromkeys(map(str, Truncation), 0)
         self.watch = WatchCounters()

@@ -17,8 +17,9 @@ from protocol.proxy_header import ProxyHeader, encode
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
+from proxy.brokers.gate import TargetGate
 from proxy.brokers.handshake import BrokerHandshake
-from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address
+from proxy.brokers.target import BrokerAddress, CheckedTarget, parse_address
 from proxy.config.config import Config
 from proxy.core.errors import (
     BrokerUnavailable,
@@ -28,8 +29,11 @@ from proxy.core.errors import (
     DisconnectCause,
     NoSocket,
     RequestFailed,
+    TargetInactive,
     TargetRefused,
+    TargetUnknown,
 )
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.counters import RelayCounters
@@ -55,18 +59,16 @@ class DirectRefused(Exception):
 class TargetRules:
     """How to connect to the brokers that clients name.
 
-    `tls`: with TLS. `check_active`: only to brokers of the configuration. `header_version`: the version of the PROXY
-    header that is sent first; 0 sends none.
+    `tls`: with TLS. `header_version`: the version of the PROXY header that is sent first; 0 sends none.
     """
 
     tls: bool = False
-    check_active: bool = False
     header_version: int = 0
 
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the rules of a configuration."""
-        return cls(config.tls_enabled_with_broker, config.check_active_brokers, config.proxy_header_version)
+        return cls(config.tls_enabled_with_broker, config.proxy_header_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,10 @@ class DirectMode:
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
+        loop_budget: LoopBudget,
         counters: RelayCounters,
         dialer: Dialer,
-        validator: TargetValidator,
+        gate: TargetGate,
         brokers: Brokers,
         rules: TargetRules,
         connect_frames: ConnectFrames,
@@ -104,9 +107,10 @@ class DirectMode:
         self._loop = loop
         self._shared = shared
         self._hangup = hangup
+        self._loop_budget = loop_budget
         self._counters = counters
         self._dialer = dialer
-        self._validator = validator
+        self._gate = gate
         self._brokers = brokers
         self._rules = rules
         self._connect_frames = connect_frames
@@ -123,9 +127,14 @@ class DirectMode:
         version = self._rules.header_version
         preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
-            frame = await self._connect_frames.for_client(connect, principal)
-            url = connect.proxy_to_broker_url
-            target, handshake = await (self._dial(url, frame, preamble) if url else self._dial_any(frame, preamble))
+            target, handshake = await self._dial(connect, principal, preamble)
+        except TargetUnknown as unknown:
+            # Clients look a topic up again before they connect again, after any error to CONNECT.
+            raise DirectRefused(ServerError.ServiceNotReady, str(unknown), DisconnectCause.TARGET_UNKNOWN) from unknown
+        except TargetInactive as inactive:
+            raise DirectRefused(
+                ServerError.ServiceNotReady, str(inactive), DisconnectCause.TARGET_REFUSED
+            ) from inactive
         except TargetRefused as refused:
             raise DirectRefused(
                 ServerError.ServiceNotReady,
@@ -158,7 +167,8 @@ class DirectMode:
         origin: RequestOrigin | None = None,
     ) -> Relay:
         """Make the relay of the two connections; permits for its watch frames are acquired for `key`."""
-        common = (self._loop, self._shared, self._hangup, self._counters, self._read_timeout_seconds, on_end)
+        sockets = (self._loop, self._shared, self._hangup, self._loop_budget)
+        common = (*sockets, self._counters, self._read_timeout_seconds, on_end)
         log, watch = self._relay_log, self._watch
         relay: Relay
         if log is not None and log.level:
@@ -173,30 +183,16 @@ class DirectMode:
             relay.record_as(origin)
         return relay
 
-    async def _dial(self, url: str, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
-        target = parse_address(url, tls=self._rules.tls)
-        if self._rules.check_active:
-            addresses = await self._active(target)
-        else:
-            addresses = await self._validator.resolve(target)
-        return target, await self._handshake(target, addresses, frame, preamble)
-
-    async def _active(self, target: BrokerAddress) -> list[str]:
-        """Return the addresses of a target that is a known broker by name or address; raises DirectRefused."""
-        unknown = DirectRefused(
-            ServerError.ServiceNotReady,
-            "target broker isn't available (checkActiveBrokers)",
-            DisconnectCause.TARGET_REFUSED,
-        )
-        if self._brokers.named(target):
-            return await self._validator.resolve(target)
-        known = await self._brokers.addresses_at(target.port)
-        if not known:
-            raise unknown
-        addresses = [address for address in await self._validator.resolve(target) if address in known]
-        if not addresses:
-            raise unknown
-        return addresses
+    async def _dial(
+        self, connect: pb.CommandConnect, principal: Hashable, preamble: bytes
+    ) -> tuple[BrokerAddress, BrokerHandshake]:
+        """Connect to the broker that CONNECT names, once the gate lets that broker have the proxy's credentials."""
+        if not connect.proxy_to_broker_url:
+            return await self._dial_any(await self._connect_frames.for_client(connect, principal), preamble)
+        target = parse_address(connect.proxy_to_broker_url, tls=self._rules.tls)
+        checked = await self._gate.for_client(target)
+        frame = await self._connect_frames.for_client(connect, principal)
+        return target, await self._handshake(checked, frame, preamble)
 
     async def _dial_any(self, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
         """Connect to any broker, as newer clients ask for with an empty name; try a second broker after a failure."""
@@ -209,18 +205,18 @@ class DirectMode:
 
     async def _reported(self, broker: BrokerAddress, frame: bytes, preamble: bytes) -> BrokerHandshake:
         try:
-            return await self._handshake(broker, await self._brokers.resolve(broker), frame, preamble)
+            return await self._handshake(await self._gate.configured(broker), frame, preamble)
         except BrokerUnavailable as error:
             if not isinstance(error, NoSocket):
                 answers_tcp = not isinstance(error, BrokerUnreachable)
                 self._brokers.failed(broker, str(error), answers_tcp=answers_tcp)
             raise
 
-    async def _handshake(
-        self, target: BrokerAddress, addresses: list[str], frame: bytes, preamble: bytes
-    ) -> BrokerHandshake:
+    async def _handshake(self, checked: CheckedTarget, frame: bytes, preamble: bytes) -> BrokerHandshake:
         return await self._dialer.connect(
-            target, addresses, lambda: BrokerHandshake(self._loop, self._shared, self._hangup, frame), preamble
+            checked,
+            lambda: BrokerHandshake(self._loop, self._shared, self._hangup, self._loop_budget, frame),
+            preamble,
         )
 
     async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:

@@ -1,7 +1,7 @@
 """Relays under `proxyLogLevel` 1 and 2: the plain and the watched relay, each with a tap on both directions.
 
 Rule: level 0 makes none of these classes, so it costs nothing. A tap that fails is removed and reported; the relay goes
-on without it.
+on without it. A tap parses each frame, so a tapped endpoint is read little at a time until its frames prove large.
 """
 
 import asyncio
@@ -23,12 +23,32 @@ class _TapMixin(RelayEndpoint):
 
     tap: TapFunction | None = None
     counters: RelayCounters
+    _tap_seconds = 0.0
+
+    def adopt(self, transport: asyncio.Transport) -> None:
+        """Adopt `transport`, and read little at a time for a start."""
+        super().adopt(transport)
+        self.cramp()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Show the bytes of a read to the tap, then relay them."""
+        self._tap_seconds = 0.0
         if self.tap is not None:
+            now = self.relay.loop_budget.now
+            began = now()
             self._show(self.get_buffer(nbytes), nbytes)
+            self._tap_seconds = now() - began
         super().buffer_updated(nbytes)
+
+    def _measured_from(self) -> int:
+        """Measure every read: a tap's cost goes by frames."""
+        return 0
+
+    def _judge(self, seconds: float, nbytes: int) -> None:
+        super()._judge(seconds + self._tap_seconds, nbytes)
+
+    def _spend(self, seconds: float) -> None:
+        super()._spend(seconds + self._tap_seconds)
 
     def pass_first(self, data: bytes) -> None:
         """Show the bytes that came with the handshake to the tap, then relay them."""

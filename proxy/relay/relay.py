@@ -8,18 +8,49 @@ bytes have left, so no copy is made, and two relays never share a buffer that is
 import asyncio
 import socket
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import LARGE_READ_BYTES, Endpoint, SharedReadBuffer, peer_name
+from proxy.net.tls.transport import TlsTransport, Truncation
+from proxy.net.transport import (
+    LARGE_READ_BYTES,
+    LINGER_SECONDS,
+    SMALL_READ_BYTES,
+    Endpoint,
+    SharedReadBuffer,
+    peer_name,
+)
 from proxy.relay.counters import RelayCounters
+
+# A busy endpoint is read for this long before others have their turn.
+TURN_SECONDS: Final = 0.0005
+# A read whose frames took longer than this to parse is followed by small reads.
+COSTLY_READ_SECONDS: Final = 0.001
+_DELIVERY_LOOK_SECONDS: Final = 0.02
 
 
 class RelayEndpoint(Endpoint):
-    """A connection of a relay, the client's or the broker's; the bytes that are read from it go to `peer`."""
+    """A connection of a relay, the client's or the broker's; the bytes that are read from it go to `peer`.
 
-    __slots__ = ("_bulk", "_closed_cause", "busy_bytes", "peer", "reads", "received", "relay")
+    A read of `busy_bytes` or more is measured: an endpoint that took its share of the loop's time rests until its next
+    turn. `_busy` endpoints are read into the bulk buffer, or if `_cramped`, because their frames take longer to parse
+    than their bytes to move, into the small one.
+    """
+
+    __slots__ = (
+        "_bulk_bytes",
+        "_busy",
+        "_closed_cause",
+        "_cramped",
+        "_turn_seconds",
+        "busy_bytes",
+        "peer",
+        "reads",
+        "received",
+        "relay",
+    )
 
     def __init__(
         self,
@@ -34,14 +65,20 @@ class RelayEndpoint(Endpoint):
         self.relay = relay
         self.received = 0
         self.reads = 0
-        self._bulk = False
-        self.busy_bytes = LARGE_READ_BYTES
+        self._busy = self._cramped = False
+        self._turn_seconds = 0.0
+        self._bulk_bytes = self.busy_bytes = LARGE_READ_BYTES
         self.peer: RelayEndpoint = self
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Adopt `transport`; with TLS a half-full read counts as busy, because records seldom fill a buffer."""
         super().adopt(transport)
-        self.busy_bytes = LARGE_READ_BYTES // 2 if self.is_tls else LARGE_READ_BYTES
+        self._bulk_bytes = LARGE_READ_BYTES // 2 if self.is_tls else LARGE_READ_BYTES
+        self.busy_bytes = self._measured_from()
+
+    def _measured_from(self) -> int:
+        """Return the size of the smallest read that is measured."""
+        return self._bulk_bytes
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
@@ -50,23 +87,66 @@ class RelayEndpoint(Endpoint):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the loop's large buffer, or the bulk buffer after a read that filled the large one."""
-        return self._shared.bulk if self._bulk else self._shared.large
+        return self._busy_buffer() if self._busy else self._shared.large
+
+    def _busy_buffer(self) -> memoryview:
+        return self._shared.small if self._cramped else self._shared.bulk
 
     def buffer_updated(self, nbytes: int) -> None:
         """Write the bytes to the peer, and stop reading if the kernel did not take them all."""
         self.received += nbytes
         self.reads += 1
+        if nbytes >= self.busy_bytes:
+            self._busy_read(nbytes)
+            return
         peer = self.peer
         if peer.transport is None or self.cause is not None:
             return
-        buffer = self._shared.bulk if self._bulk else self._shared.large
-        self._bulk = nbytes >= self.busy_bytes
+        buffer = self._busy_buffer() if self._busy else self._shared.large
+        self._busy = False
         peer.transport.write(buffer[:nbytes])
         if peer.writable is not True:
             self._wait_for_peer(buffer)
 
+    def _busy_read(self, nbytes: int) -> None:
+        """Write the bytes of a read that is measured to the peer."""
+        peer = self.peer
+        if peer.transport is None or self.cause is not None:
+            return
+        now = self.relay.loop_budget.now
+        began = now()
+        buffer = self._busy_buffer() if self._busy else self._shared.large
+        self._busy = self._cramped or nbytes >= self._bulk_bytes
+        peer.transport.write(buffer[:nbytes])
+        if peer.writable is not True:
+            self._wait_for_peer(buffer)
+        self._judge(0.0, nbytes)
+        self._spend(now() - began)
+
+    def _judge(self, seconds: float, nbytes: int) -> None:
+        """Choose the size of later reads: `seconds` went into parsing the frames of `nbytes` bytes."""
+        if seconds > COSTLY_READ_SECONDS:
+            self.cramp()
+        elif self._cramped and nbytes >= SMALL_READ_BYTES and seconds * LARGE_READ_BYTES < COSTLY_READ_SECONDS * nbytes:
+            self._cramped = self._busy = False
+            self.busy_bytes = self._measured_from()
+
+    def cramp(self) -> None:
+        """Read little at a time from now on, until the frames are large."""
+        self._cramped = self._busy = True
+        self.busy_bytes = 0
+
+    def _spend(self, seconds: float) -> None:
+        """Count `seconds` of this turn, and rest after the share of one connection, or of one iteration of the loop."""
+        turns = self.relay.loop_budget
+        self._turn_seconds += seconds
+        if self._turn_seconds >= TURN_SECONDS or turns.spent():
+            spent, self._turn_seconds = self._turn_seconds, 0.0
+            # The next turn may take its whole share, however little this one took.
+            self.rest(turns, max(spent, TURN_SECONDS))
+
     def _wait_for_peer(self, buffer: memoryview) -> None:
-        self._bulk = False
+        self._busy = self._cramped
         if not self.peer.is_tls:
             self._shared.detach(buffer)
         self.pause_reading()
@@ -100,6 +180,25 @@ class RelayEndpoint(Endpoint):
     def waits_for_memory(self) -> bool:
         """Return whether reading is paused until a permit for this endpoint's frames is granted."""
         return False
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """Return where this endpoint's stream was cut off; always None without TLS, where a FIN says all there is."""
+        return self.transport.truncation if isinstance(self.transport, TlsTransport) else None
+
+    def reset_when_delivered(self, cause: DisconnectCause) -> None:
+        """Send an RST once all written bytes have been acknowledged, or after `LINGER_SECONDS`."""
+        self.pause_reading()
+        self._reset_if_delivered(cause, self.loop.time() + LINGER_SECONDS)
+
+    def _reset_if_delivered(self, cause: DisconnectCause, deadline: float) -> None:
+        if self.cause is not None:
+            return
+        # An RST drops what the kernel has still to send.
+        if self.loop.time() < deadline and (self.write_pending or self.kernel_queue_bytes()):
+            self.loop.call_later(_DELIVERY_LOOK_SECONDS, self._reset_if_delivered, cause, deadline)
+        else:
+            self.reset(cause)
 
     def stream_ended(self) -> None:
         """Relay the FIN and keep the other direction open; the second FIN ends the relay."""
@@ -142,6 +241,7 @@ class Relay:
 
     __slots__ = (
         "_counters",
+        "_cut_off",
         "_finished",
         "_idle_since",
         "_on_end",
@@ -153,6 +253,7 @@ class Relay:
         "broker_name",
         "client",
         "client_name",
+        "loop_budget",
         "principal",
         "rates",
         "to_broker_bytes",
@@ -164,10 +265,12 @@ class Relay:
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
+        loop_budget: LoopBudget,
         counters: RelayCounters,
         read_timeout_seconds: float,
         on_end: Callable[["Relay", DisconnectCause], None],
     ) -> None:
+        self.loop_budget = loop_budget
         self.client = self.make_client_endpoint(loop, shared, hangup)
         self.broker = self.make_broker_endpoint(loop, shared, hangup)
         self.client.peer = self.broker
@@ -176,6 +279,7 @@ class Relay:
         self._read_timeout_seconds = read_timeout_seconds
         self._on_end = on_end
         self._finished: RelayEndpoint | None = None
+        self._cut_off: RelayEndpoint | None = None
         self._seen = 0
         self._seen_at_retire = -1
         self._idle_since = self._rates_since = loop.time()
@@ -209,6 +313,9 @@ class Relay:
         for endpoint, transport in ((self.client, client), (self.broker, broker)):
             endpoint.adopt(transport)
             transport.set_protocol(endpoint)
+        for side, received in ((client, to_broker), (broker, to_client)):
+            if isinstance(side, TlsTransport):
+                side.follow_frames(received)
         for endpoint, first_bytes in ((self.broker, to_client), (self.client, to_broker)):
             if first_bytes:
                 endpoint.pass_first(first_bytes)
@@ -267,6 +374,14 @@ class Relay:
             self.close(self._finished.peer_closed_cause)
             return
         self._finished = endpoint
+        truncation = endpoint.truncation
+        if truncation is not None:
+            self._counters.truncations[truncation] += 1
+        if truncation is Truncation.INSIDE_FRAME:
+            # A FIN would say that this is all.
+            self._cut_off = endpoint
+            endpoint.peer.reset_when_delivered(DisconnectCause.TRUNCATED)
+            return
         peer = endpoint.peer.transport
         if peer is None or endpoint.peer.cause is not None:
             return
@@ -278,7 +393,7 @@ class Relay:
 
     def endpoint_lost(self, endpoint: RelayEndpoint, cause: DisconnectCause) -> None:
         """Close the other connection after its pending bytes; call `on_end` if the client's connection has ended."""
-        if endpoint.peer.cause is None:
+        if endpoint.peer.cause is None and endpoint is not self._cut_off:
             endpoint.peer.close(cause)
         if endpoint is self.client:
             self._flush_counters()

@@ -12,9 +12,10 @@ from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireError, Permi
 from limiter.permit import Permit
 from protocol.scanner import FrameMatch, FrameScanner
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SharedReadBuffer
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.watch_limits import WatchLimits
@@ -85,15 +86,18 @@ class WatchedEndpoint(RelayEndpoint):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the same buffers as any relay."""
-        return self._shared.bulk if self._bulk else self._shared.large
+        return self._busy_buffer() if self._busy else self._shared.large
 
     def buffer_updated(self, nbytes: int) -> None:
         """Relay the bytes; from a watch frame on they may have to wait for a permit."""
-        buffer = self._shared.bulk if self._bulk else self._shared.large
+        buffer = self._busy_buffer() if self._busy else self._shared.large
         try:
-            match = self._scanner.scan(buffer, nbytes)
             self.received += nbytes
-            self._bulk = nbytes >= self.busy_bytes
+            if nbytes >= self.busy_bytes:
+                self._busy_scan(buffer, nbytes)
+                return
+            match = self._scanner.scan(buffer, nbytes)
+            self._busy = False
             if match is None and self._permit is None and not self._rest:
                 peer = self.peer
                 if peer.transport is None or self.cause is not None:
@@ -102,13 +106,31 @@ class WatchedEndpoint(RelayEndpoint):
                 if peer.writable is not True:
                     self._wait_for_peer(buffer)
                 return
-            if self._take(buffer[:nbytes], match):
-                self._bulk = False
-                if self._rest or not self.peer.is_tls:
-                    self._shared.detach(buffer)
-                self.pause_reading()
+            self._take_all(buffer, nbytes, match)
         except Exception as error:
             self.crashed(error)
+
+    def _measured_from(self) -> int:
+        """Measure every read that could hold hundreds of frames."""
+        return SMALL_READ_BYTES + 1
+
+    def _busy_scan(self, buffer: memoryview, nbytes: int) -> None:
+        """Relay the bytes of a read that is measured, its scan apart."""
+        now = self.relay.loop_budget.now
+        began = now()
+        match = self._scanner.scan(buffer, nbytes)
+        scanned = now() - began
+        self._busy = self._cramped or nbytes >= self._bulk_bytes
+        self._take_all(buffer, nbytes, match)
+        self._judge(scanned, nbytes)
+        self._spend(now() - began)
+
+    def _take_all(self, buffer: memoryview, nbytes: int, match: FrameMatch | None) -> None:
+        if self._take(buffer[:nbytes], match):
+            self._busy = self._cramped
+            if self._rest or not self.peer.is_tls:
+                self._shared.detach(buffer)
+            self.pause_reading()
 
     def pass_first(self, data: bytes) -> None:
         """Relay the bytes that were read with the broker's handshake: CONNECTED, and maybe the first frames."""
@@ -342,6 +364,7 @@ class WatchedRelay(Relay):
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
+        loop_budget: LoopBudget,
         counters: RelayCounters,
         read_timeout_seconds: float,
         on_end: Callable[[Relay, DisconnectCause], None],
@@ -351,7 +374,7 @@ class WatchedRelay(Relay):
     ) -> None:
         self._watch = watch
         self._key = key
-        super().__init__(loop, shared, hangup, counters, read_timeout_seconds, on_end)
+        super().__init__(loop, shared, hangup, loop_budget, counters, read_timeout_seconds, on_end)
 
     def record_as(self, origin: RequestOrigin) -> None:
         """Record the watch frames of this relay in the event log, as requests of `origin`."""

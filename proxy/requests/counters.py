@@ -1,6 +1,6 @@
 """Count the requests of clients and the topic lists they got."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from protocol.command_type import CommandType
@@ -20,7 +20,8 @@ class RequestCounters(RoomCounters):
     """The counters of requests; change the attributes directly.
 
     `asked` counts requests by their command, `rejected` those of them that came while too many were under way.
-    `outcomes` of topic lists are exported as 0 until they happen.
+    `outcomes` of topic lists are exported as 0 until they happen. The rows that show `asked` and `rejected`, a row for
+    each command, are in `proxy/app/metrics/upstream_rows.py`.
     """
 
     __slots__ = (
@@ -34,6 +35,8 @@ class RequestCounters(RoomCounters):
         "lists_joined",
         "refused_requests",
         "rejected",
+        "unproven_readers_bytes",
+        "unproven_readers_waiting",
     )
 
     def __init__(self, shared: SharedCounters | None = None, outcomes: Iterable[str] = ()) -> None:
@@ -48,6 +51,9 @@ class RequestCounters(RoomCounters):
         self.list_questions = 0
         self.lists_joined = 0
         self.lists_asked_again = 0
+        # Read from the share of unproven readers; 0 without one.
+        self.unproven_readers_bytes: Callable[[], int] = int
+        self.unproven_readers_waiting: Callable[[], int] = int
 
     def list_ended(self, outcome: str) -> None:
         """Count the end of a topic-list request."""

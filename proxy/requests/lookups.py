@@ -7,7 +7,9 @@ Each method sends one frame to the client, failures included: an error never lea
 import asyncio
 from collections.abc import Callable, Hashable
 from functools import partial
+from typing import Final
 
+from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
@@ -16,6 +18,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, parse_address
@@ -26,6 +29,12 @@ from proxy.requests.validation import check_get_or_create_schema
 
 MAX_REDIRECTS = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
+
+# This part of the places is kept for lookups and schemas.
+KEPT_OF: Final = 4
+# When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
+CROWDED_SHARE: Final = 8
+FEW_WAITING: Final = 2
 
 MakeFrame = Callable[[int], bytes]
 
@@ -55,6 +64,55 @@ class Slot:
             self._permit.release()
 
 
+class ListPlaces:
+    """The places of topic lists that have begun, in turns by role, and the number of those that wait.
+
+    A list that waits, for an earlier list of its connection or a place, holds none of `maxConcurrentLookupRequests`:
+    otherwise a client that pipelines lists would take the places of all lookups. Lists that wait cost memory: once many
+    of all connections do, a connection may let few of its own wait, and is not read meanwhile.
+    """
+
+    __slots__ = ("_begun", "_limit", "waiting")
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self._limit = limit
+        self._begun = AsyncSemaphore("lists", _share(limit), max_queue=0, timeout_seconds=0, clock=clock)
+        self.waiting = 0
+
+    def set_limit(self, limit: int) -> None:
+        """Change `maxConcurrentLookupRequests`; lists that have begun go on."""
+        self._limit = limit
+        self._begun.set_limit(_share(limit))
+
+    @property
+    def held(self) -> int:
+        """Count the lists that have begun."""
+        return self._begun.held
+
+    @property
+    def queue_size(self) -> int:
+        """Count the lists that wait for a place, of the first of their connections."""
+        return self._begun.queue_size
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether so many lists wait that no connection may let many wait."""
+        return self.waiting > self._limit // CROWDED_SHARE
+
+    def try_begin(self, role: Hashable) -> Permit | None:
+        """Return a place for a list of `role`; None if there is none, or others wait. The caller releases it."""
+        return self._begun.try_acquire(1, key=role)
+
+    async def begin(self, role: Hashable, seconds: float) -> Permit | None:
+        """Return a place for a list of `role`, or None if none was free in `seconds`. The caller releases it."""
+        # Turns cost something: nobody pays for them until a list has to wait.
+        self._begun.set_sharing(True, 100)
+        try:
+            return await self._begun.acquire(1, key=role, timeout_seconds=seconds)
+        except PermitAcquireError:
+            return None
+
+
 class LookupService:
     """Forwards small requests to brokers, over connections pooled by principal."""
 
@@ -68,11 +126,15 @@ class LookupService:
         timeout_seconds: float,
         *,
         tls: bool = False,
+        known: KnownBrokers | None = None,
     ) -> None:
+        # Records the brokers that answers name; None if every target may get the proxy's credentials.
+        self._known = known
         self._loop = loop
         self._pool = pool
         self._brokers = brokers
         self._concurrency = concurrency
+        self.list_places = ListPlaces(concurrency.limit, loop)
         self._counters = counters
         self._timeout_seconds = timeout_seconds
         self._tls = tls
@@ -82,6 +144,7 @@ class LookupService:
         have ended.
         """
         self._concurrency.set_limit(concurrency)
+        self.list_places.set_limit(concurrency)
         self._timeout_seconds = timeout_seconds
 
     @property
@@ -174,6 +237,9 @@ class LookupService:
                 kind = "with" if self._tls else "without"
                 text = f"the broker names no address {kind} TLS for this topic's owner (tlsEnabledWithBroker)"
                 raise RequestFailed(ServerError.MetadataError, text)
+            if self._known is not None:
+                # The answer came from a broker that got the proxy's credentials, so the broker may name others.
+                self._known.note_url(url)
             if found.response == pb.CommandLookupTopicResponse.Connect:
                 return url
             broker = self._redirect_target(url)
@@ -213,3 +279,7 @@ class LookupService:
 
 def _lookup_frame(request: pb.CommandLookupTopic, authoritative: bool, request_id: int) -> bytes:
     return commands.lookup_request(request, request_id, authoritative=authoritative)
+
+
+def _share(limit: int) -> int:
+    return max(1, limit - limit // KEPT_OF)

@@ -1,6 +1,7 @@
 """Serve GET_SCHEMA: a direct permit covers the answer from before it is read until it is written."""
 
 import asyncio
+from functools import partial
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
@@ -84,8 +85,9 @@ class SchemaService:
         try:
             longest_wait = self._limiter.direct.timeout_seconds
             answer = await question.answer(connection, 2 * longest_wait, longest_wait)
-            clock.reschedule(None)
-            await client.output.send_body(answer.prefix(request.request_id), answer.consume())
+            await client.output.send_body(
+                answer.prefix(request.request_id), answer.consume(), on_begun=partial(clock.reschedule, None)
+            )
         finally:
             question.release()
 

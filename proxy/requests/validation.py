@@ -18,23 +18,6 @@ _TOPIC: Final = re.compile(rf"(?:(?:non-)?persistent://)?{_NAME}/{_NAME}/[^/].*|
 _SCHEMA_VERSION_BYTES: Final = 8
 
 
-# An entry of a few bytes takes about 90 bytes when decoded; real clients send only a handful of entries.
-MAX_PROPERTIES: Final = 64
-
-
-def check_properties(command: pb.BaseCommand) -> None:
-    """Refuse a request whose decoded form would be many times its frame; raises RequestFailed."""
-    entries = max(
-        len(command.lookupTopic.properties),
-        len(command.getTopicsOfNamespace.properties),
-        len(command.getOrCreateSchema.schema.properties),
-    )
-    if entries > MAX_PROPERTIES:
-        raise RequestFailed(
-            ServerError.NotAllowedError, f"the request has {entries} properties, at most {MAX_PROPERTIES} are served"
-        )
-
-
 def check_get_topics(request: pb.CommandGetTopicsOfNamespace) -> None:
     """Refuse a namespace that is not `tenant/namespace`; raises RequestFailed."""
     if not _NAMESPACE.fullmatch(request.namespace):

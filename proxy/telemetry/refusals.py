@@ -45,6 +45,11 @@ class Stage(Enum):
     HEAP = ("refused_heap", HEAP_REFUSAL, "maxTopicListInFlightHeapMemSize")
     BROKER = ("timed_out", "Failed because the broker did not answer in time", "topicListRequestTimeoutMillis")
     DIRECT = ("refused_direct", DIRECT_REFUSAL, "maxTopicListInFlightDirectMemSize")
+    HANDSHAKE = (
+        "refused_handshake",
+        "Failed because the memory for large CONNECT commands is in use",
+        "maxHandshakeInFlightMemSizeMB",
+    )
 
     def __init__(self, outcome: str, refusal: str, key: str) -> None:
         self.outcome = outcome

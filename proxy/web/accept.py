@@ -17,6 +17,7 @@ from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import read_proxy_header
 from proxy.net.tls.streams import TlsStreams
+from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.forward.settings import WebLimits
 from proxy.web.http.counters import WebCounters
 
@@ -31,7 +32,7 @@ HANDSHAKE_SECONDS: Final = 10.0
 class HttpListener:
     """Accept connections on one address until closed.
 
-    `tls` does the TLS handshake of each connection. With `proxy_headers` a load balancer may name the client's address.
+    `tls` does the TLS handshake of each connection. `balancers` may name the client's address.
     """
 
     def __init__(
@@ -41,14 +42,14 @@ class HttpListener:
         limits: WebLimits,
         *,
         tls: TlsStreams | None = None,
-        proxy_headers: bool = False,
+        balancers: TrustedBalancers | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._counters = counters
         self._limits = limits
         self._tls = tls
-        self._proxy_headers = proxy_headers
+        self._balancers = balancers
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
         # Connections that do not speak HTTP yet, oldest first, each with the callback that ends it.
         self._opening: dict[socket.socket, Callable[[], object]] = {}
@@ -98,7 +99,7 @@ class HttpListener:
         try:
             self._limits.sockets.apply(accepted)
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                if self._proxy_headers:
+                if self._balancers is not None and address in self._balancers:
                     header = await read_proxy_header(self._loop, accepted)
                     if header is not None and header.source is not None:
                         address = header.source.host

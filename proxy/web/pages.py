@@ -4,18 +4,24 @@ Rule: a page does not import aiohttp, and delays Pulsar traffic by a few millise
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 import orjson
 
+from proxy.core.threads import in_thread
 from proxy.web.http.clients import WebClient
-from proxy.web.http.documents import Document, GuardSettings, refusal
+from proxy.web.http.documents import Answer, Document, GuardSettings, JsonRows, refusal
 from proxy.web.http.errors import JSON, TEXT
 from proxy.web.http.paths import values_in
+from proxy.web.http.renderings import Content, Rendered, Renderings
 
+# A look at a file takes no second, unless its disk hangs.
+LOOK_SECONDS: Final = 10.0
+ROWS_A_PIECE: Final = 256
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -29,10 +35,11 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """The part of a request that a page gets: its client, and the values of the `{names}` in its path."""
+    """The part of a request that a page gets: its client, the values of the `{names}` in its path, and gzip or not."""
 
     client: WebClient
     values: dict[str, str] = field(default_factory=dict)
+    accepts_gzip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,17 @@ class PageAnswer:
     def line(cls, text: str, status: int = 200) -> "PageAnswer":
         """Return a response of one line of text."""
         return cls(f"{text}\n".encode(), status)
+
+    @classmethod
+    def shared(
+        cls, rendered: Rendered, request: PageRequest, content_type: str, headers: tuple[tuple[str, str], ...] = ()
+    ) -> "PageAnswer":
+        """Return a response with a shared content, in the form that the client takes."""
+        headers = (*headers, ("Vary", "Accept-Encoding"))
+        if rendered.packed is not None and request.accepts_gzip:
+            headers = (*headers, ("Content-Encoding", "gzip"))
+            return cls(rendered.packed, rendered.status, content_type, headers)
+        return cls(rendered.body, rendered.status, content_type, headers)
 
 
 Serve = Callable[[PageRequest], Awaitable[PageAnswer]]
@@ -68,7 +86,8 @@ class Page:
 class PageTable:
     """The pages of this proxy; a page for GET also answers HEAD."""
 
-    def __init__(self) -> None:
+    def __init__(self, renderings: Renderings | None = None) -> None:
+        self.renderings = renderings or Renderings()
         self._pages: list[Page] = []
 
     def __iter__(self) -> Iterator[Page]:
@@ -110,11 +129,27 @@ class Readiness:
         return None if self.listening else "not listening yet"
 
 
-def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: Readiness) -> PageTable:
+def own_pages(
+    status_file: str,
+    metrics_pieces: Callable[[], Iterable[bytes]],
+    readiness: Readiness,
+    renderings: Renderings | None = None,
+) -> PageTable:
     """Return the pages that every proxy has."""
+    table = PageTable(renderings or Renderings())
 
-    async def metrics(_: PageRequest) -> PageAnswer:
-        return PageAnswer(render_metrics(), content_type=METRICS_TYPE)
+    async def make_metrics() -> Content:
+        return Content(200, metrics_pieces())
+
+    async def look_for_file() -> Content:
+        # The disk may hang, and with it the thread: one thread for all clients.
+        stands = await in_thread(lambda: os.path.isfile(status_file), "status file", LOOK_SECONDS)
+        return Content(200, (b"OK\n",)) if stands else Content(404, (b"statusFilePath: no such file\n",))
+
+    shared_metrics, shared_file = table.renderings.of(make_metrics), table.renderings.of(look_for_file)
+
+    async def metrics(request: PageRequest) -> PageAnswer:
+        return PageAnswer.shared(await shared_metrics.get(), request, METRICS_TYPE)
 
     async def health(_: PageRequest) -> PageAnswer:
         return PageAnswer.line("OK")
@@ -123,15 +158,14 @@ def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: 
         obstacle = readiness.obstacle
         return PageAnswer.line("OK") if obstacle is None else PageAnswer.line(obstacle, 503)
 
-    async def status(_: PageRequest) -> PageAnswer:
+    async def status(request: PageRequest) -> PageAnswer:
         # As Apache Pulsar's proxy does: 503 while not ready, 404 once somebody removes the file to drain by hand.
         if readiness.obstacle is not None:
             return PageAnswer.line(readiness.obstacle, 503)
-        if status_file and not _stands(status_file):
-            return PageAnswer.line("statusFilePath: no such file", 404)
+        if status_file:
+            return PageAnswer.shared(await shared_file.get(), request, TEXT)
         return PageAnswer.line("OK")
 
-    table = PageTable()
     table.add(Page("GET", "/metrics", metrics, Access.METRICS, "Metrics for Prometheus.", "pulsar"))
     table.add(Page("GET", "/healthz", health, Access.ANYBODY, "Whether the process lives."))
     table.add(Page("GET", "/readyz", ready, Access.ANYBODY, "Whether it should get new clients."))
@@ -139,16 +173,39 @@ def own_pages(status_file: str, render_metrics: Callable[[], bytes], readiness: 
     return table
 
 
-def document_page(document: Document, settings: GuardSettings) -> Page:
+def document_page(document: Document, settings: GuardSettings, renderings: Renderings) -> Page:
     """Return the page that serves a document to the clients that `settings` permit; caches must not store it."""
+    headers = (("Cache-Control", "no-store"),)
+
+    async def make() -> Content:
+        return _content(document.handler({}))
+
+    shared = renderings.of(make) if document.method == "GET" and "{" not in document.path else None
 
     async def serve(request: PageRequest) -> PageAnswer:
-        status, body = refusal(settings, request.client.role) or document.handler(request.values)
-        headers = (("Cache-Control", "no-store"),)
-        return PageAnswer(b"" if status == 204 else orjson.dumps(body), status, JSON, headers)
+        refused = refusal(settings, request.client.role)
+        if refused is None and shared is not None:
+            return PageAnswer.shared(await shared.get(), request, JSON, headers)
+        answer = refused or document.handler(request.values)
+        if refused is None and document.method != "GET":
+            renderings.forget()
+        found = _content(answer)
+        return PageAnswer(b"".join(found.pieces), found.status, JSON, headers)
 
     return Page(document.method, document.path, serve, Access.AUTHENTICATED, document.doc, document.origin)
 
 
-def _stands(path: str) -> bool:
-    return os.path.isfile(path)
+def _content(answer: Answer) -> Content:
+    if answer.status == 204:
+        return Content(204, ())
+    if isinstance(answer.body, JsonRows):
+        return Content(answer.status, _array(answer.body))
+    return Content(answer.status, (orjson.dumps(answer.body),))
+
+
+def _array(rows: JsonRows) -> Iterator[bytes]:
+    opening = b"["
+    while some := list(islice(rows.each, ROWS_A_PIECE)):
+        yield opening + orjson.dumps(some)[1:-1]
+        opening = b","
+    yield b"]" if opening == b"," else b"[]"

@@ -17,9 +17,11 @@ from proxy.auth.fairness_key import DisplayNames, FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
+from proxy.config.credential_targets import withholds
 from proxy.core.log import Logger
 from proxy.net.hangup import HangupWatcher
 from proxy.net.tls.streams import TlsStreams
+from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.net.write_watch import WriteWatch
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -27,6 +29,7 @@ from proxy.telemetry.refusals import RefusalLog
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import Headers, extra_headers
+from proxy.web.forward.replay_copies import ReplayCopies
 from proxy.web.forward.routes import RouteTable
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
@@ -68,6 +71,7 @@ class WebParts:
     counters: WebCounters
     log: Logger
     lookups: BrokerPorts
+    withheld: Callable[[str, str], None]
     guard: Guard | None = None
     own: BrokerCredentials | None = None
     tls_server: TlsStreams | None = None
@@ -84,6 +88,7 @@ class WebPort:
         self._loop = asyncio.get_running_loop()
         self._limits = WebLimits.of(parts.config)
         self._gate = Gate(self._loop, self._limits.gate)
+        parts.pages.renderings.keep_seconds = self._limits.page_reuse_seconds
         self._listeners: list[HttpListener] = []
         self._server: _Server | None = None
         self._client: aiohttp.ClientSession | None = None
@@ -103,7 +108,7 @@ class WebPort:
             self._limits, parts.pages, RouteTable(WebTargets.of(config).extra), self._gate, parts.counters,
             AccessLog(parts.log, self._loop, parts.names), parts.hangup, guard=parts.guard,
             guard_metrics=config.authenticate_metrics_endpoint,
-            trust_forwarded_for=config.web_service_trust_x_forwarded_for, extra_headers=extra,
+            forwarding_balancers=self._balancers(config.web_service_trust_x_forwarded_for), extra_headers=extra,
             reverse_proxy=reverse_proxy, tunnels=tunnels,
         )  # fmt: skip
         self._server = self._site.server()
@@ -127,11 +132,14 @@ class WebPort:
             parts.counters,
             limits,
             tls=tls,
-            proxy_headers=parts.config.web_service_ha_proxy_protocol_enabled,
+            balancers=self._balancers(parts.config.web_service_ha_proxy_protocol_enabled),
         )
         listener.open(parts.config.bind_address, port, key)
         self._listeners.append(listener)
         return listener.port
+
+    def _balancers(self, believed: bool) -> TrustedBalancers | None:
+        return TrustedBalancers(self._parts.config.trusted_load_balancer_ip_addresses) if believed else None
 
     def _passing_on(self, extra: Headers) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
         from proxy.web.forward.broker_client import hosts_of, open_client
@@ -147,16 +155,17 @@ class WebPort:
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
         list_permits = TopicListPermits(
             parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
-            parts.recorder,
+            self._limits.most_asked_lists, parts.recorder,
         )  # fmt: skip
+        copies = ReplayCopies(parts.direct, parts.counters, self._loop.call_soon)
         self._services = ProxyServices(
-            self._loop, self._limits, parts.direct, parts.fairness_keys, parts.counters, parts.writes, list_permits,
-            parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads,
+            self._loop, self._limits, copies, parts.fairness_keys, parts.counters, parts.writes, list_permits,
+            parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads, parts.withheld,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
-        rules = RedirectRules(known, parts.validator, targets.third_parties)
+        rules = RedirectRules(known, parts.validator, targets.third_parties, withholds=withholds(parts.config))
         proxy = ReverseProxy(self._client, targets, rules, self._services)
-        return proxy, WebSocketTunnels(proxy, self._services)
+        return proxy, WebSocketTunnels(proxy, self._services, parts.guard)
 
     def apply(self, limits: WebLimits) -> None:
         """Apply changed limits to new requests; requests in progress keep theirs."""
@@ -164,8 +173,10 @@ class WebPort:
         self._gate.apply(limits.gate)
         if self._services is not None:
             self._services.limits = limits
+            self._services.list_permits.apply(limits.most_asked_lists)
         if self._site is not None:
             self._site.limits = limits
+        self._parts.pages.renderings.keep_seconds = limits.page_reuse_seconds
 
     async def close(self) -> None:
         """Stop listening and end all connections, within two seconds."""
@@ -173,6 +184,7 @@ class WebPort:
             await listener.close()
         if self._server is not None:
             await self._server.shutdown(SHUTDOWN_SECONDS)
+        await self._parts.pages.renderings.close()
         if self._client is not None:
             await self._client.close()
         # Transports close their sockets in the next iteration of the loop.

@@ -6,16 +6,18 @@ refused. A client that leaves ends the work for its request. No exception of one
 
 import asyncio
 import time
-from dataclasses import replace
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
+from yarl import URL
 
 from proxy.core.errors import ProxyError
 from proxy.net.hangup import HangupWatcher
+from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.forward.headers import Headers, size_of
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
@@ -23,6 +25,8 @@ from proxy.web.forward.settings import WebLimits
 from proxy.web.http.clients import Guard, certificate_of, client_of
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.gate import Gate
+from proxy.web.http.paths import origin_form
+from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import Access, Page, PageRequest, PageTable
 
 if TYPE_CHECKING:
@@ -66,6 +70,7 @@ class HttpConnection(RequestHandler):
         before, in_header = self._request_count, self._body is None or self._body.is_eof()
         super().data_received(data)
         if self._request_count != before:
+            _use_origin_form(self._messages)
             self._header_bytes = 0
             self._body = self._messages[-1][1] if self._messages else None
         elif in_header and not self._upgraded:
@@ -93,6 +98,14 @@ class HttpConnection(RequestHandler):
         response.headers["Server"] = "pulsar-proxy"
         response.force_close()
         return response
+
+
+def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
+    """Replace the absolute form of the target by the path, in the requests that wait on a connection."""
+    for at, (message, body) in enumerate(messages):
+        target = getattr(message, "path", "/")
+        if not target.startswith("/") and (path := origin_form(target, message.headers.get("Host", ""))):
+            messages[at] = message._replace(path=path, url=URL(path, encoded=True)), body
 
 
 class _Server(web.Server):
@@ -135,7 +148,7 @@ class Site:
         *,
         guard: Guard | None,
         guard_metrics: bool,
-        trust_forwarded_for: bool,
+        forwarding_balancers: TrustedBalancers | None,
         extra_headers: Headers,
         reverse_proxy: "ReverseProxy | None",
         tunnels: "WebSocketTunnels | None",
@@ -149,7 +162,7 @@ class Site:
         self._hangup = hangup
         self._guard = guard
         self._guard_metrics = guard_metrics
-        self._trust_forwarded_for = trust_forwarded_for
+        self._forwarding_balancers = forwarding_balancers
         self._extra_headers = extra_headers
         self._reverse_proxy = reverse_proxy
         self._tunnels = tunnels
@@ -186,7 +199,7 @@ class Site:
     async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         accepted_from = connection.accepted_from if isinstance(connection, HttpConnection) else "?"
-        entry = self._access.begin(client_of(request, accepted_from, trust_forwarded_for=self._trust_forwarded_for))
+        entry = self._access.begin(client_of(request, accepted_from, self._forwarding_balancers))
         response: web.StreamResponse | None = None
         try:
             response = await self._answer_or_refusal(request, entry)
@@ -211,6 +224,11 @@ class Site:
     async def _answer(self, request: web.BaseRequest, entry: AccessEntry) -> web.StreamResponse:
         segments = self._checked(request)
         page, found = self.pages.find(request.method, segments)
+        rules = self.limits.origins
+        if page is None or page.access is not Access.ANYBODY:
+            # Probes name whatever they like, and learn nothing.
+            rules.check_host(request.headers)
+        rules.check_site(request.method, request.headers)
         if page is not None:
             assert isinstance(found, dict)
             return await self._show(request, entry, page, found)
@@ -260,9 +278,10 @@ class Site:
         open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
         if not open_to_all:
             await self._authenticate(request, entry)
+        gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
-                answer = await page.serve(PageRequest(entry.client, values))
+                answer = await page.serve(PageRequest(entry.client, values, gzip))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
         headers = [*answer.headers, ("Content-Type", answer.content_type)]
@@ -277,8 +296,7 @@ class Site:
         if len(authorization) > 1:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
         header = authorization[0] if authorization else None
-        role = await self._guard.role_of(entry.client, header, certificate_of(request))
-        entry.client = replace(entry.client, role=role)
+        entry.client = await self._guard.identified(entry.client, header, certificate_of(request))
 
     async def _pass_on(
         self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, entry: AccessEntry, destination: Destination
@@ -299,7 +317,7 @@ class Site:
     def _refusal(self, request: web.BaseRequest, entry: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
         self._counters.request_refused(refused.kind)
         self._counters.answered(refused.status)
-        entry.reason = refused.reason
+        entry.reason = refused.detail
         response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
         for name, value in refused.headers:
             response.headers.add(name, value)

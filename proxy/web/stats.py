@@ -13,13 +13,13 @@ from proxy.core.log import LEVELS
 from proxy.relay.relay import Relay
 from proxy.relay.relay_log import LEVELS as PROXY_LOG_LEVELS
 from proxy.relay.relay_log import TOPICS, RelayLog
-from proxy.web.http.documents import Answer, Document
+from proxy.web.http.documents import Answer, Document, JsonRows
 
 CONNECTIONS: Final = "/proxy-stats/connections"
 TOPIC_RATES: Final = "/proxy-stats/topics"
 LOGGING: Final = "/proxy-stats/logging"
 LOGGING_LEVEL: Final = "/proxy-stats/logging/{level}"
-# A page is made in one step of the loop: more relays than this would delay Pulsar traffic.
+# The list of relays is copied in one step of the loop: more relays than this would delay Pulsar traffic.
 MOST_CONNECTIONS: Final = 20_000
 
 
@@ -36,7 +36,8 @@ def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
     """Return the documents below /proxy-stats."""
 
     def connections(_: Mapping[str, str]) -> Answer:
-        return Answer(200, [_connection(relay) for relay in islice(sources.relays(), MOST_CONNECTIONS)])
+        # A list, because relays come and go between the slices.
+        return Answer(200, JsonRows(map(_connection, list(islice(sources.relays(), MOST_CONNECTIONS)))))
 
     def topics(_: Mapping[str, str]) -> Answer:
         if sources.relay_log.level < TOPICS:

@@ -36,6 +36,7 @@ _TEXTS: Final = (
     "host names separated by commas, * stands for any text",
     "IP addresses or networks such as 10.0.0.0/8 separated by commas, or *",
     "names separated by commas",
+    "origins such as https://console.example.org or http://host:port separated by commas, or *",
 )
 _PORT_LISTS: Final = (
     "ports from 1 to 65535 separated by commas, or *",
@@ -144,7 +145,8 @@ def _of_kind(expected: str) -> Json:
         return {"enum": [True, False, "true", "false", "True", "False", "TRUE", "FALSE", ""]}
     if expected in _PORT_LISTS:
         return {"type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": "^[0-9*, -]*$"}
-    if expected in _TEXTS:
+    if expected in _TEXTS or expected == Config.event_log_salt.kind.expected:
+        # The length is the proxy's to check: the value may be ${VARIABLE}.
         return {"type": "string", "pattern": _LINE}
     if expected in _PATTERNS:
         return {"type": "string", "pattern": _PATTERNS[expected]}

@@ -60,6 +60,7 @@ _KNOWN: Final[dict[str, Json]] = {
     "auth.token.key": {"enum": ["secret", "public"]},
     "mode": {"enum": ["native", "plain"]},
     "eventLog.sizeLimit": _QUANTITY,
+    "spill.sizeLimit": _QUANTITY,
 }
 _BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
     (re.compile(r"service\.nodePorts\.\w+"), _NODE_PORT),

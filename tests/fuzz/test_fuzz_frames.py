@@ -5,8 +5,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.commands import decode_command
 from protocol.errors import RemoteProtocolError
-from protocol.frames import Frame, read_head
+from protocol.field_walker import LIST_COMMANDS, MAX_ENTRIES
+from protocol.frames import Frame, read_head, varint
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
@@ -119,6 +121,24 @@ def test_any_bytes_are_a_topic_list_or_malformed(data: bytes, pieces: list[int])
     plain = pb.CommandGetTopicsOfNamespaceResponse()
     plain.MergeFromString(data)  # what is accepted can be decoded by a client
     assert scanner.topic_count == len(plain.topics)
+
+
+properties = st.builds(
+    lambda entry, count: entry * count, st.sampled_from([b"\x42\x00", b"\x2a\x00"]), st.integers(0, 90)
+)
+contents = st.lists(st.one_of(st.binary(max_size=20), properties, fields), max_size=5).map(b"".join)
+
+
+@given(st.integers(2, 81), contents, st.binary(max_size=30))
+def test_any_bytes_are_a_command_of_few_fields_or_a_remote_error(kind: int, content: bytes, rest: bytes) -> None:
+    command = b"\x08" + varint(kind) + varint(kind << 3 | 2) + varint(len(content)) + content + rest
+    try:
+        decoded = decode_command(command)
+    except RemoteProtocolError:
+        return
+    if decoded.type not in LIST_COMMANDS:
+        request = decoded.lookupTopic if decoded.type == pb.BaseCommand.LOOKUP else decoded.getOrCreateSchema.schema
+        assert len(request.properties) <= MAX_ENTRIES
 
 
 @pytest.mark.parametrize(

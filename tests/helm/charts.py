@@ -76,7 +76,7 @@ def conf_of(render: Render) -> str:
 
 def environ_of(render: Render) -> dict[str, str]:
     """Give the environment of the proxy; secrets have a value of their own."""
-    return {each["name"]: each.get("value", "of-a-secret") for each in proxy_container(render).get("env", ())}
+    return {each["name"]: each.get("value", "secret-of-16-bytes") for each in proxy_container(render).get("env", ())}
 
 
 def config_of(render: Render) -> Config:

@@ -74,7 +74,8 @@ def test_what_the_chart_sets_gives_way_to_configdata() -> None:
 
 def test_false_and_nothing_win_over_what_the_chart_sets() -> None:
     token = {"token": {"enabled": True, "keySecretName": "k", "proxySecretName": "p"}}
-    config = config_of(gateway({"auth": token, "configData": {"authenticationEnabled": False, "clusterName": ""}}))
+    keys = {"authenticationEnabled": False, "clusterName": "", "checkActiveBrokers": True}
+    config = config_of(gateway({"auth": token, "configData": keys}))
     assert config.authentication_enabled is False
 
 

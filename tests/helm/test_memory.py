@@ -21,12 +21,12 @@ RANGE = re.compile(r"a whole number from (\d+) to (\d+).*")
 FACTORS = {factor.name: factor for line in LINES for part in line.parts for factor in part.times
            if isinstance(factor, Key)}  # fmt: skip
 EVERY_LINE = {
-    "servicePortTls": 6651, "webServicePortTls": 8443, "tlsEnabledWithBroker": True,
+    "servicePortTls": 6651, "tlsTrustCertsFilePath": "/t/ca", "webServicePortTls": 8443, "tlsEnabledWithBroker": True,
     "brokerServiceURLTLS": "pulsar+ssl://b:6651", "brokerWebServiceURLTLS": "https://b:8443",
     "authenticationEnabled": True, "authenticationProviders": "tls", "forwardAuthorizationCredentials": True,
     "proxyLogLevel": 2, "topicListFairness": "TENANT", "eventLogDirectory": "/pulsar/events",
-    "eventLogTopic": "persistent://a/b/c", "adminApiAddress": "127.0.0.1:7070", "adminApiTokenFilePath": "/t/a",
-    "OTEL_SDK_DISABLED": False,
+    "eventLogTopic": "persistent://a/b/c", "topicListSpillDirectory": "/pulsar/lists/spill",
+    "adminApiAddress": "127.0.0.1:7070", "adminApiTokenFilePath": "/t/a", "OTEL_SDK_DISABLED": False,
 }  # fmt: skip
 # Keys that switch a line off are set; words are read in any case.
 FEWEST_LINES = {"controlSocketPath": "none", "topicListFairness": "FIFO", "proxyLogLevel": "0"}

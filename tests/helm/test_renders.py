@@ -1,6 +1,7 @@
 """Every values file in ci/: what comes out, held against Kubernetes, the proxy's code and the last render."""
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ from proxy.app.budget import worst_case_bytes
 from proxy.app.lifecycle import DeploymentRole, ShutdownPlan
 from proxy.app.metrics.otel_settings import otel_settings
 from proxy.config.config import Config
-from proxy.config.credential_parameters import is_secret
 from scripts.generate_helm_renders import difference, golden_path, golden_text, patched
-from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
+from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, Render, read_values
 from tests.helm.charts import (
+    BROKERS,
     chart,
     ci_files,
     conf_of,
     config_of,
     environ_of,
+    example,
     gateway,
     pods,
     proxy_container,
@@ -100,9 +102,6 @@ def test_the_native_form_is_what_1_27_does_not_know() -> None:
 def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
     config = config_of(rendered(path))
     warnings = [str(warning) for warning in config.warnings]
-    if is_secret(config.broker_client_authentication_plugin):
-        # Which brokers there are only the operator knows: the chart cannot narrow the hosts.
-        assert "the proxy sends these credentials to every host that a client names" in warnings.pop(0)
     if path.name == "drop-in-values.yaml":
         (warning,) = warnings
         assert "httpNumThreads" in warning, "threads of the Java proxy: told, not lost"
@@ -181,6 +180,29 @@ def test_events_have_the_room_that_they_may_take() -> None:
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "events"]
     # A pod that has more is evicted.
     assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Mi")) > sum(sizes.values())
+
+
+@pytest.mark.parametrize("render", [gateway, example])
+def test_slow_readers_lists_have_a_disk_larger_than_the_key_and_a_directory_that_the_proxy_makes(
+    render: Callable[[dict[str, Any]], Render],
+) -> None:
+    found = render({"spill": {"enabled": True}, "configData": {**BROKERS, "topicListSpillMaxMB": 1024}})
+    container = proxy_container(found)
+    (pod,) = filter(has_proxy, pods(found))
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"].endswith("lists")]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == volume["name"]]
+    assert volume["emptyDir"] == {"sizeLimit": f"{1024 + 128 + 64}Mi"}
+    assert not mount.get("readOnly")
+    assert f"topicListSpillDirectory={mount['mountPath']}/spill" in conf_of(found).splitlines()
+
+
+@pytest.mark.parametrize("render", [gateway, example])
+def test_a_volume_of_the_operator_takes_the_place_of_the_emptydir(render: Callable[[dict[str, Any]], Render]) -> None:
+    claim = {"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}
+    found = render({"spill": {"enabled": True, "volume": claim}, "configData": BROKERS})
+    (pod,) = filter(has_proxy, pods(found))
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"].endswith("lists")]
+    assert volume == {"name": volume["name"], **claim}
 
 
 @with_proxy

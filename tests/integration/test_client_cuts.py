@@ -7,7 +7,6 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import (
@@ -21,7 +20,6 @@ from tests.support.clients.async_client import (
 )
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
-    NAME_BYTES,
     SLOW_READER_RCVBUF,
     TIGHT,
     TOPIC,
@@ -173,14 +171,35 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
 @cuts
 async def test_a_client_that_leaves_while_its_large_frame_waits_frees_its_place(cut: Cut) -> None:
     # The frame is small enough for the kernel: a FIN behind bytes that it has no room for is nowhere to be seen.
-    async with staged(GeneratedTopics(20, 10_000, NAME_BYTES), **TIGHT) as stage:
-        await direct_taken(stage)
+    async with staged(**TIGHT) as stage:
+        taken = stage.direct.try_acquire(stage.direct.limit)
+        assert taken is not None
         leaving = await stage.connected()
         await leaving.send(new_schema_frame(1, TOPIC, 20_000))
         await stage.until(lambda: stage.direct.queue_size == 1, "a large frame that waits")
         cut(leaving)
         await stage.until(lambda: not stage.direct.queue_size, "an empty queue")
-        await stage.until(lambda: len(stage.proxy.sessions) == 1, "one session")
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        taken.release()
+
+
+@cuts
+async def test_a_client_that_leaves_while_its_large_frame_waits_to_grow_frees_what_it_had(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        leaving, frame = await stage.connected(), new_schema_frame(1, TOPIC, 20_000)
+        await leaving.send(frame[:6000])
+        await stage.until(lambda: stage.direct.held == 8192, "a part that is charged")
+        taken, overshooting = stage.direct.try_acquire(stage.direct.available), stage.direct.try_acquire(0)
+        assert taken is not None
+        assert overshooting is not None
+        assert overshooting.try_update(1)
+        await leaving.send(frame[6000:])
+        await stage.until(lambda: stage.direct.growers_waiting == 1, "a large frame that waits to grow")
+        cut(leaving)
+        await stage.until(lambda: stage.direct.held == taken.size + 1, "the part given back")
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        taken.release()
+        overshooting.release()
 
 
 @cuts
@@ -202,7 +221,10 @@ async def test_a_client_that_leaves_its_own_lane_frees_all_its_requests(cut: Cut
         for number in range(10):
             await client.ask_topics(namespace(number))
         await stage.until(
-            lambda: stage.outstanding == LISTS_AT_ONCE and stage.lookups.held == 10, "a few asked, the others waiting"
+            lambda: (
+                stage.outstanding == stage.lookups.held == LISTS_AT_ONCE and stage.session_of(client).outstanding == 10
+            ),
+            "a few asked, the others waiting",
         )
         cut(client)
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")

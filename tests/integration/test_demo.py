@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from proxy.app.budget import EVENT_NAMES_BYTES
-from proxy.cli.demo.run import event_log_bytes
+from proxy.cli.demo.run import configuration, event_log_bytes
+from proxy.cli.demo.spill import directory_for_lists
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, progress, render
 from tests.support.clients.wire import WireClient
@@ -67,6 +68,7 @@ def test_a_storm_is_answered_whole_and_within_memory() -> None:
     assert 30 <= int(row(output, "requests to broker").split()[0]) <= 120
     assert "The promise held" in output
     assert "\x1b" not in output
+    assert float(row(output, "of a quick client").split()[0]) <= float(row(output, "longest wait").split()[0])
 
 
 def test_clients_of_one_namespace_are_answered_too() -> None:
@@ -83,6 +85,30 @@ def test_a_storm_with_an_event_log_leaves_an_event_for_each_request(tmp_path: Pa
     assert Counter(event["outcome"] for event in events) == {"ok": 120}
     assert {event["proxy_id"] for event in events} == {"demo-proxy"}
     assert not list(tmp_path.glob(".*"))
+
+
+def test_lists_of_late_readers_go_to_a_disk_that_the_proxy_accepts(tmp_path: Path) -> None:
+    suited = directory_for_lists([tmp_path])
+    if suited is None:
+        pytest.skip("the directory for temporary files is not on a local disk of this user")
+    code, output, errors = finished(*SMALL, "--topics", "6000", "--set", f"topicListSpillDirectory={suited}")
+    assert (code, errors) == (0, ""), output
+    assert int(row(output, "lists that went to disk")) > 0
+    assert "+ disk 10.0 MiB" in row(output, "allowed")
+    assert list(suited.iterdir()) == []
+
+
+def test_a_demo_without_a_disk_says_so() -> None:
+    code, output, errors = finished(*SMALL, "--slow-share", "0", "--set", "topicListSpillDirectory=")
+    assert (code, errors) == (0, ""), output
+    assert row(output, "lists that went to disk") == "no directory"
+
+
+def test_a_directory_that_the_proxy_would_refuse_is_passed_over(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert directory_for_lists([shared, tmp_path / "missing" / "too"]) is None
 
 
 def test_refusals_can_be_meant() -> None:
@@ -183,7 +209,7 @@ def test_the_budget_of_the_event_log_follows_the_keys_of_the_proxy(tmp_path: Pat
     path.write_text("brokerServiceURL=pulsar://127.0.0.1:6650\nclusterName=demo\n")
 
     def budget(*settings: str) -> int:
-        return event_log_bytes(argparse.Namespace(set=list(settings)), path)
+        return event_log_bytes(configuration(argparse.Namespace(set=list(settings)), path))
 
     assert budget() == 0
     assert budget("eventLogDirectory=events") == 8 * MIB + 3 * MIB // 4 + EVENT_NAMES_BYTES

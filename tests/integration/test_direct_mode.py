@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -286,15 +286,13 @@ async def test_two_relays_that_stand_still_keep_their_bytes_apart() -> None:
 
 
 @sides
-@pytest.mark.parametrize(("cut", "cause"), [(AsyncClient.close, "{}_closed"), (AsyncClient.reset, "connection_reset")])
-async def test_when_one_side_is_cut_the_other_is_closed(
-    side: Side, cut: Callable[[AsyncClient], None], cause: str
-) -> None:
+@pytest.mark.parametrize(("cut", "cause"), [("close", "{}_closed"), ("reset", "connection_reset")])
+async def test_when_one_side_is_cut_the_other_is_closed(side: Side, cut: str, cause: str) -> None:
     async with paired() as pair:
         leaver, other, _ = pair.ends(side)
         await leaver.send(b"last words")
         assert await other.receive(10) == b"last words"
-        cut(leaver)
+        getattr(leaver, cut)()
         assert await other.rest() == b""
         other.close()
         await pair.over(cause.format(side))

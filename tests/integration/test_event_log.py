@@ -12,13 +12,13 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.commands import frame
 from protocol.errors import ServerError
+from protocol.field_walker import MAX_ENTRIES
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Authenticated
 from proxy.cli.demo.script import Failure
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
-from proxy.requests.validation import MAX_PROPERTIES
 from tests.integration.test_client_cuts import cuts
 from tests.support.clients.async_client import AsyncClient, connect_frame, topics_frame
 from tests.support.proxies.events import CheckedSink, Event
@@ -155,23 +155,15 @@ async def test_requests_over_the_number_of_lookups_are_events_too() -> None:
         await has_list(first)
 
 
-async def test_a_request_with_too_many_properties_is_an_event() -> None:
-    async with staged(events=kept()) as stage:
-        client = await stage.connected()
-        await client.send(
-            list_frame(1, 0, properties=[pb.KeyValue(key=f"k{n}", value="v") for n in range(MAX_PROPERTIES + 1)])
-        )
-        await client.error(1)
-        (event,) = await told(stage, 1)
-        assert (event["outcome"], event["outcome_stage"]) == ("failed", "client")
-
-
 async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_event() -> None:
     async with staged(events=kept()) as stage:
         client, other = await stage.connected(), await stage.connected()
         pattern = "x" * UNBOOKED_FRAME_BYTES
         await client.send(list_frame(1, 0, topics_pattern=pattern))
         assert (await client.error(1)).error == ServerError.NotAllowedError
+        properties = [pb.KeyValue(key=f"k{n}", value="v") for n in range(MAX_ENTRIES + 1)]
+        await client.send(list_frame(2, 0, properties=properties))
+        assert (await client.error(2)).error == ServerError.NotAllowedError
         text = namespace(0).encode()
         await other.send(list_frame(1, 0).replace(text, b"\xff" * len(text)))
         assert not await other.rest()
@@ -259,7 +251,7 @@ async def test_requests_that_wait_for_their_turn_are_events_when_their_client_le
         client = await stage.connected()
         for request_id in range(1, 8):
             client.send_now(topics_frame(request_id, namespace(request_id)))
-        await stage.until(lambda: stage.lookups.held == 7, "all requests read")
+        await stage.until(lambda: stage.session_of(client).outstanding == 7, "all requests read")
         await stage.until(lambda: stage.outstanding == LISTS_AT_ONCE, "those at the broker")
         client.reset()
         events = await told(stage, 7)
@@ -298,8 +290,8 @@ async def test_a_client_that_does_not_read_is_closed_as_stalled() -> None:
 class Roles:
     """Find a role in what is presented, as it stands."""
 
-    def needs_turn(self, method: str, data: bytes) -> bool:
-        return False
+    def user_to_check(self, method: str, data: bytes) -> str | None:
+        return None
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         return Authenticated(data.decode())
@@ -311,7 +303,7 @@ def texts_of(events: list[Event]) -> str:
 
 @pytest.mark.parametrize("identities", ["hashed", "plain"])
 async def test_names_are_in_events_only_if_the_operator_wants_them(identities: str) -> None:
-    keys: dict[str, Any] = {"eventLogIdentities": identities, "eventLogSalt": "salt", "authenticationEnabled": "true"}
+    keys: dict[str, Any] = {"eventLogIdentities": identities, "eventLogSalt": "s" * 16, "authenticationEnabled": "true"}
     async with staged(events=kept(), role_finder=Roles(), **keys) as stage:
         ports = []
         for token in ("alice", "alice", "bob"):

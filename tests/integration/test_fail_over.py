@@ -15,6 +15,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.resolver import CachingResolver
 from proxy.cli.demo.script import Failure, Redirect
 from proxy.cli.demo.topics import GeneratedTopics
+from proxy.core.public_causes import TARGET_TEXT
 from tests.support.auth.tls import PemFiles, server_context
 from tests.support.brokers.fault_proxy import FaultProxy, fault_proxies, service_url
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
@@ -340,7 +341,9 @@ async def test_a_name_with_an_address_of_each_family_is_one_broker(monkeypatch: 
 async def refused(ways: Ways, target: str) -> str:
     client = await ways.stage.client()
     await client.send(connect_frame(target))
-    return (await client.last_command()).error.message
+    assert (await client.last_command()).error.message == TARGET_TEXT
+    await client.rest()
+    return ways.stage.details[-1]
 
 
 async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

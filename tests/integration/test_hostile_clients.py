@@ -1,11 +1,14 @@
 """Clients that try to make the proxy hold, or do, more than their share: each is refused and harms nobody."""
 
+import pytest
+
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
+from protocol.field_walker import MAX_ENTRIES
+from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.requests import LISTS_AT_ONCE
-from proxy.requests.validation import MAX_PROPERTIES
 from proxy.telemetry.refusals import Stage as Refusal
 from tests.support.clients.async_client import lookup_frame, topics_frame
 from tests.support.patience import patient_millis
@@ -21,16 +24,88 @@ def topics_with(request_id: int, properties: int = 0, pattern: str | None = None
     return commands.get_topics_request(request, request_id)
 
 
-async def test_a_request_whose_decoded_form_is_many_times_its_bytes_is_refused() -> None:
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the size of every command that is handed to protobuf."""
+    sizes: list[int] = []
+    parse = commands.parse
+
+    def noted(command: bytes | bytearray | memoryview) -> pb.BaseCommand:
+        sizes.append(len(command))
+        return parse(command)
+
+    monkeypatch.setattr(commands, "parse", noted)
+    return sizes
+
+
+def of_empty_properties(kind: CommandType, count: int) -> bytes:
+    """Build a request with a required field or two, and `count` properties of two bytes each."""
+    properties = b"\x42\x00" * count
+    if kind == CommandType.GET_OR_CREATE_SCHEMA:
+        properties = b"\x0a\x01s\x1a\x00\x20\x00" + b"\x2a\x00" * count
+        content = b"\x08\x07\x12" + varint(len(TOPIC)) + TOPIC.encode() + b"\x1a" + varint(len(properties)) + properties
+    elif kind == CommandType.LOOKUP:
+        content = b"\x0a" + varint(len(TOPIC)) + TOPIC.encode() + b"\x10\x07" + properties
+    else:
+        content = b"\x08\x07\x12\x0ademo/ns-00" + b"\x32\x00" * count
+    command = b"\x08" + varint(kind) + varint(kind << 3 | 2) + varint(len(content)) + content
+    return (len(command) + 4).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
+
+
+async def test_a_mebibyte_of_empty_properties_is_refused_by_its_first_bytes_and_never_decoded(
+    decoded: list[int],
+) -> None:
     async with staged() as stage:
         client = await stage.connected()
-        await client.send(topics_with(1, properties=MAX_PROPERTIES))
-        assert (await client.answer()).type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        await client.send(topics_with(2, properties=MAX_PROPERTIES + 1))
-        assert (await client.error(2)).error == ServerError.NotAllowedError
-        assert stage.broker.record.topic_questions == 1
+        decoded.clear()
+        request = of_empty_properties(CommandType.GET_OR_CREATE_SCHEMA, 520_000)
+        sent = client.send_now(request[: 8 * 1024])
+        # The answer comes before the rest, which is passed over.
+        assert (await client.error(7)).error == ServerError.NotAllowedError
+        await client.send(request[sent:])
+        await client.ping()
+        assert stage.direct.statistics().peak_held <= 2 * 8 * 1024
+        assert max(decoded) < 100
+        assert stage.proxy.counters.requests.refused_requests == {"properties": 1}
+        assert not stage.broker.record.commands(CommandType.GET_OR_CREATE_SCHEMA)
+
+
+@pytest.mark.parametrize("kind", [CommandType.LOOKUP, LISTS, CommandType.GET_OR_CREATE_SCHEMA], ids=str)
+async def test_a_request_that_would_grow_when_it_is_decoded_is_refused_before_it_is_decoded(
+    kind: CommandType, decoded: list[int]
+) -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        decoded.clear()
+        request = of_empty_properties(kind, 1900)
+        assert len(request) < 4096
+        await client.send(request)
+        answer = await client.answer()
+        code = answer.lookupTopicResponse.error if kind == CommandType.LOOKUP else answer.error.error
+        assert (commands.request_id_of(answer), code) == (7, ServerError.NotAllowedError)
+        assert not [size for size in decoded if size > 1000]
         assert stage.proxy.counters.requests.refused_requests == {"properties": 1}
         await client.ping()
+
+
+async def test_as_many_properties_as_are_served_are_passed_on() -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.send(topics_with(1, properties=MAX_ENTRIES))
+        assert (await client.answer()).type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        await client.send(topics_with(2, properties=MAX_ENTRIES + 1))
+        assert (await client.error(2)).error == ServerError.NotAllowedError
+        assert stage.broker.record.topic_questions == 1
+
+
+async def test_a_connect_that_would_grow_when_it_is_decoded_ends_its_connection(decoded: list[int]) -> None:
+    async with staged() as stage:
+        client = await stage.client()
+        command = b"\x08\x02\x12\x03\x0a\x01c" + of_empty_properties(CommandType.LOOKUP, 20_000)[10:]
+        await client.send((len(command) + 4).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command)
+        assert await client.rest() == b""
+        await stage.until(lambda: stage.caused("malformed_frame") == 1, "a connection that ended")
+        assert not [size for size in decoded if size > 1000]
 
 
 async def test_a_list_request_too_long_to_be_one_is_refused_unread() -> None:
@@ -59,6 +134,40 @@ async def test_leaving_does_not_free_the_places_of_questions_the_broker_still_wo
         gate.set()
         await stage.until(lambda: stage.lookups.held == 0, "all places free")
         assert (await late.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def test_lists_that_wait_take_no_place_from_the_lookups_of_others() -> None:
+    async with staged(maxConcurrentLookupRequests=5000) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        greedy = [await stage.connected() for _ in range(5)]
+        for client in greedy:
+            await client.send(b"".join(topics_frame(number, namespace(number % 20)) for number in range(1, 1001)))
+        held_back = [stage.session_of(client) for client in greedy]
+        await stage.until(lambda: all("outstanding" in one.holds for one in held_back), "all wait for their lists")
+        assert stage.proxy.services.requests.lookups.list_places.waiting > 600
+        assert stage.lookups.held == 5 * LISTS_AT_ONCE
+        other = await stage.connected()
+        for _ in range(20):
+            assert (await other.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert stage.proxy.counters.requests.rejected == dict.fromkeys(stage.proxy.counters.requests.rejected, 0)
+        gate.set()
+
+
+async def test_a_list_that_gets_no_place_in_its_time_is_an_error() -> None:
+    async with staged(topicListRequestTimeoutMillis=patient_millis(1000), maxConcurrentLookupRequests=4) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        for _ in range(2):
+            greedy = await stage.connected()
+            await greedy.send(b"".join(topics_frame(number, namespace(number)) for number in (1, 2, 3)))
+        places = stage.proxy.services.requests.lookups.list_places
+        # A quarter of the limit is kept for lookups.
+        await stage.until(lambda: (places.held, places.queue_size) == (3, 1), "a list that waits for a place")
+        late = await stage.connected()
+        # The lists before it may leave their places just before its own time is over.
+        texts = {Refusal.BROKER.refusal, Refusal.CLIENT_BUSY.refusal}
+        assert (await late.refused_topics(namespace(9))).message in texts
+        assert (await late.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        gate.set()
 
 
 async def test_a_list_that_waited_out_its_time_is_never_asked_for() -> None:

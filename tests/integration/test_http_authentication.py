@@ -1,6 +1,7 @@
 """Who may use the web ports when clients are authenticated, and as whom they reach a broker."""
 
 import base64
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -17,8 +18,8 @@ TOKEN = {"Authorization": "Bearer alice-token"}
 class Roles:
     """Know two clients: a token of alice's, and anybody without credentials."""
 
-    def needs_turn(self, method: str, data: bytes) -> bool:
-        return False
+    def user_to_check(self, method: str, data: bytes) -> str | None:
+        return None
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         if (method, data) == ("token", b"alice-token"):
@@ -140,6 +141,31 @@ async def test_redirects_take_the_introduction_to_brokers_only() -> None:
         assert introductions(owner) == [("anonymous", "Bearer own")]
 
 
+async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the_proxy_along() -> None:
+    async with fake_web_broker() as other, fake_web_broker() as foreign:
+        keys = {**KEYS, **OWN, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        async with web_staged(role_finder=Roles(), **keys) as at:
+            at.broker.answer = redirect_to(other.url)
+            other.answer = redirect_to(foreign.url)
+            async with at.client.get(at.url + ADMIN) as answer:
+                assert answer.status == 502
+                assert "does not know the broker" in await answer.text()
+            withheld = at.stage.proxy.counters.brokers.credentials_withheld
+            assert withheld == {"relay": 0, "redirect": 0, "http": 1}
+            # With credentials of the client's own there are none of the proxy to withhold.
+            async with at.client.get(at.url + ADMIN, headers=TOKEN) as answer:
+                assert answer.status == 200
+        assert introductions(other) == [(None, None), (None, "Bearer alice-token")]
+        assert introductions(foreign) == [(None, "Bearer alice-token")]
+
+
+def redirect_to(url: str) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    async def redirect(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": url + ADMIN})
+
+    return redirect
+
+
 async def test_a_websocket_is_introduced_to_its_broker() -> None:
     async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
         at.broker.answer = refused_socket
@@ -155,3 +181,52 @@ async def test_two_authorization_headers_are_refused() -> None:
         for path in (ADMIN, "/config"):
             assert await at.status_of(f"GET {path} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{twice}\r\n") == 400
         assert at.broker.asked == []
+
+
+async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired() -> None:
+    async def open_end(request: web.BaseRequest) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(f"{message.data}!")
+        return socket
+
+    class Expiring(Roles):
+        async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+            return Authenticated("alice", expires_at=None if method == "none" else 1000.0)
+
+    keys = {**KEYS, "authenticationRefreshCheckSeconds": 1}
+    async with web_staged(role_finder=Expiring(), **keys) as at:
+        at.broker.answer = open_end
+        clock, looks = [999.0], []
+        clients = at.stage.proxy.identities.clients
+        assert clients is not None
+
+        def now() -> float:
+            looks.append(clock[0])
+            return clock[0]
+
+        clients.now = now
+        url = at.url + "/ws/v2/producer/persistent/t/n/x"
+        async with at.client.ws_connect(url, headers=TOKEN) as mortal, at.client.ws_connect(url) as immortal:
+            await at.stage.until(lambda: len(looks) > 1, "a look at the credentials")
+            for socket in (mortal, immortal):
+                await socket.send_str("a")
+                assert (await socket.receive_str()) == "a!"
+            clock[0] = 1000.0
+            assert (await mortal.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+            assert at.stage.caused("credentials_expired") == 1
+            await immortal.send_str("b")
+            assert (await immortal.receive_str()) == "b!"
+        await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
+
+
+async def test_a_broker_that_gets_own_credentials_hears_of_no_host_that_the_client_claims() -> None:
+    claims = {"X-Forwarded-Port": "8080", "Forwarded": "host=evil.example", "X-Forwarded-Server": "evil.example"}
+    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
+        for headers in (claims, claims | TOKEN):
+            async with at.client.get(at.url + ADMIN, headers=headers) as answer:
+                assert answer.status == 200
+        ours, clients = at.broker.asked
+        assert [ours.header(name) for name in (*claims, "X-Forwarded-Host")] == [None] * 4
+        assert clients.header("X-Forwarded-Host") is not None

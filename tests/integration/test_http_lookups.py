@@ -7,6 +7,8 @@ import pytest
 from aiohttp import web
 
 from protocol.command_type import CommandType
+from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.clients.async_client import connect_frame
 from tests.support.proxies.proxy_under_test import TOPIC
 from tests.support.web.web_stage import WebStage, web_staged
 
@@ -105,3 +107,18 @@ async def test_an_answer_that_is_no_200_passes_as_it_is() -> None:
         at.broker.answer = elsewhere
         async with at.client.get(at.url + PATH) as answer:
             assert (answer.status, await answer.text()) == (404, body)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "localhost", "[::ffff:127.0.0.1]"])
+async def test_a_lookup_that_names_an_inner_address_leads_nobody_there(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as inner:
+        inner.setblocking(False)
+        async with web_staged(brokerProxyAllowedIPAddresses="10.0.0.0/8") as at:
+            answering(at, f"pulsar://{host}:{inner.getsockname()[1]}")
+            # The port is opened for whatever the broker says; the target is checked when a client connects.
+            port = int((await looked_up(at))["brokerUrl"].rpartition(":")[2])
+            client = await at.stage.client(port=port)
+            await client.send(connect_frame())
+            assert (await client.command()).type == pb.BaseCommand.ERROR
+            with pytest.raises(BlockingIOError):
+                inner.accept()

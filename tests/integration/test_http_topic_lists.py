@@ -8,13 +8,16 @@ import pytest
 from aiohttp import web
 
 from proxy.core.errors import DIRECT_REFUSAL
-from tests.support.clients.async_client import AsyncClient
+from proxy.telemetry.refusals import Stage
+from tests.support.clients.async_client import AsyncClient, Closed
+from tests.support.patience import patient, patient_millis
 from tests.support.web.web_stage import WebStage, web_staged
 
 LISTS: Final = "/admin/v2/namespaces/demo/ns/topics?mode=ALL"
 BUFFER: Final = 4096
 WINDOW: Final = 4 * BUFFER
 DIRECT: Final = "maxTopicListInFlightDirectMemSize{}"
+LIST_BYTES: Final = 2000 * 40 * len(b'"persistent://demo/ns/topic",')
 SMALL: Final = {"httpOutputBufferSize": BUFFER, "topicListWriteStallTimeoutMillis": 0}
 
 
@@ -90,12 +93,9 @@ async def test_a_list_without_memory_in_time_is_refused_like_one_of_the_binary_p
     async with web_staged(**LARGE_WINDOW) as at:
         await full(at)
         at.stage.change(**{DIRECT.format("PermitsAcquireTimeoutMillis"): 50})
-        questions = len(at.broker.asked)
         async with at.client.get(at.url + LISTS) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
             assert (await answer.json())["reason"] == DIRECT_REFUSAL
-        # The broker was not even asked.
-        assert len(at.broker.asked) == questions
         refusal = at.stage.proxy.refusals.recent[-1]
         assert (refusal.stage, refusal.limiter, refusal.subject) == ("direct", "direct", "demo/ns")
         assert refusal.change == "maxTopicListInFlightDirectMemSizeMB"
@@ -125,6 +125,32 @@ async def test_a_client_that_stops_reading_a_list_is_ended_by_the_same_rule() ->
             await all_of(reader)
 
 
+async def test_no_clock_cuts_a_list_whose_client_reads_slowly() -> None:
+    async with web_staged(**SMALL, httpProxyTimeout=patient_millis(300)) as at:
+        at.broker.answer = large_list
+        reader = await slow_reader(at)
+        await at.stage.until(lambda: at.stage.direct.held and len(at.stage.proxy.writes), "a list being written")
+        await asyncio.sleep(patient(0.6))
+        assert at.stage.direct.held
+        await reader.receive(LIST_BYTES)
+
+
+async def test_a_broker_that_stops_in_the_middle_of_a_list_is_not_waited_for_without_end() -> None:
+    async def stops(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(b"[")
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    async with web_staged(**SMALL, httpProxyTimeout=300) as at:
+        at.broker.answer = stops
+        reader = await slow_reader(at)
+        with pytest.raises(Closed):
+            await reader.receive(LIST_BYTES)
+        await at.stage.until(lambda: not at.stage.direct.held, "its memory free")
+
+
 async def test_many_lists_at_once_are_served_in_turn() -> None:
     async def short_list(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=b'["a"]')
@@ -140,6 +166,83 @@ async def test_many_lists_at_once_are_served_in_turn() -> None:
         assert await asyncio.gather(*(one() for _ in range(100))) == [200] * 100
         assert at.stage.direct.statistics().peak_held == 800_000
         assert at.stage.direct.queue_size == 0
+
+
+async def test_lists_of_a_slow_broker_hold_no_memory_before_its_answers() -> None:
+    # A tenth of the attack in which 1,000 lists held all of 100 MB while their broker was slow.
+    gate = asyncio.Event()
+
+    async def slow(_: web.BaseRequest) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response(body=b'["a"]')
+
+    keys = {"httpOutputBufferSize": 32_768, DIRECT.format("MB"): 1, "topicListMaxOutstandingPerBroker": 100}
+    async with web_staged(**keys) as at:
+        at.broker.answer = slow
+
+        async def one() -> int:
+            async with at.client.get(at.url + LISTS) as answer:
+                await answer.read()
+                return answer.status
+
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(one()) for _ in range(90)]
+            await at.stage.until(lambda: len(at.broker.asked) == 90, "all questions at the broker")
+            assert at.stage.direct.held == 0
+            victim = await at.stage.connected()
+            assert len((await victim.topics("demo/ns-00")).topics) == 7_000
+            assert at.stage.direct.statistics().queued == 0
+            gate.set()
+        assert {task.result() for task in asking} == {200}
+
+
+async def test_few_lists_are_asked_for_at_once_and_leave_connections_to_other_requests() -> None:
+    gate = asyncio.Event()
+
+    async def slow(request: web.BaseRequest) -> web.StreamResponse:
+        if request.raw_path == LISTS:
+            await gate.wait()
+        return web.Response(body=b'["a"]')
+
+    async with web_staged(topicListMaxOutstandingPerBroker=2) as at:
+        at.broker.answer = slow
+        slots = at.stage.proxy.web._services.list_permits.slots  # type: ignore[union-attr]
+        first = [await slow_reader(at) for _ in range(2)]
+        await at.stage.until(lambda: slots.held == len(at.broker.asked) == 2, "two questions")
+        waiting = [await slow_reader(at) for _ in range(3)]
+        await at.stage.until(lambda: slots.queue_size == 3, "three that wait for a turn")
+        async with at.client.get(at.url + "/admin/v2/clusters") as answer:
+            assert answer.status == 200
+        waiting[0].close()
+        await at.stage.until(lambda: slots.queue_size == 2, "the place of who left")
+        first[0].reset()
+        await at.stage.until(lambda: slots.queue_size == 1, "the turn of the next")
+        at.stage.change(**{DIRECT.format("PermitsAcquireTimeoutMillis"): 50})
+        async with at.client.get(at.url + LISTS) as answer:
+            assert answer.status == 429
+            assert (await answer.json())["reason"] == Stage.BROKER_BUSY.refusal
+        assert at.stage.proxy.refusals.recent[-1].change == "topicListMaxOutstandingPerBroker"
+        assert at.stage.proxy.counters.web.refused == {"broker_busy": 1}
+        at.stage.change(topicListMaxOutstandingPerBroker=100)
+        await at.stage.until(lambda: slots.queue_size == 0, "turns for all by the new limit")
+        gate.set()
+        for reader in (first[1], *waiting[1:]):
+            assert (await reader.receive(12)) == b"HTTP/1.1 200"
+        await at.stage.until(lambda: slots.held == at.stage.direct.held == 0, "nothing held")
+
+
+async def test_an_answer_that_waits_for_memory_keeps_its_turn_and_a_client_that_leaves_gives_all_back() -> None:
+    async with web_staged(**LARGE_WINDOW, topicListMaxOutstandingPerBroker=2) as at:
+        await full(at)
+        slots = at.stage.proxy.web._services.list_permits.slots  # type: ignore[union-attr]
+        await at.stage.until(lambda: slots.held == 0, "no turn for an answer under way")
+        waiting = [await slow_reader(at) for _ in range(3)]
+        await at.stage.until(lambda: at.stage.direct.queue_size == slots.held == 2, "two answers that wait for memory")
+        await at.stage.until(lambda: slots.queue_size == 1, "a third list that is not asked for yet")
+        assert len(at.broker.asked) == 3
+        for reader in waiting:
+            reader.reset()
+        await at.stage.until(lambda: not (slots.held or slots.queue_size or at.stage.direct.queue_size), "all back")
 
 
 def test_the_kernel_inherits_small_buffers() -> None:

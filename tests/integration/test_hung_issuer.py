@@ -12,6 +12,7 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.providers import issuer_keys
+from proxy.core.public_causes import PublicCause, authentication_text
 from tests.support.auth.credentials import presenting, refused
 from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
 from tests.support.auth.slow_checks import SlowChecks
@@ -95,7 +96,7 @@ async def test_who_finds_too_many_waiting_is_told_to_come_again() -> None:
         await one_more.send(forged)
         error = await refused(one_more)
         assert error.error == ServerError.ServiceNotReady
-        assert "too many wait for the keys of the issuer" in error.message
+        assert error.message == authentication_text(PublicCause.BUSY)
 
 
 async def test_large_credentials_that_wait_take_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,10 +106,10 @@ async def test_large_credentials_that_wait_take_no_more_memory_than_allowed(monk
         fit = issuer_keys.MOST_WAITING_BYTES // len(large)
         strangers = await crowd(stage, fit + 5, presenting(large.decode()))
         await stage.until(lambda: stage.caused("authentication_failed") == 5, "five who are told to come again")
-        assert stage.direct.held < 3 * issuer_keys.MOST_WAITING_BYTES + fit * 1024
+        assert 0 < stage.handshakes.held < 3 * issuer_keys.MOST_WAITING_BYTES + fit * 1024
         for stranger in strangers:
             stranger.close()
-        await stage.until(lambda: stage.direct.held == 0, "the memory given back")
+        await stage.until(lambda: stage.handshakes.held == 0, "the memory given back")
 
 
 async def test_guessers_of_passwords_keep_no_known_client_out(monkeypatch: pytest.MonkeyPatch) -> None:

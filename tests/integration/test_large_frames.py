@@ -6,10 +6,21 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.large_frames import LARGE_FRAME_COPIES
+from proxy.clients.connection import ClientConnection
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, UNBOOKED_FRAME_BYTES
 from proxy.core.errors import DIRECT_REFUSAL
 from tests.support.clients.async_client import AsyncClient, connect_frame, new_schema_frame
-from tests.support.proxies.proxy_under_test import MIB, TIGHT, TOPIC, direct_taken, staged
+from tests.support.patience import patient_millis
+from tests.support.proxies.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    TIGHT,
+    TOPIC,
+    Stage,
+    namespace,
+    staged,
+    waiting_for_direct,
+)
 
 KIB = 1024
 
@@ -29,6 +40,14 @@ async def accepted(client: AsyncClient, request_id: int) -> None:
     assert answer.type == pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
     assert answer.getOrCreateSchemaResponse.request_id == request_id
     assert not answer.getOrCreateSchemaResponse.HasField("error_code")
+
+
+async def stored(stage: Stage, session: ClientConnection, count: int) -> None:
+    await stage.until(lambda: session._decoder.stored_bytes == count, f"{count} bytes that have come")
+
+
+async def waiting(stage: Stage, count: int) -> None:
+    await stage.until(lambda: stage.handshakes.queue_size == count, f"{count} clients that wait")
 
 
 @pytest.mark.parametrize("auth_bytes", [1 * KIB, 5 * KIB, 60 * KIB])
@@ -76,9 +95,10 @@ async def test_a_request_above_1_mib_closes_the_connection_at_its_first_bytes() 
         assert stage.direct.statistics().peak_held == 0
 
 
-async def test_a_large_frame_waits_for_its_permit_before_it_is_read() -> None:
+async def test_a_large_frame_waits_for_memory_before_more_of_it_is_read() -> None:
     async with staged(**TIGHT) as stage:
-        reader = await direct_taken(stage)
+        taken = stage.direct.try_acquire(stage.direct.limit)
+        assert taken is not None
         client = await stage.connected()
         request = exactly(200 * KIB)
         sent = client.send_now(request)
@@ -86,14 +106,41 @@ async def test_a_large_frame_waits_for_its_permit_before_it_is_read() -> None:
         session = stage.session_of(client)
         assert not session.reading
         assert session._decoder.stored_bytes <= 4 * KIB
-        reader.close()
+        assert stage.direct.held == stage.direct.limit
+        taken.release()
         await client.send(request[sent:])
         await accepted(client, 1)
 
 
-async def test_a_large_frame_without_a_permit_is_passed_over_and_the_connection_lives() -> None:
+async def test_a_large_frame_that_waits_in_its_midst_keeps_what_it_has_and_goes_on() -> None:
     async with staged(**TIGHT) as stage:
-        await direct_taken(stage)
+        client, request = await stage.connected(), exactly(200 * KIB)
+        await client.send(request[: 20 * KIB])
+        await stage.until(lambda: stage.direct.held >= 20 * KIB, "a part that is charged")
+        rest = stage.direct.try_acquire(stage.direct.available)
+        other = await stage.connected()
+        # The other's growth overshoots, so that the first cannot.
+        await other.send(exactly(100 * KIB, request_id=2)[: 99 * KIB])
+        await stage.until(lambda: stage.direct.queue_size == 1, "a newcomer that waits")
+        held = stage.direct.held
+        overshooting = stage.direct.try_acquire(0)
+        assert rest is not None
+        assert overshooting is not None
+        assert overshooting.try_update(1)
+        sent = client.send_now(request[20 * KIB :]) + 20 * KIB
+        await stage.until(lambda: stage.direct.growers_waiting == 1, "a growth that waits")
+        assert stage.direct.held == held + 1
+        overshooting.release()
+        rest.release()
+        await client.send(request[sent:])
+        await accepted(client, 1)
+        other.close()
+
+
+async def test_a_large_frame_without_memory_is_passed_over_and_the_connection_lives() -> None:
+    async with staged(**TIGHT) as stage:
+        taken = stage.direct.try_acquire(stage.direct.limit)
+        assert taken is not None
         client = await stage.connected()
         stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150)
         await client.send(exactly(200 * KIB, request_id=9))
@@ -105,20 +152,58 @@ async def test_a_large_frame_without_a_permit_is_passed_over_and_the_connection_
         await client.send(exactly(3 * KIB, request_id=10))
         await accepted(client, 10)
         assert len(stage.broker.record.commands(CommandType.GET_OR_CREATE_SCHEMA)) == 1
+        taken.release()
 
 
-async def test_a_large_connect_without_a_permit_is_closed() -> None:
+async def test_a_large_frame_without_memory_for_its_rest_gives_back_what_it_had() -> None:
     async with staged(**TIGHT) as stage:
-        await direct_taken(stage)
+        client, request = await stage.connected(), exactly(200 * KIB, request_id=9)
+        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150)
+        await client.send(request[: 20 * KIB])
+        await stage.until(lambda: stage.direct.held >= 20 * KIB, "a part that is charged")
+        taken = stage.direct.try_acquire(stage.direct.available)
+        overshooting = stage.direct.try_acquire(0)
+        assert taken is not None
+        assert overshooting is not None
+        assert overshooting.try_update(1)
+        await client.send(request[20 * KIB :])
+        assert (await client.error(9)).message == DIRECT_REFUSAL
+        assert stage.direct.held == taken.size + 1
+        await client.ping()
+        taken.release()
+        overshooting.release()
+
+
+async def test_a_large_connect_without_memory_is_closed_and_topic_lists_are_not_concerned() -> None:
+    async with staged() as stage:
+        taken = stage.handshakes.try_acquire(stage.handshakes.limit, key="others")
+        assert taken is not None
+        stage.change(handshakeTimeoutMillis=patient_millis(300))
         client = await stage.client()
         await client.send(connect_frame(auth_data=bytes(60 * KIB)))
-        # 180 KiB still fit behind the 700 KiB that are taken: a second one does not.
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=150)
-        others = [await stage.client() for _ in range(2)]
-        for other in others:
-            await other.send(connect_frame(auth_data=bytes(60 * KIB))[:-1])
-        await stage.until(lambda: stage.caused("memory_limit") == 1, "one client closed for memory")
+        await stage.until(lambda: stage.handshakes.queue_size == 1, "a CONNECT that waits")
+        small = await stage.connected()
+        await small.topics(namespace(0))
+        await stage.until(
+            lambda: stage.caused("memory_limit") + stage.caused("handshake_timeout") == 1, "a client closed for memory"
+        )
+        assert await client.rest() == b""
+        assert stage.direct.held == 0
+        taken.release()
+
+
+async def test_large_connects_of_different_addresses_take_turns() -> None:
+    async with staged(haProxyProtocolEnabled="true") as stage:
+        taken = stage.handshakes.try_acquire(stage.handshakes.limit, key="others")
+        assert taken is not None
+        for number, host in enumerate(["192.0.2.1"] * 5 + ["192.0.2.2"], 1):
+            client = await stage.client()
+            header = f"PROXY TCP4 {host} 127.0.0.1 1 {stage.proxy.port}\r\n".encode()
+            await client.send(header + connect_frame(auth_data=bytes(60 * KIB))[: 10 * KIB])
+            await waiting(stage, number)
+        (waiters,) = stage.handshakes.waiters(10, at_once=10)
+        assert [waiter.key for waiter in waiters] == ["192.0.2.1", "192.0.2.2", *["192.0.2.1"] * 4]
+        taken.release()
 
 
 async def test_a_large_frame_holds_its_permit_until_the_answer() -> None:
@@ -151,19 +236,85 @@ async def test_a_client_that_leaves_in_a_large_frame_gives_its_permit_back(half:
     async with staged() as stage:
         client = await (stage.client() if len(half) < 64 * KIB else stage.connected())
         await client.send(half)
-        await stage.until(lambda: stage.direct.held > 0, "a booked frame")
+        await stage.until(lambda: stage.direct.held + stage.handshakes.held > 0, "a part that is charged")
         client.close()
         await stage.until(stage.settled, "nothing left")
         assert stage.caused("client_closed") == 1
 
 
-async def test_partial_large_frames_never_hold_more_than_the_direct_limit() -> None:
-    async with staged(**TIGHT) as stage:
-        for _ in range(20):
+async def test_frames_that_are_announced_hold_nothing_and_a_list_is_served_at_once() -> None:
+    # A tenth of what once held all of the default limit: 34 connections, 6.8 KB in all.
+    async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
+        for _ in range(34):
+            client = await stage.connected()
+            await client.send(exactly(MIB)[:200])
+        await stage.until(lambda: len(stage.proxy.services.uploads) == 34, "34 frames that begin")
+        for number in range(3):
+            await (await stage.connected()).topics(namespace(number))
+        assert stage.direct.statistics().peak_held < 3 * LIST_BYTES
+        assert stage.direct.statistics().queued == 0
+        assert len(stage.proxy.services.uploads) == 34
+
+
+async def test_connects_that_are_announced_hold_nothing_and_a_list_is_served_at_once() -> None:
+    async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
+        for _ in range(55):
             client = await stage.client()
-            await client.send(connect_frame(auth_data=bytes(60 * KIB))[: 30 * KIB])
-        await stage.until(lambda: stage.direct.queue_size > 0, "clients that wait")
-        assert stage.direct.statistics().peak_held <= MIB
-        assert stage.direct.held // (60 * KIB * LARGE_FRAME_COPIES) == 5
+            await client.send(connect_frame(auth_data=bytes(63 * KIB))[:200])
+        await stage.until(lambda: len(stage.proxy.services.uploads) == 55, "55 frames that begin")
+        assert stage.handshakes.held == 0
+        for number in range(3):
+            await (await stage.connected()).topics(namespace(number))
+        assert stage.direct.statistics().peak_held < 3 * LIST_BYTES
+        assert len(stage.proxy.services.uploads) == 55
+
+
+async def test_a_frame_holds_at_most_twice_what_has_come() -> None:
+    async with staged() as stage:
+        client, request = await stage.connected(), exactly(900 * KIB)
+        for sent in (3 * KIB, 10 * KIB, 100 * KIB, 400 * KIB):
+            session = stage.session_of(client)
+            await client.send(request[session._decoder.stored_bytes : sent])
+            await stored(stage, session, sent)
+            assert stage.direct.held <= 2 * sent
+            assert (stage.direct.held >= sent) is (sent > UNBOOKED_FRAME_BYTES)
+
+
+async def test_partial_frames_hold_no_more_than_the_limit_and_one_growth() -> None:
+    async with staged(**TIGHT) as stage:
+        for _ in range(8):
+            client = await stage.connected()
+            await client.send(exactly(200 * KIB)[: 190 * KIB])
+        await stage.until(lambda: stage.direct.queue_size + stage.direct.growers_waiting > 0, "clients that wait")
+        assert stage.direct.statistics().peak_held <= MIB + 200 * KIB
         # A client without large frames is not concerned.
         await (await stage.connected()).ping()
+
+
+async def test_a_dripping_sender_is_closed_when_a_list_waits_for_its_memory() -> None:
+    async with staged(**TIGHT) as stage:
+        dripping, request = await stage.connected(), exactly(900 * KIB)
+        session = stage.session_of(dripping)
+        await dripping.send(request[: 500 * KIB])
+        await stage.until(lambda: stage.direct.held > MIB - LIST_BYTES, "memory that a list will wait for")
+        uploads = stage.proxy.services.uploads
+        waiting = await waiting_for_direct(stage, 1)
+        # Nobody waits ten seconds: the frame's books say so.
+        session._large.rate._waited_seconds += 60
+        await stage.until(lambda: stage.caused("sends_too_slowly") == 1, "a sender closed")
+        assert (await waiting.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        assert not len(uploads)
+        assert await dripping.rest() == b""
+
+
+async def test_a_dripping_sender_that_nobody_waits_for_is_left_alone() -> None:
+    async with staged() as stage:
+        dripping, request = await stage.connected(), exactly(900 * KIB)
+        session = stage.session_of(dripping)
+        await dripping.send(request[: 500 * KIB])
+        await stage.until(lambda: stage.direct.held > 500 * KIB, "a part that is charged")
+        session._large.rate._waited_seconds += 20
+        await stage.proxy.services.uploads.sweep(stage.proxy.loop.time())
+        await dripping.send(request[500 * KIB :])
+        await accepted(dripping, 1)
+        assert stage.caused("sends_too_slowly") == 0

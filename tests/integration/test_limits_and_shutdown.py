@@ -18,7 +18,6 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.topics import GeneratedTopics
-from proxy.clients.large_frames import LARGE_FRAME_COPIES
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
 from tests.support.patience import in_time, patient_millis
@@ -143,10 +142,9 @@ async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permi
         await whole.send(new_schema_frame(1, TOPIC, 100_000))
         assert (await whole.answer()).type == pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE
         frame = new_schema_frame(1, TOPIC, 100_000)
-        trickling = await stage.connected()
-        await trickling.send(frame[:5000])
-        await stage.until(lambda: stage.direct.held == len(frame) * LARGE_FRAME_COPIES, "a booked frame")
-        sent = 5000
+        trickling, sent = await stage.connected(), 5000
+        await trickling.send(frame[:sent])
+        await stage.until(lambda: stage.direct.held == 8192, "a part that is charged")
 
         def closed_after_one_more_byte() -> bool:
             nonlocal sent

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.app.budget import worst_case_parts
 from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
+from proxy.web.http.origins import OriginRules
 from tests.support.clients.async_client import lookup_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -52,7 +54,8 @@ def _queue(stage: Stage) -> Any:
 
 def _sharing(stage: Stage) -> object:
     queue = _queue(stage)
-    shared = [each.share_by_key for each in (stage.heap, stage.direct, queue.in_flight, queue.reservations)]
+    semaphores = (stage.heap, stage.direct, stage.unproven, queue.in_flight, queue.reservations, queue.unproven)
+    shared = [each.share_by_key for each in semaphores]
     return stage.proxy.memory.fairness_keys.fairness, shared
 
 
@@ -92,6 +95,13 @@ EFFECTS: Final[dict[str, Effect]] = {
     "httpProxyTimeout": Effect("1500", lambda s: _web(s)._limits.exchange_seconds, 1.5),
     "httpRequestsLimitEnabled": Effect("true", lambda s: _web(s)._gate.limits.rate_limited, True),
     "httpRequestsMaxPerSecond": Effect("7", lambda s: _web(s)._gate.limits.max_per_second, 7.0),
+    "webServiceAllowedHosts": Effect(
+        "a.example", lambda s: _web(s)._limits.origins == OriginRules(["a.example"], []), True
+    ),
+    "webServiceAllowedOrigins": Effect(
+        "http://a.example", lambda s: _web(s)._limits.origins == OriginRules(["*"], ["http://a.example"]), True
+    ),
+    "webServicePageReuseMillis": Effect("500", lambda s: _web(s)._limits.page_reuse_seconds, 0.5),
     "maxConcurrentHttpRequests": Effect("7", lambda s: _web(s)._gate.limits.max_requests, 7),
     "brokerProxyConnectTimeoutMs": Effect("2500", _connect_seconds, (2.5, 2.5)),
     "brokerProxyReadTimeoutMs": Effect("90000", _read_seconds, (90.0, [90.0])),
@@ -102,6 +112,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     "brokerProxyAllowedTargetPorts": Effect("6650", lambda s: s.proxy.broker_side.validator._any_port, False),
     "maxConcurrentInboundConnections": Effect("1", lambda s: s.proxy.sessions.refusal("192.0.2.1") is None, False),
     "maxConcurrentInboundConnectionsPerIp": Effect("1", lambda s: s.proxy.sessions.refusal("127.0.0.1") is None, False),
+    "maxUnansweredCommandsPerSecond": Effect("7", lambda s: s.proxy.services.limits.unanswered_per_second, 7),
     "maxConcurrentLookupRequests": Effect("7", lambda s: s.lookups.limit, 7),
     "maxOutstandingRequestsPerConnection": Effect("7", lambda s: s.proxy.services.limits.max_outstanding, 7),
     "handshakeTimeoutMillis": Effect("1500", lambda s: s.proxy.sessions._limits.handshake_seconds, 1.5),
@@ -138,10 +149,13 @@ EFFECTS: Final[dict[str, Effect]] = {
     "topicListCoalescingEnabled": Effect(
         "false", lambda s: s.proxy.services.requests.topic_lists.queues.limits.coalescing, False
     ),
-    "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 4)),
+    "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 6)),
     "topicListMaxMemoryPercentPerKey": Effect(
         "30", lambda s: s.proxy.services.requests.topic_lists.queues.limits.key_cap_percent, 30
     ),
+    "maxHandshakeInFlightMemSizeMB": Effect("8", lambda s: s.handshakes.limit, 8 * MIB),
+    "topicListSpillMaxMB": Effect("7", lambda s: s.proxy.spill and s.proxy.spill.space.limit, 7 * MIB),
+    "topicListUnprovenReadersMemoryPercent": Effect("25", lambda s: s.unproven.limit, 25 * MIB),
     "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
     "watchTopicListLimitEnabled": Effect("false", lambda s: s.proxy.watch_limits.enabled, False),
@@ -171,9 +185,10 @@ def test_no_other_key_has_an_entry() -> None:
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-async def test_a_changed_key_takes_effect(name: str) -> None:
+async def test_a_changed_key_takes_effect(name: str, tmp_path: Path) -> None:
     effect = EFFECTS[name]
-    async with staged() as stage:
+    directory = str(tmp_path / "lists") if name == "topicListSpillMaxMB" else ""
+    async with staged(topicListSpillDirectory=directory) as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
         await stage.relayed()
@@ -384,8 +399,9 @@ async def test_a_target_no_longer_allowed_keeps_its_relay_and_gets_no_new_one() 
         relayed = await stage.relayed()
         stage.change(brokerProxyAllowedHostNames="a.example")
         refused = await stage.client()
-        with pytest.raises(AssertionError, match="brokerProxyAllowedHostNames"):
+        with pytest.raises(AssertionError, match="look the topic up again"):
             await refused.connect(target=f"127.0.0.1:{stage.broker.port}")
+        assert "brokerProxyAllowedHostNames" in stage.details[-1]
         await relayed.ping()
 
 

@@ -21,6 +21,7 @@ from proxy.cli.demo.children import Child
 from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.cli.demo.topics import GeneratedTopics
+from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
 from tests.support.clients.async_client import (
@@ -200,19 +201,20 @@ async def test_a_storm_of_late_readers_is_answered_within_the_promise(tmp_path: 
 
 
 async def test_requests_that_a_silent_broker_does_not_answer_cost_6_kib_each(tmp_path: Path) -> None:
-    connections, each, in_work = 100, 20, 3_000
+    # Further lists of a connection would wait, and cost less.
+    connections, lists_each, lookups_each, in_work = 100, LISTS_AT_ONCE, 38, 3_000
     async with weighed(tmp_path, maxConcurrentLookupRequests=in_work, **limits(1, 1)) as proxy:
         proxy.broker.script.silent |= {CommandType.GET_TOPICS_OF_NAMESPACE, CommandType.LOOKUP}
         for number in range(connections):
             client = await proxy.connected(SLOW_READER_RCVBUF)
-            lists = b"".join(topics_frame(1 + at, namespace(number % 20)) for at in range(each))
-            proxy.push(client, lists + b"".join(lookup_frame(1 + each + at, TOPIC) for at in range(each)))
-        total = float(connections * each)
+            lists = b"".join(topics_frame(1 + at, namespace(number % 20)) for at in range(lists_each))
+            proxy.push(client, lists + b"".join(lookup_frame(9 + at, TOPIC) for at in range(lookups_each)))
+        totals = [float(connections * lists_each), float(connections * lookups_each)]
         names = ("get_topics_of_namespace_requests_total", "lookup_requests_total")
-        await proxy.until(lambda at: [at(name) for name in names] == [total, total], "all requests read")
+        await proxy.until(lambda at: [at(name) for name in names] == totals, "all requests read")
         at = await proxy.quiet(*names)
         refused = at("rejected_get_topics_of_namespace_requests_total") + at("rejected_lookup_requests_total")
-        assert refused == 2 * total - in_work
+        assert refused == sum(totals) - in_work
         allowed = proxy.allowed(1, 1, connections) + in_work * REQUEST_BYTES
         report("silent broker", proxy, allowed)
         assert proxy.growth_bytes <= allowed
@@ -231,18 +233,23 @@ async def test_a_thousand_idle_connections_cost_8_kib_each(tmp_path: Path) -> No
         assert proxy.growth_bytes <= allowed
 
 
-async def test_large_frames_that_never_end_hold_no_more_than_the_direct_limit(tmp_path: Path) -> None:
-    connections, direct = 300, 10
+async def test_large_frames_that_never_end_hold_no_more_than_their_limits_and_one_growth(tmp_path: Path) -> None:
+    connections, direct, handshakes = 300, 10, 2
     connect = connect_frame(auth_data=bytes(60 * KIB))
     request = new_schema_frame(1, TOPIC, MIB - KIB)
-    async with weighed(tmp_path, handshakeTimeoutMillis=60_000, **limits(1, direct)) as proxy:
+    keys = {"handshakeTimeoutMillis": 60_000, "maxHandshakeInFlightMemSizeMB": handshakes, **limits(1, direct)}
+    async with weighed(tmp_path, **keys) as proxy:
         for _ in range(connections // 2):
             proxy.push(await proxy.client(), connect[: len(connect) // 2])
             proxy.push(await proxy.connected(), request[: len(request) // 2])
-        await proxy.until(lambda at: at("topic_list_direct_queue_size") >= 200, "frames that wait for memory")
-        at = await proxy.quiet("topic_list_direct_queue_size", "topic_list_direct_memory_used_bytes")
-        assert 0.6 * direct * MIB < at("topic_list_direct_memory_used_bytes") <= direct * MIB
-        allowed = proxy.allowed(0, direct, connections)
+        used = "topic_list_direct_memory_used_bytes"
+        await proxy.until(lambda at: at(used) > 0.6 * direct * MIB, "frames that wait for memory")
+        at = await proxy.quiet(used)
+        assert 0.6 * direct * MIB < at(used) <= (direct + 1) * MIB
+        before_connected = at("memory_budget_used_bytes", part="large frames before CONNECTED")
+        assert 0.6 * handshakes * MIB < before_connected <= handshakes * MIB + len(connect)
+        # One growth of each may pass its limit: an announced frame of a MiB, a CONNECT of 60 KiB.
+        allowed = proxy.allowed(0, direct + handshakes + 1, connections) + len(connect)
         report("unfinished frames", proxy, allowed)
         assert proxy.growth_bytes <= allowed
         await (await proxy.connected()).ping()

@@ -15,6 +15,7 @@ from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     NAME_BYTES,
+    SLOW_READER_RCVBUF,
     TIGHT,
     TOPIC,
     TOPICS,
@@ -180,6 +181,20 @@ async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answ
         refused((await reader.answer()).error, "Failed because earlier answers to this client were not read in time")
 
 
+async def test_the_requests_clock_runs_until_the_first_byte_of_its_list() -> None:
+    async with staged() as stage:
+        schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(LIST_BYTES))
+        stage.broker.answers.schemas[TOPIC] = [schema]
+        reader = await stage.connected(SLOW_READER_RCVBUF)
+        await reader.send(schema_frame(77, TOPIC))
+        await stage.until(lambda: stage.session_of(reader).output.holds_memory, "a schema being written")
+        stage.change(topicListRequestTimeoutMillis=400)
+        await reader.ask_topics(namespace(1))
+        await stage.until(lambda: stage.outcome("timed_out") == 1, "a request that gave up")
+        assert (await reader.answer()).getSchemaResponse.schema.schema_data == bytes(LIST_BYTES)
+        refused((await reader.answer()).error, "Failed because earlier answers to this client were not read in time")
+
+
 async def test_a_question_of_a_request_that_gave_up_while_queued_is_never_asked() -> None:
     async with staged(**TIGHT | {HEAP_QUEUE: 5}) as stage:
         await jammed(stage)
@@ -228,7 +243,8 @@ async def test_only_a_few_lists_of_one_connection_hold_memory_at_once() -> None:
             await client.ask_topics(namespace(number))
         await client.ping()
         await stage.until(lambda: stage.broker.record.topic_questions == LISTS_AT_ONCE, "a few questions")
-        assert stage.lookups.held == 10
+        places = stage.proxy.services.requests.lookups.list_places
+        assert (stage.lookups.held, places.waiting) == (LISTS_AT_ONCE, 10 - LISTS_AT_ONCE)
         await client.ping()
         assert stage.broker.record.topic_questions == LISTS_AT_ONCE <= 4
         gate.set()

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from protocol.command_type import CommandType
 from tests.integration.test_event_log import IMPATIENT, LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
@@ -96,6 +97,9 @@ async def test_a_list_over_http_is_an_event_without_a_question() -> None:
         (event,) = await told(at.stage, 1)
         assert (event["kind"], event["outcome"], event["namespace"]) == ("get_topics", "ok", "demo/ns")
         assert (event["question_hash"], event["response_bytes"]) == (None, len(body))
+        stages = ("broker_wait_us", "upstream_us", "direct_wait_us", "write_us")
+        assert sum(event[stage] for stage in stages) == event["total_us"]
+        assert event["upstream_us"] > 0
         assert event["direct_byte_us"] > 0
 
 
@@ -144,7 +148,8 @@ async def test_requests_that_the_end_of_the_proxy_cuts_are_in_its_files(tmp_path
         client = await stage.connected()
         for request_id in range(1, pipelined + 1):
             await client.send(topics_frame(request_id, namespace(request_id % 20)))
-        await stage.until(lambda: stage.lookups.held == pipelined, "all requests read")
+        asked = stage.proxy.counters.requests.asked
+        await stage.until(lambda: asked[CommandType.GET_TOPICS_OF_NAMESPACE] == pipelined, "all requests read")
         await stage.proxy.stop()
         let_go(stage)
     events = read_all(tmp_path)

@@ -8,6 +8,7 @@ from tests.integration.test_memory_rules import *  # noqa: F403
 from tests.integration.test_output_order import *  # noqa: F403
 from tests.integration.test_shared_lists import *  # noqa: F403
 from tests.integration.test_slow_readers import *  # noqa: F403
+from tests.integration.test_spill import *  # noqa: F403
 from tests.support.auth.tls import serve_with_tls
 
 

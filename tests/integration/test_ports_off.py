@@ -71,7 +71,7 @@ async def test_no_plain_port_is_opened_for_a_broker_where_plain_clients_are_not_
         proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))
         await proxy.start()
         try:
-            lookups = proxy._web_parts(bytes).lookups
+            lookups = proxy._web_parts(list).lookups
             assert lookups.port_of(broker.service_url, False) is None
             assert lookups.port_of(broker.service_url, True)
         finally:

@@ -10,6 +10,7 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
+from proxy.clients.connection import ClientConnection
 from tests.support.auth.tls import PemFiles, TlsClient, client_context, server_context
 from tests.support.brokers.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
@@ -106,6 +107,28 @@ async def test_arrivals_end_with_the_listener() -> None:
         await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         await stage.proxy.client_ports._listeners[0].close()
         assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("listed", ["127.0.0.0/8", "192.0.2.1,127.0.0.1"])
+async def test_a_header_of_a_listed_balancer_is_believed(listed: str) -> None:
+    async with staged(**ON, trustedLoadBalancerIPAddresses=listed) as stage:
+        await connected(await through_a_balancer(stage, encode(HEADER, 1)))
+        (session,) = stage.proxy.sessions._addresses
+        assert isinstance(session, ClientConnection)
+        assert session.client_address == CLIENT.host
+
+
+async def test_a_header_of_anybody_else_is_a_broken_frame_and_changes_no_address() -> None:
+    async with staged(**ON, trustedLoadBalancerIPAddresses="192.0.2.0/24") as stage:
+        liar = await through_a_balancer(stage, encode(HEADER, 1))
+        await liar.rest()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.caused("malformed_frame") + stage.caused("frame_too_large") == 1
+        direct = await stage.client()
+        await direct.connect()
+        (session,) = stage.proxy.sessions._addresses
+        assert isinstance(session, ClientConnection)
+        assert session.client_address == LOOPBACK
 
 
 async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() -> None:

@@ -11,6 +11,7 @@ from proxy.config.config import Config
 from proxy.relay.relay import Relay
 from proxy.web.http.clients import WebClient
 from proxy.web.http.documents import Answer, Document, GuardSettings, refusal
+from proxy.web.http.renderings import Renderings
 from proxy.web.pages import PageRequest, document_page
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.web_pages import Page, get
@@ -194,7 +195,7 @@ async def test_nobody_is_let_in_before_anybody_can_be_recognised() -> None:
         ran.append(parts)
         return Answer(200, {})
 
-    page = document_page(Document("GET", "/secret/{part}", handler, "A test."), AUTHORIZED)
+    page = document_page(Document("GET", "/secret/{part}", handler, "A test."), AUTHORIZED, Renderings())
     for role, status in ((None, 401), ("anybody", 403), ("admin", 200)):
         answer = await page.serve(PageRequest(WebClient("c:1", "c", role), {"part": "x"}))
         assert answer.status == status

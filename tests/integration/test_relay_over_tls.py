@@ -1,11 +1,14 @@
 """The relay once more, every client with TLS."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_direct_mode import *  # noqa: F403
-from tests.support.auth.tls import serve_with_tls
+from tests.support.auth.tls import TlsClient, serve_with_tls
+from tests.support.clients.async_client import AsyncClient
 
 # Nobody can be told over TLS that the other side will send no more without ending his connection.
 del test_a_half_close_is_passed_on_and_the_other_direction_goes_on  # noqa: F821
@@ -15,3 +18,15 @@ del test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte  # noqa: 
 @pytest.fixture(autouse=True)
 def with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_with_tls(tmp_path, monkeypatch)
+    # The bytes of these tests are no frames: a mere FIN would be a stream that was cut off inside a frame.
+    monkeypatch.setattr(TlsClient, "fin", after_close_notify(TlsClient.fin))
+    monkeypatch.setattr(TlsClient, "close", after_close_notify(TlsClient.close))
+
+
+def after_close_notify(end: Callable[[TlsClient], None]) -> Callable[[TlsClient], None]:
+    def ended(client: TlsClient) -> None:
+        with suppress(OSError):
+            AsyncClient.send_now(client, client.sealer.say_close_notify())
+        end(client)
+
+    return ended

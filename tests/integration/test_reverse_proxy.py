@@ -516,3 +516,48 @@ async def test_what_two_servers_could_understand_differently_is_refused(request_
         answer = await at.raw(request_text.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1).encode())
         assert int(answer.split()[1]) == status
         assert at.broker.asked == []
+
+
+async def test_a_redirect_back_to_this_proxy_is_an_error_and_not_a_storm_of_requests() -> None:
+    async with web_staged(brokerWebServiceAllowedTargetPorts="*") as at:
+
+        async def back(request: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": at.url + request.raw_path})
+
+        at.broker.answer = back
+        async with at.client.get(at.url + ADMIN) as answer:
+            assert answer.status == 508
+            assert "comes back to this proxy" in await answer.text()
+        assert len(at.broker.asked) == 1
+        # Another proxy in front is no loop.
+        at.broker.answer = fine
+        async with at.client.get(at.url + ADMIN, headers={"Via": "1.1 pulsar-proxy (0123456789abcdef)"}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "2130706433",
+        "0x7f.1",
+        "127.1",
+        "0177.0.0.1",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "localhost",
+        "10.0.0.1@127.1",
+    ],
+)
+@pytest.mark.parametrize("form", ["http://{}:{}/", "//{}:{}/", "http:\\\\{}:{}/"])
+async def test_no_form_of_an_inner_address_gets_a_redirect_there(host: str, form: str) -> None:
+    keys = {"brokerWebServiceAllowedTargetPorts": "*", "brokerProxyAllowedIPAddresses": "10.0.0.0/8"}
+    async with fake_web_broker() as inner, web_staged(**keys) as at:
+        location = form.format(host, inner.port)
+
+        async def redirect(_: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": location})
+
+        at.broker.answer = redirect
+        async with at.client.get(at.url + ADMIN) as answer:
+            assert answer.status == 502
+        assert inner.connections == 0

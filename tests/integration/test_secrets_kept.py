@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -23,7 +24,7 @@ SECRET_KEYS = {
     "proxyHttpResponseHeadersJson": f'{{"X-Api-Key": "{SECRET}"}}',
     "tlsKeyStorePassword": SECRET,
     "brokerClientTlsTrustStorePassword": SECRET,
-    "eventLogSalt": SECRET,
+    "eventLogSalt": SECRET * 2,
     "eventLogTopicAuthenticationParameters": f"token:{SECRET}",
 }
 
@@ -116,3 +117,33 @@ async def test_the_log_level_changes_over_the_control_socket_and_returns(
         assert said(capsys, proxy, "log-level") == "info\n"
         os.kill(proxy.child.pid, signal.SIGTERM)
         assert await proxy.exit_code() == 0
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o644, 1), (0o600, 0)])
+async def test_the_file_of_a_secret_that_others_can_read_is_told_of_by_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, told: int
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET * 4)
+    token.chmod(mode)
+    keys = {"adminApiAddress": "127.0.0.1:0", "adminApiTokenFilePath": str(token)}
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        lines = proxy.lines("the file of a secret is open to others")
+        assert [(line["level"], line["key"]) for line in lines] == [("warning", "adminApiTokenFilePath")] * told
+        assert SECRET not in proxy.log.read_text()
+    path = tmp_path / "checked.conf"
+    path.write_text("brokerServiceURL=pulsar://b\n" + "".join(f"{key}={value}\n" for key, value in keys.items()))
+    assert main(["check-config", "--config", str(path)]) == 0
+    assert capsys.readouterr().err.count("warning: adminApiTokenFilePath: ") == told
+
+
+@pytest.mark.parametrize(("keys", "dumps"), [({}, False), ({"coreDumpEnabled": "true"}, True)])
+async def test_a_crash_leaves_no_dump_of_the_memory_unless_a_key_asks_for_that(
+    tmp_path: Path, keys: dict[str, str], dumps: bool
+) -> None:
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        soft, hard = resource.prlimit(proxy.child.pid, resource.RLIMIT_CORE)
+        own = resource.getrlimit(resource.RLIMIT_CORE)
+        # The kernel writes no file of one byte, and starts no program of core_pattern for this limit.
+        assert soft == (own[0] if dumps else min(1, own[1]) if own[1] != resource.RLIM_INFINITY else 1)
+        assert hard == own[1]

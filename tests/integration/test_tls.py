@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.connection import ClientConnection
-from proxy.net.tls import arrivals
+from proxy.net.tls import places
 from proxy.net.tls.transport import TlsTransport
 from proxy.relay.relay import Relay
 from tests.support.auth.tls import (
@@ -33,6 +34,12 @@ from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
 
 KIB = 1024
+
+
+def frame_of(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
 NEVER_SECONDS = 3600
 
 
@@ -171,6 +178,76 @@ async def test_a_plain_side_is_told_of_close_notify_and_may_still_answer(files: 
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
 
 
+# The second frame is complete or not; the sizes of all frames are known to both sides.
+WHOLE = frame_of(b"x" * 10) + frame_of(b"y" * 70_000)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 69_990])
+@pytest.mark.parametrize("client_tls", [True, False])
+async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
+    files: PemFiles, client_tls: bool, cut: int
+) -> None:
+    async with joined(files, client_tls, broker_tls=True) as (stage, client, broker):
+        came = WHOLE[:-cut]
+        await broker.send(came)
+        broker.fin()
+        assert await client.receive(len(came)) == came
+        assert await reset(client.sock)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.proxy.counters.relay.truncations == {"inside_frame": 1, "between_frames": 0}
+        assert stage.caused("truncated") == 1
+
+
+async def test_a_client_that_reads_late_gets_all_before_the_reset(files: PemFiles) -> None:
+    async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
+        came = frame_of(os.urandom(200 * KIB))[:-1]
+        await broker.send(came)
+        broker.fin()
+        await stage.until(lambda: stage.proxy.counters.relay.truncations["inside_frame"] == 1, "a cut")
+        assert await client.receive(len(came)) == came
+        assert await reset(client.sock)
+
+
+async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(files: PemFiles) -> None:
+    async with joined(files, client_tls=True, broker_tls=False) as (stage, client, broker):
+        await client.send(WHOLE[:-1])
+        client.fin()
+        assert await broker.receive(len(WHOLE) - 1) == WHOLE[:-1]
+        assert await reset(broker.sock)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+
+
+async def test_a_broker_that_is_cut_off_between_frames_ends_the_stream_and_is_counted(files: PemFiles) -> None:
+    async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
+        await broker.send(WHOLE)
+        broker.fin()
+        assert await client.receive(len(WHOLE)) == WHOLE
+        assert not await reset(client.sock)
+        assert stage.proxy.counters.relay.truncations == {"inside_frame": 0, "between_frames": 1}
+
+
+async def test_a_broker_that_says_close_notify_is_not_cut_off(files: PemFiles) -> None:
+    async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
+        assert isinstance(broker, TlsClient)
+        await broker.send(WHOLE[:-1])
+        await AsyncClient.send(broker, broker.sealer.say_close_notify())
+        broker.fin()
+        assert await client.receive(len(WHOLE) - 1) == WHOLE[:-1]
+        assert not await reset(client.sock)
+        assert not any(stage.proxy.counters.relay.truncations.values())
+
+
+async def reset(sock: socket.socket) -> bool:
+    """Return whether the stream ends with an RST; a FIN is the other end."""
+    async with in_time():
+        try:
+            while await asyncio.get_running_loop().sock_recv(sock, 64 * KIB):
+                pass
+        except ConnectionResetError:
+            return True
+    return False
+
+
 # --- certificates ---------------------------------------------------------------------------------
 
 
@@ -288,7 +365,7 @@ async def test_a_client_that_drips_its_handshake_has_no_more_time_than_others(fi
 async def test_silent_clients_hold_no_place_and_slow_ones_lose_it(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "PLACE_SECONDS", 0.05)
+    monkeypatch.setattr(places, "LEAST_SECONDS", 0.05)
     async with staged(**files.server_keys, maxConcurrentTlsHandshakes=1, handshakeTimeoutMillis=60_000) as stage:
         for first in (b"", b"\x16", b"\x16\x03\x01"):
             slow = await stage.client(port=stage.proxy.tls_port)

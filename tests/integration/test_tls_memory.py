@@ -74,7 +74,9 @@ async def test_500_equal_answers_of_a_megabyte_to_late_readers(tmp_path: Path) -
 async def test_100_distinct_answers_of_a_megabyte_to_late_readers(tmp_path: Path) -> None:
     connections, heap, direct = 100, 20, 20
     store = GeneratedTopics(connections, TOPICS, 100)
+    # Clients that have not read yet may hold all of direct memory: the most that there can be.
     keys = PemFiles.write(tmp_path).server_keys | PATIENT | limits(heap, direct)
+    keys |= {"topicListUnprovenReadersMemoryPercent": 100}
     async with weighed(tmp_path, store, **keys) as proxy:
         context = client_context()
         clients = [await connected(proxy, context, RCVBUF) for _ in range(connections)]

@@ -40,8 +40,8 @@ async def test_requests_over_tls_are_passed_on_and_say_so(files: PemFiles) -> No
 
 async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None:
     class Names:
-        def needs_turn(self, method: str, data: bytes) -> bool:
-            return False
+        def user_to_check(self, method: str, data: bytes) -> str | None:
+            return None
 
         async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
             if method != "tls" or certificate is None:

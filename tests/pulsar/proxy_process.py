@@ -72,6 +72,8 @@ def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | No
         "brokerWebServiceURL": broker.admin_url,
         "brokerProxyAllowedTargetPorts": "*",
         "shutdownPreDrainMillis": "0",
+        # Tests look at /metrics right after what they did.
+        "webServicePageReuseMillis": "0",
         **(overrides or {}),
     }
     config = directory / f"proxy-{service_port}.conf"

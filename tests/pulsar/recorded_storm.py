@@ -42,6 +42,8 @@ _KEYS: Final = {
     "topicListRequestTimeoutMillis": "110000",
     "topicListWriteStallTimeoutMillis": "0",
     "topicListWriteMinBytesPerSecond": "0",
+    # Clients that do not read are to fill all of direct memory.
+    "topicListUnprovenReadersMemoryPercent": "100",
     # Else the kernel takes a list for a client that does not read.
     "clientSocketSendBufferBytes": "16384",
     "eventLogFlushMillis": "20",

@@ -47,6 +47,9 @@ SETTINGS = [
     "topicListRequestTimeoutMillis=110000",
     "topicListWriteStallTimeoutMillis=0",
     "topicListWriteMinBytesPerSecond=0",
+    # The replay has neither a disk for slow readers' lists nor a share for clients that have not read yet.
+    "topicListSpillDirectory=",
+    "topicListUnprovenReadersMemoryPercent=100",
     "eventLogProxyId=demo-proxy",
 ]
 LIMITS = {

@@ -84,7 +84,7 @@ REASONS: Final = (
                 "direct: …",
                 "client, 1, message",
                 "Target broker cannot be validated.",
-                "target broker cannot be validated: …",
+                "the target broker is not available, look the topic up again",
             ),
             Rule(
                 1,
@@ -192,17 +192,7 @@ REASONS: Final = (
                 'ERROR {"request_id": -1, "error": "<last word>", "message": "not you"}',
             ),
             Rule(
-                2,
-                "direct: the broker …",
-                "client, 1",
-                "END",
-                'ERROR {…"ServiceNotReady", "message": "broker <broker>: …',
-            ),
-            Rule(
-                2, "direct: …", "client, 1", "END", 'ERROR {…"ServiceNotReady", "message": "cannot connect to broker …'
-            ),
-            Rule(
-                2, "direct: …", "client, 1", "END", 'ERROR {…"ServiceNotReady", "message": "target broker cannot be …'
+                6, "direct: …", "client, 1", "END", 'ERROR {…"ServiceNotReady", "message": "the target broker is not …'
             ),
             Rule(9, "direct: …", "client, 2", None, "END"),
         ),
@@ -212,9 +202,7 @@ REASONS: Final = (
         "The Java proxy says AuthenticationError; a client that believes it asks for new credentials.",
         (
             Rule(4, "direct: …", "client, 1, error", "AuthenticationError", "ServiceNotReady"),
-            Rule(
-                4, "direct: …", "client, 1, message", "Failed to authenticate", "target broker cannot be validated: …"
-            ),
+            Rule(4, "direct: …", "client, 1, message", "Failed to authenticate", "the target broker is not available…"),
         ),
     ),
     Reason(

@@ -10,7 +10,7 @@ TOKEN_REASONS: Final = (
         "Connections for requests are shared by the clients of one role, so none of their names would be true.",
         (
             Rule(
-                27,
+                26,
                 "…",
                 "client, 1, server_version",
                 "Pulsar Server<version>",
@@ -23,7 +23,7 @@ TOKEN_REASONS: Final = (
     Reason(
         "Features of newer releases",
         "As without authentication.",
-        (Rule(27, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),),
+        (Rule(26, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),),
     ),
     Reason(
         "Fields left out that say nothing",
@@ -48,6 +48,15 @@ TOKEN_REASONS: Final = (
                 "must not provide proxy_version",
             ),
             Rule(12, "…", "client, 1, message", "Failed to authenticate", "failed to authenticate: …"),
+        ),
+    ),
+    Reason(
+        "A method without a provider is refused",
+        "The Java proxy gives such a client the anonymous role, so a misspelt method is never noticed; "
+        "anonymousUserRoleForUnknownMethods=true does so here.",
+        (
+            Rule(1, "… a method without a provider", "client, 1", "CONNECTED …", "ERROR {…AuthenticationError…}"),
+            Rule(1, "… a method without a provider", "client, 2", "PONG", "END"),
         ),
     ),
     Reason(

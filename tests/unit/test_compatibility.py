@@ -169,7 +169,7 @@ def test_no_key_of_the_java_proxy_is_on_both_lists(key: object) -> None:
 
 
 def test_each_page_of_the_java_proxy_that_is_served_here_is_on_the_list() -> None:
-    pages = own_pages("", bytes, Readiness())
+    pages = own_pages("", list, Readiness())
     assert {f"{page.method} {page.path}" for page in pages if page.origin == "pulsar"} == {
         "GET /status.html",
         "GET /metrics",

@@ -95,8 +95,8 @@ class GreetingProvider:
     methods = ("greeting",)
     files = ()
 
-    def needs_turn(self, data):
-        return False
+    def user_to_check(self, data):
+        return None
 
     async def authenticate(self, data, certificate):
         return Authenticated(data.decode())
@@ -132,16 +132,19 @@ asyncio.run(main())
         {
             "proxy/cli/greeting.py": {None: "def run(options):\n    print(f'hello {options.name}')\n    return 0\n"},
             "proxy/cli/main.py": {
-                '    demo = commands.add_parser("demo"': """    greet = commands.add_parser("greet", help="say hello")
-    greet.add_argument("name")
-    greet.set_defaults(run=_greet)
+                '    "demo": ("run': """    "greet": ("say hello", _add_greet),
 """,
-                None: """
+                "def _add_demo(": """def _add_greet(parser):
+    parser.add_argument("name")
+    parser.set_defaults(run=_greet)
+
 
 def _greet(options):
     from proxy.cli.greeting import run
 
     return run(options)
+
+
 """,
             },
         },
@@ -157,7 +160,7 @@ assert said.getvalue() == "hello Pulsar\\n"
     "A web page": Recipe(
         {
             "proxy/web/pages.py": {
-                "    table = PageTable()\n": """    async def greeting(_: PageRequest) -> PageAnswer:
+                "    async def health(_: PageRequest)": """    async def greeting(_: PageRequest) -> PageAnswer:
         return PageAnswer.line("hello")
 
 """,
@@ -169,7 +172,7 @@ assert said.getvalue() == "hello Pulsar\\n"
         """
 import asyncio
 from proxy.web.pages import Readiness, own_pages
-page, _ = own_pages("", bytes, Readiness()).find("GET", ["greeting"])
+page, _ = own_pages("", list, Readiness()).find("GET", ["greeting"])
 assert asyncio.run(page.serve(None)).body == b"hello\\n"
 """,
     ),

@@ -45,7 +45,7 @@ def test_a_page_that_was_changed_by_hand_is_written_anew() -> None:
         ("decoded topic lists", "`maxTopicListInFlightHeapMemSizeMB`"),
         ("kernel send buffers", "2 x `maxConcurrentInboundConnections` x `clientSocketSendBufferBytes`"),
         ("books of writers", "1.5 KiB x `maxConcurrentInboundConnections`"),
-        ("keys that owe", "68 MiB unless `topicListFairness=fifo`"),
+        ("keys that owe", "102 MiB unless `topicListFairness=fifo`"),
         ("askers of the admin API", "10 MiB unless `controlSocketPath=none`; 10 MiB with `adminApiAddress`"),
     ],
 )

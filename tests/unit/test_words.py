@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts import check_words
+from scripts.lint import report
 
 ROOT = Path(check_words.__file__).resolve().parent.parent
 
@@ -100,7 +101,7 @@ def test_a_finding_names_the_line_and_the_sentence() -> None:
 
 
 def test_finished_rooms_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_words.main([]) == 0, capsys.readouterr().out
+    assert report(check_words.check_source, []) == 0, capsys.readouterr().out
 
 
 def test_the_lint_needs_nothing_but_the_standard_library() -> None:

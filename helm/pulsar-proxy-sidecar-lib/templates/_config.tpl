@@ -108,7 +108,7 @@ env:
 
 {{- /* Refuse variables that would change what memory and grace period were computed from: (dict "settings" S "env" LIST). */ -}}
 {{- define "pulsar-proxy-lib.checkEnv" -}}
-{{- $counted := list "OTEL_SDK_DISABLED" "proxyLogLevel" "topicListFairness" "eventLogTopic" "eventLogDirectory" "tlsEnabledWithBroker" "proxyRole" "authenticationEnabled" "forwardAuthorizationCredentials" -}}
+{{- $counted := list "OTEL_SDK_DISABLED" "proxyLogLevel" "topicListFairness" "eventLogTopic" "eventLogDirectory" "topicListSpillDirectory" "tlsEnabledWithBroker" "proxyRole" "authenticationEnabled" "forwardAuthorizationCredentials" -}}
 {{- range .env -}}
   {{- $key := trimPrefix "PULSAR_PREFIX_" .name -}}
   {{- if or (has $key $counted) (regexMatch "^((broker|functionWorker)WebServiceURL(TLS)?$|httpReverseProxy[.])" $key) (hasKey (get $.settings.table.keys $key | default dict) "least") -}}
@@ -124,4 +124,37 @@ env:
   {{- $millis = add $millis (int64 (include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "shutdownPreDrainMillis"))) -}}
 {{- end -}}
 {{- add (div (add $millis 999) 1000) 5 -}}
+{{- end -}}
+
+{{- /* Where the disk of `spill` is mounted, and the directory in it: the proxy makes it, for an emptyDir is open to its group. */ -}}
+{{- define "pulsar-proxy-lib.spillMount" -}}/pulsar/lists{{- end -}}
+{{- define "pulsar-proxy-lib.spillDirectory" -}}{{ include "pulsar-proxy-lib.spillMount" . }}/spill{{- end -}}
+
+{{- /* Refuse a directory beside that of `spill`: (dict "spill" V "configData" MAP). */ -}}
+{{- define "pulsar-proxy-lib.checkSpill" -}}
+{{- range $key := list "topicListSpillDirectory" "PULSAR_PREFIX_topicListSpillDirectory" -}}
+  {{- if and $.spill.enabled (hasKey $.configData $key) -}}
+    {{- fail (printf "configData.%s: got a value with spill.enabled, expected one of them: the chart sets the key" $key) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The volume of `spill`, as JSON, out of (dict "settings" S "spill" V): larger than the key, for a pod that fills it is evicted. */ -}}
+{{- define "pulsar-proxy-lib.spillVolume" -}}
+{{- $max := int64 (include "pulsar-proxy-lib.int" (dict "settings" .settings "key" "topicListSpillMaxMB")) -}}
+{{- $emptyDir := get (.spill.volume | default dict) "emptyDir" | default dict -}}
+{{- if eq (get $emptyDir "medium" | default "") "Memory" -}}
+  {{- fail "spill.volume.emptyDir.medium: got Memory, expected a disk: the proxy refuses to move lists from memory to memory" -}}
+{{- end -}}
+{{- if and .spill.volume .spill.sizeLimit -}}
+  {{- fail "spill.sizeLimit: got a value with spill.volume, expected one of them: it is the size of the chart's own emptyDir" -}}
+{{- end -}}
+{{- with .spill.sizeLimit -}}
+  {{- if le (int64 (include "pulsar-proxy-lib.bytes" .)) (mul $max 1048576) -}}
+    {{- fail (printf "spill.sizeLimit: got %s, expected more than topicListSpillMaxMB (%d MiB): a pod that fills it is evicted" . $max) -}}
+  {{- end -}}
+{{- end -}}
+{{- if .spill.volume -}}{{ toJson .spill.volume }}
+{{- else -}}{{ dict "emptyDir" (dict "sizeLimit" (.spill.sizeLimit | default (printf "%dMi" (add $max (div $max 8) 64)))) | toJson }}
+{{- end -}}
 {{- end -}}

@@ -20,6 +20,7 @@ dependency on this chart; helm/examples/orders shows all of them in use.
   {{- $_ := set $base "brokerClientAuthenticationPlugin" "token" -}}
   {{- $_ := set $base "brokerClientAuthenticationParameters" "file:///pulsar/tokens/proxy/token" -}}
 {{- end -}}
+{{- if $v.spill.enabled -}}{{- $_ := set $base "topicListSpillDirectory" (include "pulsar-proxy-lib.spillDirectory" .) -}}{{- end -}}
 {{- range $key, $value := include "pulsar-proxy-sidecar.ownKeys" . | fromJson -}}
   {{- if or (hasKey $v.configData $key) (hasKey $v.configData (printf "PULSAR_PREFIX_%s" $key)) -}}
     {{- fail (printf "configData.%s: got a value, expected %s" $key $value) -}}
@@ -31,6 +32,7 @@ dependency on this chart; helm/examples/orders shows all of them in use.
   {{- fail (printf "configData.%s: got nothing, expected the brokers, such as pulsar://pulsar-broker:6650" $urls) -}}
 {{- end -}}
 {{- include "pulsar-proxy-lib.checkEnv" (dict "settings" $settings "env" $v.extraEnvs) -}}
+{{- include "pulsar-proxy-lib.checkSpill" (dict "spill" $v.spill "configData" $v.configData) -}}
 {{- toJson $settings -}}
 {{- end -}}
 
@@ -118,6 +120,10 @@ dependency on this chart; helm/examples/orders shows all of them in use.
       mountPath: /pulsar/certs/broker-ca
       readOnly: true
     {{- end }}
+    {{- if $v.spill.enabled }}
+    - name: pulsar-proxy-lists
+      mountPath: {{ include "pulsar-proxy-lib.spillMount" . }}
+    {{- end }}
     {{- with $v.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -143,6 +149,11 @@ exec:
 - name: pulsar-proxy-tmp
   emptyDir:
     sizeLimit: 16Mi
+{{- if .values.spill.enabled }}
+{{- $settings := include "pulsar-proxy-sidecar.settings" . | fromJson }}
+- name: pulsar-proxy-lists
+  {{- include "pulsar-proxy-lib.spillVolume" (dict "settings" $settings "spill" .values.spill) | fromJson | toYaml | nindent 2 }}
+{{- end }}
 {{- with .values.auth.token.proxySecretName }}
 - name: pulsar-proxy-token
   secret:

@@ -93,6 +93,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   {{- end -}}
 {{- end -}}
 {{- if $v.auth.forwardCredentials -}}{{- $_ := set $base "forwardAuthorizationCredentials" true -}}{{- end -}}
+{{- if $v.spill.enabled -}}{{- $_ := set $base "topicListSpillDirectory" (include "pulsar-proxy-lib.spillDirectory" .) -}}{{- end -}}
 {{- toJson $base -}}
 {{- end -}}
 
@@ -109,7 +110,40 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   {{- fail "configData.webServicePort: got nothing, expected a port: probes and metrics are there (the Service does not show it with tls.enabled)" -}}
 {{- end -}}
 {{- include "pulsar-proxy-lib.checkEnv" (dict "settings" $settings "env" .Values.extraEnvs) -}}
+{{- include "pulsar-proxy-lib.checkSpill" (dict "spill" .Values.spill "configData" .Values.configData) -}}
+{{- include "pulsar-proxy.checkKnownBrokers" (dict "root" . "settings" $settings) -}}
 {{- toJson $settings -}}
+{{- end -}}
+
+{{- /* Refuse several pods of (dict "root" $ "settings" S) that would each know only the brokers of its own lookups, while the Service sends
+a client's lookup to one pod and its connection to another: those of docs/adr/0022-known-brokers.md. */ -}}
+{{- define "pulsar-proxy.checkKnownBrokers" -}}
+{{- $s := .settings -}}
+{{- $v := .root.Values -}}
+{{- $pods := ternary $v.autoscaling.maxReplicas $v.replicaCount $v.autoscaling.enabled | int -}}
+{{- $plugin := include "pulsar-proxy-lib.value" (dict "settings" $s "key" "brokerClientAuthenticationPlugin") -}}
+{{- range $v.extraEnvs -}}
+  {{- if eq (trimPrefix "PULSAR_PREFIX_" .name) "brokerClientAuthenticationPlugin" -}}{{- $plugin = .value | default "of a variable" -}}{{- end -}}
+{{- end -}}
+{{- $short := $plugin | trim | trimPrefix "org.apache.pulsar.client.impl.auth." | lower -}}
+{{- $secret := not (has $short (list "" "none" "disabled" "authenticationdisabled" "tls" "authenticationtls")) -}}
+{{- $widened := or (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "brokerProxyCredentialsToAnyTarget"))
+  (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "checkActiveBrokers")) -}}
+{{- $tls := include "pulsar-proxy-lib.true" (dict "settings" $s "key" "tlsEnabledWithBroker") -}}
+{{- $web := ternary "brokerWebServiceURLTLS" "brokerWebServiceURL" (eq $tls "true") -}}
+{{- $listed := include "pulsar-proxy-lib.value" (dict "settings" $s "key" $web) -}}
+{{- $narrowed := false -}}
+{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*]$|/(0+|0[.]0[.]0[.]0)$" -}}
+  {{- $items := list -}}
+  {{- range splitList "," (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $key)) -}}
+    {{- with trim . -}}{{- $items = append $items (regexMatch $all .) -}}{{- end -}}
+  {{- end -}}
+  {{- if and $items (not (has true $items)) -}}{{- $narrowed = true -}}{{- end -}}
+{{- end -}}
+{{- if and (gt $pods 1) $secret (not (or $widened $listed $narrowed)) -}}
+  {{- fail (printf "%s: got %d with secret credentials for brokers, expected 1, or a way for each pod to know the brokers that another looked up: set configData.%s, narrow configData.brokerProxyAllowedHostNames or configData.brokerProxyAllowedIPAddresses, or, if configData.brokerServiceURL leads to every broker, set configData.checkActiveBrokers=true"
+    (ternary "autoscaling.maxReplicas" "replicaCount" $v.autoscaling.enabled) $pods $web) -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The ports of (dict "root" $ "settings" S), as JSON: name, port of the container, of the Service, whether the Service shows it. */ -}}

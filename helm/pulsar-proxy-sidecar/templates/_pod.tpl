@@ -143,6 +143,10 @@ volumes:
 {{- with include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "eventLogDirectory") -}}
   {{- $mounts = append $mounts (dict "name" "events" "path" . "readOnly" false "source" (include "pulsar-proxy.eventVolume" $ | fromJson)) -}}
 {{- end -}}
+{{- if $v.spill.enabled -}}
+  {{- $mounts = append $mounts (dict "name" "lists" "path" (include "pulsar-proxy-lib.spillMount" .) "readOnly" false
+    "source" (include "pulsar-proxy-lib.spillVolume" (dict "settings" .settings "spill" $v.spill) | fromJson)) -}}
+{{- end -}}
 {{- dict "mounts" $mounts | toJson -}}
 {{- end -}}
 

@@ -1,5 +1,6 @@
 """The table of metrics and its two exports, Prometheus and OTLP.
 
-A metric is a row in `upstream_rows.py`, `traffic_rows.py` or `process_rows.py`; docs and dashboards are checked against
-the rows. Start with `instrument.py`.
+A metric is a row: in `upstream_rows.py` if the Java proxy has it too (PIP-442's, connections, rejected requests; names
+and labels are the Java proxy's), in `process_rows.py` if it is about the process, in `traffic_rows.py` if only this
+proxy has it. `rows.py` has only helpers. Docs and dashboards are checked against the rows. Start with `instrument.py`.
 """

@@ -7,6 +7,7 @@ from proxy.brokers.counters import BrokerCounters
 from proxy.clients.counters import ClientCounters
 from proxy.core.counters import SharedCounters
 from proxy.net.counters import NetCounters
+from proxy.net.spill.counters import SpillCounters
 from proxy.net.tls.counters import TlsCounters
 from proxy.relay.counters import RelayCounters
 from proxy.requests.counters import RequestCounters
@@ -40,6 +41,7 @@ class Counters:
         "relay",
         "requests",
         "shared",
+        "spill",
         "tls",
         "web",
     )
@@ -54,6 +56,7 @@ class Counters:
         self.authentication = AuthenticationCounters()
         self.event_log = EventLogCounters(shared)
         self.net = NetCounters(shared)
+        self.spill = SpillCounters(shared)
         self.tls = TlsCounters(shared)
         self.brokers = BrokerCounters(shared)
         self.requests = RequestCounters(shared, outcomes)

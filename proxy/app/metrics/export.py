@@ -91,7 +91,7 @@ class OtlpExport:
         except Exception as error:
             # The thread may not have started.
             self._busy = False
-            problem = repr(error)
+            problem = f"{type(error).__name__}: {error}"
         if problem is None:
             self._results["sent"] += 1
             self._succeeded()

@@ -56,6 +56,7 @@ class MetricSources:
     tenants: TenantTracker = field(default_factory=TenantTracker)
     memory: MemoryPaths = SYSTEM_PATHS
     created: float = field(default_factory=time.time)
+    handshakes: LimiterSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,16 @@ def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     return {
         ("decoded topic lists",): sources.heap.statistics().held,
         ("encoded topic lists",): sources.direct.statistics().held,
+        ("large frames before CONNECTED",): 0 if sources.handshakes is None else sources.handshakes.statistics().held,
+        **_spill(sources),
         ("kernel send buffers",): sources.counters.net.writers_kernel_bytes,
         **{(f"event log, {sink}",): numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
+
+
+def _spill(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+    spill = sources.counters.spill
+    return {("lists to and from disk",): spill.read_back_bytes} if spill.limit_bytes else {}
 
 
 def _fits(sources: MetricSources) -> float:

@@ -11,8 +11,18 @@ from proxy.app.metrics.instrument import QUANTILES, MetricSources, Reading, take
 from proxy.app.metrics.table import INSTRUMENTS
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
+
+
+class _Family:
+    """A registry of a single family, as far as prometheus_client's `generate_latest` needs one."""
+
+    def __init__(self, family: "Metric") -> None:
+        self._family = family
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield the family."""
+        yield self._family
 
 
 class ProxyMetrics:
@@ -21,20 +31,17 @@ class ProxyMetrics:
     def __init__(self, cluster: str, sources: MetricSources) -> None:
         self._cluster = {"cluster": cluster}
         self._sources = sources
-        self._registry: CollectorRegistry | None = None
 
     def render(self) -> bytes:
         """Return the answer of /metrics (Prometheus text format 0.0.4)."""
-        from prometheus_client import CollectorRegistry, generate_latest
+        return b"".join(self.pieces())
 
-        if self._registry is None:
-            self._registry = CollectorRegistry()
-            self._registry.register(self)
-        return generate_latest(self._registry)
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the answer of /metrics in pieces, one for each family; all numbers are of the moment of the first."""
+        from prometheus_client import generate_latest
 
-    def collect(self) -> "Iterator[Metric]":
-        """Yield a metric family per instrument; called by prometheus_client's registry."""
-        return map(self._family, take(INSTRUMENTS, self._sources))
+        for reading in take(INSTRUMENTS, self._sources):
+            yield generate_latest(_Family(self._family(reading)))
 
     def _family(self, reading: Reading) -> "Metric":
         from prometheus_client.metrics_core import Metric

@@ -8,12 +8,12 @@ import base64
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 from proxy.auth.identity import AuthData
 from proxy.config.credential_parameters import PARAMETERS, CertificateParameters, PlainParameters, TokenParameters
 from proxy.core.errors import CredentialsUnavailable
+from proxy.core.files import read_regular
 
 MAX_FILE_BYTES: Final = 64 * 1024
 
@@ -83,13 +83,10 @@ def read_file(path: str) -> bytes:
     The file is read on the event loop: secrets are mounted in memory, and a thread would cost more than the read.
     """
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         problem = (error.strerror or "cannot be read").lower()
         raise CredentialsUnavailable(f"{PARAMETERS}: {path}: {problem}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise CredentialsUnavailable(f"{PARAMETERS}: {path}: more than {MAX_FILE_BYTES} bytes")
     if not data.strip():
         raise CredentialsUnavailable(f"{PARAMETERS}: {path}: the file is empty")
     return data.strip()

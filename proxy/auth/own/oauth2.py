@@ -3,12 +3,16 @@
 A single fetch at a time serves all waiters, and continues if a waiter leaves. A token is kept until a tenth of its life
 is left. While the issuer fails, the old token is used until it expires, and the issuer is asked again after a pause
 that doubles. No error text holds any part of a secret or a token.
+
+Rule: the issuer is trusted with its secret and with nothing else. Answers are bounded in time and size and are never
+decompressed, a token is one printable word, and the secret leaves the machine only over https if the issuer has https.
 """
 
 import asyncio
 import base64
 import binascii
 import json
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,10 +29,14 @@ FETCH_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
+# Between two tokens, whatever life the issuer gives them.
+LEAST_PAUSE_SECONDS: Final = 1.0
 # The part of a token's life that is left when the next token is fetched.
 RENEWED_AT: Final = 0.1
 # The life of a token whose issuer does not state it (RFC 6749, section 5.1).
 DEFAULT_LIFE_SECONDS: Final = 60.0
+# A token goes into a header (RFC 6750, section 2.1), where a line break would begin another one.
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class OAuth2Credentials:
             self._token, self._fetched_at = token, loop.time()
             self._pause_seconds, self._problem = 0.0, ""
         finally:
-            self._not_before = loop.time() + self._pause_seconds
+            self._not_before = loop.time() + max(LEAST_PAUSE_SECONDS, self._pause_seconds)
 
 
 class HttpIssuer:
@@ -129,11 +137,16 @@ class HttpIssuer:
         try:
             timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
             connector = aiohttp.TCPConnector(ssl=self._trust(), limit=1)
-            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+            # A few KB could become GB otherwise.
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+            async with aiohttp.ClientSession(
+                timeout=timeout, connector=connector, headers=headers, auto_decompress=False
+            ) as http:
                 found = await self._document(http, self._settings.issuer_url + self._settings.well_known_path)
                 endpoint = found.get("token_endpoint")
                 if not isinstance(endpoint, str):
                     raise CredentialsUnavailable("the issuer's discovery document has no token_endpoint")
+                self._expect_as_safe(endpoint)
                 return _token(await self._document(http, endpoint, self._form(client_id, client_secret)))
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             # Only the type of the error is shown: texts of HTTP errors quote URLs and headers.
@@ -147,6 +160,11 @@ class HttpIssuer:
             form["scope"] = self._settings.scope
         return form
 
+    def _expect_as_safe(self, url: str) -> None:
+        """Raise CredentialsUnavailable for an address without https that an issuer with https leads to."""
+        if self._settings.issuer_url.lower().startswith("https://") and not url.lower().startswith("https://"):
+            raise CredentialsUnavailable("the issuer has https and leads to an address without https")
+
     def _trust(self) -> ssl.SSLContext | bool:
         path = self._settings.trust_certs_file_path
         return ssl.create_default_context(cafile=path) if path else True
@@ -155,6 +173,8 @@ class HttpIssuer:
         # Redirects are off for the form: the secret must not be sent to another address.
         asked = http.get(url) if form is None else http.post(url, data=form, allow_redirects=False)
         async with asked as answer:
+            for hop in (*answer.history, answer):
+                self._expect_as_safe(str(hop.url))
             body = await answer.content.read(MAX_ANSWER_BYTES + 1)
             while len(body) <= MAX_ANSWER_BYTES and (more := await answer.content.read(MAX_ANSWER_BYTES)):
                 body += more
@@ -172,6 +192,8 @@ def _token(document: Mapping[str, Any]) -> Token:
     text, life = document.get("access_token"), document.get("expires_in", DEFAULT_LIFE_SECONDS)
     if not isinstance(text, str) or not text:
         raise CredentialsUnavailable("the issuer's answer has no access_token")
+    if not _TOKEN.fullmatch(text):
+        raise CredentialsUnavailable("the issuer's answer has an access_token that is not one printable word")
     if isinstance(life, str) and life.isdigit():
         life = int(life)
     if isinstance(life, bool) or not isinstance(life, int | float) or not 0 < life < 1e9:

@@ -1,9 +1,11 @@
-"""The proxy's own credentials by the configuration; the only module that knows all plugins."""
+"""The proxy's own credentials by the configuration; the only module that knows all plugins.
+
+The code of OAuth2 is loaded only where OAuth2 is configured: loading is part of the time that a start takes.
+"""
 
 from collections.abc import Callable
 
 from proxy.auth.own.broker_credentials import BrokerCredentials, plain_credentials
-from proxy.auth.own.oauth2 import HttpIssuer, OAuth2Credentials, read_key
 from proxy.config.credential_parameters import OAuth2Parameters, parse_credentials
 
 
@@ -14,6 +16,8 @@ def own_credentials(plugin: str, parameters: str, on_crash: Callable[[BaseExcept
     """
     given = parse_credentials(plugin, parameters)
     if isinstance(given, OAuth2Parameters):
+        from proxy.auth.own.oauth2 import HttpIssuer, OAuth2Credentials
+
         return OAuth2Credentials(HttpIssuer(given), on_crash)
     return plain_credentials(given)
 
@@ -25,6 +29,8 @@ def find_secrets(plugin: str, parameters: str) -> None:
     """
     given = parse_credentials(plugin, parameters)
     if isinstance(given, OAuth2Parameters):
+        from proxy.auth.own.oauth2 import read_key
+
         read_key(given.private_key)
     else:
         plain_credentials(given).read()

@@ -17,9 +17,9 @@ class CertificateProvider:
     methods = ("tls",)
     files: tuple[Watched[object], ...] = ()
 
-    def needs_turn(self, data: bytes) -> bool:
-        """Return False: reading a name is cheap."""
-        return False
+    def user_to_check(self, data: bytes) -> str | None:
+        """Return None: reading a name is cheap."""
+        return None
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
         """Return the common name without suspending; `data` is ignored. Raise CredentialsRefused."""

@@ -34,6 +34,11 @@ class PasswordHash:
     kind: str
     text: str = field(repr=False)
 
+    @property
+    def cost(self) -> str:
+        """The kind and its setting: checks of hashes with the same cost take the same time."""
+        return f"{self.kind}:{self.text[4:6]}" if self.kind == "bcrypt" else self.kind
+
     def matches(self, password: bytes) -> bool:
         """Return whether the password is right; never call on the event loop: 0.5 ms (apr1) to seconds (bcrypt)."""
         import passlib.hash

@@ -55,9 +55,9 @@ class OpenIdProvider:
         self._now = now
         self._keys = IssuerKeys(settings.cache, IssuerClient(settings.access).fetch, start, monotonic)
 
-    def needs_turn(self, data: bytes) -> bool:
-        """Return False: checking a signature is cheap, and waits for an issuer have a limit of their own."""
-        return False
+    def user_to_check(self, data: bytes) -> str | None:
+        """Return None: checking a signature is cheap, and waits for an issuer have a limit of their own."""
+        return None
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
         """Return the role of a token; suspend only to fetch keys of an issuer. Raise CredentialsRefused."""

@@ -1,9 +1,10 @@
 """The providers of `authenticationProviders`, tried in their order.
 
-Rule: as in upstream, the providers of a method are tried one after the other, and the first success counts. A method
-without a provider gets the anonymous role, if there is one; a client whose credentials were refused never gets that
-role. An unknown provider stops the start: ignoring it silently would lock clients out later. Only the configured
-providers are imported, because their libraries take longer than the rest of the start.
+Rule: as in upstream, the providers of a method are tried one after the other, and the first success counts. A client
+that names no method gets the anonymous role, if there is one; a client whose credentials were refused never gets that
+role, and a client of a method without a provider only by `anonymousUserRoleForUnknownMethods`. An unknown provider
+stops the start: ignoring it silently would lock clients out later. Only the configured providers are imported, because
+their libraries take longer than the rest of the start.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.sources import Watched
 from proxy.core.log import Logger
+from proxy.core.public_causes import PublicCause
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 
@@ -59,8 +61,8 @@ class RunningProvider(Provider, Protocol):
     def files(self) -> Sequence[Watched[Any]]:
         """The files that are read again when they change."""
 
-    def needs_turn(self, data: bytes) -> bool:
-        """Return whether the check is expensive work of the proxy itself; the check is not begun."""
+    def user_to_check(self, data: bytes) -> str | None:
+        """Return the user whose check is expensive work of the proxy itself, None for a cheap check."""
 
     async def close(self) -> None:
         """Release threads and tasks of the provider."""
@@ -81,10 +83,15 @@ class Authenticator:
     """Finds the role of a client; `build_authenticator` makes it, `start` begins to watch files."""
 
     def __init__(
-        self, providers: Sequence[RunningProvider], anonymous_role: str, context: AuthContext, tasks: TaskScope
+        self,
+        providers: Sequence[RunningProvider],
+        settings: AuthenticationSettings,
+        context: AuthContext,
+        tasks: TaskScope,
     ) -> None:
         self._providers = tuple(providers)
-        self._anonymous_role = anonymous_role
+        self._anonymous_role = settings.anonymous_role
+        self._anonymous_for_unknown_methods = settings.anonymous_for_unknown_methods
         self._observer = context.observer
         self._log = context.log
         self._tasks = tasks
@@ -112,9 +119,10 @@ class Authenticator:
         for provider in self._providers:
             await provider.close()
 
-    def needs_turn(self, method: str, data: bytes) -> bool:
-        """Return whether the check is expensive work of the proxy itself: for a password that was not proven before."""
-        return any(provider.needs_turn(data) for provider in self._by_method.get(method or NO_METHOD, ()))
+    def user_to_check(self, method: str, data: bytes) -> str | None:
+        """Return the user whose password a thread has to check, None for a check that is cheap."""
+        users = (provider.user_to_check(data) for provider in self._by_method.get(method or NO_METHOD, ()))
+        return next((user for user in users if user is not None), None)
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         """Return the role of a client by the method and data of its CONNECT; raise CredentialsRefused.
@@ -124,7 +132,7 @@ class Authenticator:
         """
         providers = self._by_method.get(method or NO_METHOD)
         if providers is None:
-            return self._without_provider()
+            return self._without_provider(anonymous=method in ("", NO_METHOD))
         refusals: list[CredentialsRefused] = []
         for provider in providers:
             try:
@@ -136,14 +144,19 @@ class Authenticator:
             return found
         raise self._refused(method, providers, refusals)
 
-    def _without_provider(self) -> Authenticated:
-        if self._anonymous_role:
+    def _without_provider(self, *, anonymous: bool) -> Authenticated:
+        """Return the anonymous role, if a client that is `anonymous` or not may have that; raise CredentialsRefused."""
+        if self._anonymous_role and (anonymous or self._anonymous_for_unknown_methods):
             return Authenticated(self._anonymous_role)
         # The client chose the method's name, so the name must not become a label.
         self._observer.failed("AuthenticationService", "unknown", Reason.NO_PROVIDER)
-        raise CredentialsRefused(
-            Reason.NO_PROVIDER, "no provider of authenticationProviders for this method, and no anonymousUserRole"
-        )
+        if anonymous:
+            detail = "got no credentials, and there is no anonymousUserRole"
+            raise CredentialsRefused(Reason.NO_PROVIDER, detail, public=PublicCause.REQUIRED)
+        detail = "no provider of authenticationProviders for this method"
+        if self._anonymous_role:
+            detail += ", and no anonymousUserRoleForUnknownMethods"
+        raise CredentialsRefused(Reason.NO_PROVIDER, detail)
 
     def _refused(
         self, method: str, providers: Sequence[RunningProvider], refusals: Sequence[CredentialsRefused]
@@ -184,7 +197,7 @@ def build_authenticator(settings: AuthenticationSettings, context: AuthContext) 
         raise SettingFault("anonymousUserRole", "expected printable text of at most 1,024 characters")
     tasks = TaskScope(context.crashed)
     providers = [_make(name, settings, context, tasks) for name in dict.fromkeys(names)]
-    return Authenticator(providers, settings.anonymous_role, context, tasks)
+    return Authenticator(providers, settings, context, tasks)
 
 
 def _short_name(name: str) -> str:
@@ -210,7 +223,7 @@ def _make(name: str, settings: AuthenticationSettings, context: AuthContext, tas
     if name == "basic":
         from proxy.auth.providers.basic import BasicProvider
 
-        return BasicProvider(settings.basic_conf, context.clock)
+        return BasicProvider(settings.basic_conf, context.clock, settings.checks_at_once)
     from proxy.auth.providers.certificate import CertificateProvider
 
     return CertificateProvider()

@@ -45,9 +45,9 @@ class TokenProvider:
         self._skew_seconds = settings.clock_skew_seconds
         self.files: tuple[Watched[VerifyingKey], ...] = (self._key,)
 
-    def needs_turn(self, data: bytes) -> bool:
-        """Return False: checking a signature is cheaper than waiting for a slot."""
-        return False
+    def user_to_check(self, data: bytes) -> str | None:
+        """Return None: checking a signature is cheaper than waiting for a turn."""
+        return None
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
         """Return the role of a token without suspending; raise CredentialsRefused."""

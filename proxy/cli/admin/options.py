@@ -12,6 +12,7 @@ from typing import Final
 
 from proxy.cli.admin.client import AdminClient
 from proxy.config.config import Config, ConfigError
+from proxy.core.files import read_regular
 from proxy.web.admin.control_socket import control_paths
 
 FAILED: Final = 1
@@ -51,7 +52,7 @@ def _token(path: str | None) -> str:
     if path is None:
         raise BadOptions("--address: expected --token-file with this option")
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        token = read_regular(path).decode("ascii").strip()
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not ascii text"
         raise BadOptions(f"--token-file: cannot read {path}: {reason.lower()}") from error

@@ -1,12 +1,14 @@
 """Format answers of the admin API as tables.
 
-Rules: clients choose their names, so unprintable characters never reach a terminal. An unknown number is `-`. Fields
+Rules: clients choose their names, which may not harm a terminal (`terminal_text.py`). An unknown number is `-`. Fields
 of a newer proxy are ignored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from proxy.cli.admin.terminal_text import cut, pad, plain
 
 Row = Mapping[str, Any]
 
@@ -28,21 +30,17 @@ def table(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[str]:
     """Yield a line of titles and a line for each row; widths are fixed, so that rows are printed as they arrive."""
     yield _line(columns, [column.title for column in columns])
     for row in rows:
-        yield _line(columns, [plain(column.cell(row)) for column in columns])
+        yield _line(columns, [shortened(column.cell(row)) for column in columns])
 
 
 def _line(columns: Sequence[Column], cells: Sequence[str]) -> str:
-    padded = (
-        f"{cell:>{column.width}}" if column.number else f"{cell:<{column.width}}"
-        for column, cell in zip(columns, cells, strict=True)
-    )
+    padded = (pad(cell, column.width, right=column.number) for column, cell in zip(columns, cells, strict=True))
     return "  ".join(padded).rstrip()
 
 
-def plain(text: str) -> str:
-    """Return a name shortened and with unprintable characters replaced, to fit into a cell."""
-    shown = text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
-    return shown if shown.isprintable() else "".join(char if char.isprintable() else "?" for char in shown)
+def shortened(text: str) -> str:
+    """Return a name shortened and without harmful characters, to fit into a cell."""
+    return cut(plain(text[: LONGEST_CELL + 1]), LONGEST_CELL)
 
 
 def size(count: float | None) -> str:

@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from proxy.app.budget import event_log
+from proxy.app.budget import event_log, lists_on_disk
 from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
 from proxy.cli.demo.children import Child, ChildFailed
+from proxy.cli.demo.spill import directory_for_lists, lists_moved
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
 from proxy.cli.demo.topics import GeneratedTopics
@@ -44,6 +45,8 @@ class Processes(NamedTuple):
     proxy_port: int
     web_port: int
     event_log_bytes: int
+    disk_bytes: int
+    spills: bool
 
 
 def run_demo(options: argparse.Namespace) -> int:
@@ -103,22 +106,28 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
     with Child("proxy.cli.demo.broker", ["--port", "0", *arguments], directory) as broker:
         broker_url = (await broker.said("listening"))["listening"]
         config = directory / "proxy.conf"
-        config.write_text(_proxy_conf(options, broker_url))
+        config.write_text(_proxy_conf(options, broker_url, directory))
         overrides = [word for setting in options.set for word in ("--set", setting)]
         with Child("proxy", ["serve", "--config", str(config), *overrides], directory) as proxy:
             web_port = (await proxy.said("web_port"))["web_port"]
             port = (await proxy.said("port"))["port"]
-            yield Processes(broker, proxy, broker_url, port, web_port, event_log_bytes(options, config))
+            started = configuration(options, config)
+            spills, log = bool(started.topic_list_spill_directory), event_log_bytes(started)
+            yield Processes(broker, proxy, broker_url, port, web_port, log, lists_on_disk(started), spills)
 
 
-def event_log_bytes(options: argparse.Namespace, path: Path) -> int:
-    """Return the memory budget of the event log, in the configuration with which the proxy started."""
+def configuration(options: argparse.Namespace, path: Path) -> Config:
+    """Return the configuration with which the proxy started."""
     given = (word.partition("=") for word in options.set)
-    config = Config.load(path, os.environ, {key.strip(): value.strip() for key, _, value in given})
+    return Config.load(path, os.environ, {key.strip(): value.strip() for key, _, value in given})
+
+
+def event_log_bytes(config: Config) -> int:
+    """Return the memory budget of the event log."""
     return sum(line.limit_bytes for line in event_log(config))
 
 
-def _proxy_conf(options: argparse.Namespace, broker_url: str) -> str:
+def _proxy_conf(options: argparse.Namespace, broker_url: str, directory: Path) -> str:
     keys = {
         "servicePort": 0,
         "webServicePort": 0,
@@ -134,6 +143,9 @@ def _proxy_conf(options: argparse.Namespace, broker_url: str) -> str:
     }
     if options.event_log is not None:
         keys["eventLogDirectory"] = Path(options.event_log).resolve()
+    spill = directory_for_lists([directory])
+    if spill is not None:
+        keys["topicListSpillDirectory"] = spill
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
@@ -162,6 +174,7 @@ async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes
     await storm.connect(LOOPBACK, processes.proxy_port, CONNECT_SECONDS)
     await watch.during(storm.ask(STORM_SECONDS))
     storm.close()
+    moved = await lists_moved(LOOPBACK, processes.web_port) if processes.spills else None
     processes.proxy.stop()
     processes.broker.stop()
     seen = await processes.broker.said("topic_questions")
@@ -176,4 +189,6 @@ async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes
         broker_questions=seen["topic_questions"],
         broker_most_outstanding=seen["max_outstanding_topic_questions"],
         event_log_bytes=processes.event_log_bytes,
+        disk_bytes=processes.disk_bytes,
+        lists_on_disk=moved,
     )

@@ -58,6 +58,7 @@ class StormTally:
     received_bytes: int = 0
     largest_answer_bytes: int = 0
     longest_wait_seconds: float = 0.0
+    longest_quick_wait_seconds: float = 0.0
 
     @property
     def refused(self) -> int:
@@ -111,6 +112,7 @@ class StormClient(asyncio.BufferedProtocol):
         self._on_settled = on_settled
         self._decoder = FrameDecoder(announce_types=_ANSWERS)
         self._asked: dict[int, float] = {}
+        self._late = False
         self._sink: _CountingSink | None = None
         self._transport: asyncio.Transport | None = None
         self.connected: asyncio.Future[None] = self._loop.create_future()
@@ -118,6 +120,7 @@ class StormClient(asyncio.BufferedProtocol):
     def ask(self, *, late: bool) -> None:
         """Send all requests at once; a late client begins to read after the plan's delay."""
         transport = self._transport
+        self._late = late
         now = self._loop.time()
         self._asked = dict.fromkeys(range(1, self._plan.requests + 1), now)
         if transport is None or transport.is_closing():
@@ -197,7 +200,10 @@ class StormClient(asyncio.BufferedProtocol):
         asked = None if request_id is None else self._asked.pop(request_id, None)
         if asked is None:
             return False
-        self._tally.longest_wait_seconds = max(self._tally.longest_wait_seconds, self._loop.time() - asked)
+        waited = self._loop.time() - asked
+        self._tally.longest_wait_seconds = max(self._tally.longest_wait_seconds, waited)
+        if not self._late:
+            self._tally.longest_quick_wait_seconds = max(self._tally.longest_quick_wait_seconds, waited)
         return True
 
     def _lose(self) -> None:

@@ -30,6 +30,9 @@ class Outcome:
     broker_most_outstanding: int
     # The budget of the event log, if there is one (`proxy/app/budget.py`).
     event_log_bytes: int = 0
+    # The budget of lists on their way to and from the disk, and the lists that moved there; None: no directory.
+    disk_bytes: int = 0
+    lists_on_disk: int | None = None
 
     @property
     def growth_bytes(self) -> int:
@@ -41,7 +44,7 @@ class Outcome:
         """The promised bound of the growth."""
         limits = int(_LIMIT_FACTOR * (self.heap_bytes + self.direct_bytes))
         answers = 2 * self.tally.largest_answer_bytes
-        return limits + CONNECTION_BYTES * self.plan.connections + answers + self.event_log_bytes
+        return limits + CONNECTION_BYTES * self.plan.connections + answers + self.event_log_bytes + self.disk_bytes
 
 
 def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[str]:
@@ -100,6 +103,8 @@ def _request_rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("wrong", f"{tally.wrong:,}"),
         ("received", f"{mib(tally.received_bytes)} in {outcome.storm_seconds:.1f} s"),
         ("longest wait", f"{tally.longest_wait_seconds:.1f} s"),
+        ("of a quick client", f"{tally.longest_quick_wait_seconds:.1f} s"),
+        ("lists that went to disk", "no directory" if outcome.lists_on_disk is None else f"{outcome.lists_on_disk:,}"),
         (
             "requests to broker",
             f"{outcome.broker_questions:,} in all, at most {outcome.broker_most_outstanding:,} at once",
@@ -109,6 +114,7 @@ def _request_rows(outcome: Outcome) -> list[tuple[str, str]]:
 
 def _memory_rows(outcome: Outcome) -> list[tuple[str, str]]:
     log = f" + event log {mib(outcome.event_log_bytes)}" if outcome.event_log_bytes else ""
+    log += f" + disk {mib(outcome.disk_bytes)}" if outcome.disk_bytes else ""
     return [
         ("all answers together", mib(outcome.tally.expected * outcome.tally.largest_answer_bytes)),
         ("limits", f"heap {mib(outcome.heap_bytes)} + direct {mib(outcome.direct_bytes)}"),

@@ -17,7 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
-from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, plain, table
+from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, table
+from proxy.cli.admin.terminal_text import cut, plain
 from proxy.cli.top.screen import render
 
 # Most rows on a page; `pulsar-proxy admin` shows all.
@@ -128,7 +129,7 @@ class LiveView:
             titles, *rows = render(document, columns, None if self._row else room)
         self._row = min(self._row, max(0, len(rows) - 1))
         seen = [titles, *rows[self._row :]][:room]
-        return [line[self._column : self._column + columns] for line in seen]
+        return [cut(line[self._column :], columns, end="") for line in seen]
 
     def _pressed(self, key: str) -> None:
         if key == PAUSE:

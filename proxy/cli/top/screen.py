@@ -1,13 +1,15 @@
-"""Format the document of `pulsar-proxy top` as lines of text.
+"""Format the document of `pulsar-proxy top` as lines of text: `proxy/app/top_document.py` makes the document.
 
-Rules: clients choose their names, so unprintable characters never reach a terminal. No line is wider than `columns`. 80
-columns and 24 lines show both limiters, the outcomes, the heaviest users and the last refusals; larger screens show
-more. Fields of a newer proxy are ignored.
+Rules: clients choose their names, which may not harm a terminal (`terminal_text.py`). No line is wider than
+`columns`. 80 columns and 24 lines show both limiters, the outcomes, the heaviest users and the last refusals; larger
+screens show more. Fields of a newer proxy are ignored.
 """
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from proxy.cli.admin.terminal_text import cut, pad, plain, width
 
 Document = Mapping[str, Any]
 
@@ -41,7 +43,7 @@ def render(document: Document, columns: int, lines: int | None = None) -> list[s
     screen = [line for _, part in kept for line in part]
     for number, (table, count) in enumerate(zip(tables, rows, strict=True)):
         screen += [""] * (number < blanks) + table[: 1 + count]
-    return [_plain(line)[:columns] for line in screen[:lines]]
+    return [cut(plain(line), columns, end="") for line in screen[:lines]]
 
 
 def _fit(
@@ -73,6 +75,9 @@ def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
     yield 2, _fold("brokers", _counts(document["broker_connections"]), columns)
     for name, limiter in document["limiters"].items():
         yield 0, [_bar_line(name, limiter), *_fold("", _waits(limiter), columns)]
+    # A proxy before this row, or without a directory, has no lists on disk.
+    if (spill := document.get("spill", {})).get("limit_bytes"):
+        yield 2, [_disk_line(spill), *_fold("", _disk_counts(spill), columns)]
     outcomes = (_outcome(name, count, lists["per_second"]) for name, count in lists["outcomes"].items() if count)
     yield 0, _fold("lists", [f"asked {lists['asked']}", *outcomes], columns)
     yield 3, _fold("closed", [f"slow readers: {text}" for text in _counts(document["slow_readers_closed"])], columns)
@@ -99,6 +104,20 @@ def _bar_line(name: str, limiter: Document) -> str:
     held, limit = limiter["held_bytes"], limiter["limit_bytes"]
     most = f"{_mib(limit)} MiB" if limit > 0 else "no limit"
     return f"{name:<8} {_bar(held, limit)} {_mib(held)} of {most}, peak {_mib(limiter['peak_held_bytes'])} MiB"
+
+
+def _disk_line(spill: Document) -> str:
+    held, limit = spill["held_bytes"], spill["limit_bytes"]
+    return f"{'disk':<8} {_bar(held, limit)} {_mib(held)} of {_mib(limit)} MiB, {spill['files']} lists"
+
+
+def _disk_counts(spill: Document) -> Iterator[str]:
+    yield f"moved {spill['moved_lists']}"
+    yield f"written {_mib(spill['written_bytes'])} MiB"
+    yield f"read {_mib(spill['read_bytes'])} MiB"
+    for name, count in spill.items():
+        if count and (name.startswith("kept_") or name == "read_errors"):
+            yield f"{name.replace('_', ' ')} {count}"
 
 
 def _waits(limiter: Document) -> Iterator[str]:
@@ -128,21 +147,21 @@ def _tables(document: Document, columns: int) -> Iterator[list[str]]:
 
 def _usage_row(row: Document) -> str:
     return (
-        f"{_cut(row['name'], NAME_WIDTH):<{NAME_WIDTH}} {row['byte_seconds'] / _MIB:>12.1f}"
+        f"{pad(_name(row['name']), NAME_WIDTH)} {row['byte_seconds'] / _MIB:>12.1f}"
         f" {row['sent_bytes'] / _MIB:>12.1f} {row['refused']:>9.0f}"
     )
 
 
 def _refusal_row(refusal: Document, columns: int) -> str:
     begin = f"{time.strftime('%H:%M:%S', time.localtime(refusal['time']))} {refusal['stage']}"
-    key, client = refusal["change"], refusal["client"]
-    if columns - len(begin) - len(key) - 2 < min(len(client), _LEAST_CLIENT_WIDTH):
+    key, client = refusal["change"], plain(refusal["client"])
+    if columns - len(begin) - len(key) - 2 < min(width(client), _LEAST_CLIENT_WIDTH):
         key = key.replace(_COMMON_KEY, "..", 1)
     # The key says which setting to change, so a long client address is shortened first.
-    client = _cut(client, max(_LEAST_CLIENT_WIDTH, columns - len(begin) - len(key) - 2))
-    holders = ", ".join(f"{_cut(name, NAME_WIDTH)} {_mib(held)}" for name, held in refusal["top_holders"])
+    client = cut(client, max(_LEAST_CLIENT_WIDTH, columns - len(begin) - len(key) - 2))
+    holders = ", ".join(f"{_name(name)} {_mib(held)}" for name, held in refusal["top_holders"])
     numbers = _limiter_state(refusal) if refusal["limiter"] is not None else _numbers(refusal)
-    return f"{begin} {client} {key} {_cut(refusal['subject'], NAME_WIDTH)}: {numbers}" + (
+    return f"{begin} {client} {key} {_name(refusal['subject'])}: {numbers}" + (
         f"; holders (MiB) {holders}" if holders else ""
     )
 
@@ -156,8 +175,8 @@ def _numbers(refusal: Document) -> str:
     return "-" if refusal["limit"] is None else f"asked {refusal['asked']}, limit {refusal['limit']}"
 
 
-def _plain(line: str) -> str:
-    return line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
+def _name(text: str) -> str:
+    return cut(plain(text), NAME_WIDTH)
 
 
 def _fold(title: str, parts: Iterable[str], columns: int) -> list[str]:
@@ -169,10 +188,6 @@ def _fold(title: str, parts: Iterable[str], columns: int) -> list[str]:
         else:
             lines.append(f"{'' if lines else title:<{_INDENT}}{part}")
     return lines
-
-
-def _cut(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 3]}..."
 
 
 def _counts(counts: Mapping[str, float]) -> Sequence[str]:

@@ -27,6 +27,13 @@ class AuthenticationKeys:
     anonymous_user_role = Key(
         "anonymousUserRole", "", text(), since="pulsar", section=AUTHENTICATION,
         doc="Role of clients that present no credentials. Empty: such clients are refused.",
+        better="clients of a method without a provider are refused, not anonymous "
+        "(`anonymousUserRoleForUnknownMethods`)",
+    )  # fmt: skip
+    anonymous_user_role_for_unknown_methods = Key(
+        "anonymousUserRoleForUnknownMethods", False, boolean(), section=AUTHENTICATION,
+        doc="Give anonymousUserRole also to clients that name a method without a provider in authenticationProviders, "
+        "as the Java proxy does. Otherwise they are refused: a misspelt method would never be noticed.",
     )  # fmt: skip
     authentication_role_logging_anonymizer = Key(
         "authenticationRoleLoggingAnonymizer", "none", choice("none", "redacted", "hash:sha256", "hash:md5"),
@@ -46,10 +53,10 @@ class AuthenticationKeys:
         doc="Forward the credentials of clients to brokers, which authenticate the clients again.",
     )  # fmt: skip
     max_concurrent_authentications = Key(
-        "maxConcurrentAuthentications", 256, whole(1, 100_000), section=AUTHENTICATION, unit="clients",
-        doc="Clients whose passwords are being checked or queue for the check; further clients wait within "
-        "handshakeTimeoutMillis. Tokens, certificates and passwords that were proven before do not count, nor do "
-        "clients that wait for an issuer.",
+        "maxConcurrentAuthentications", 2, whole(1, 100_000), section=AUTHENTICATION, unit="passwords",
+        doc="Passwords that are checked at once, each by a thread, 64 at most. Other clients wait within "
+        "handshakeTimeoutMillis, in turns by address and by user. Tokens, certificates and passwords that were proven "
+        "before need no turn, nor do clients that wait for an issuer.",
     )  # fmt: skip
     token_secret_key = Key(
         "tokenSecretKey", "", text(), since="pulsar", section=AUTHENTICATION, secret=True,
@@ -149,6 +156,8 @@ class AuthenticationKeys:
     broker_client_authentication_plugin = Key(
         "brokerClientAuthenticationPlugin", "", text(), since="pulsar", section=AUTHENTICATION,
         doc="Authentication of this proxy to brokers: token, tls, basic, oauth2 or the class name of the Java client.",
+        better="secret credentials go to known brokers only; brokerProxyCredentialsToAnyTarget=true sends them to "
+        "every target, as the Java proxy does",
         less="SASL, Athenz and custom classes, which are refused",
     )  # fmt: skip
     broker_client_authentication_parameters = Key(

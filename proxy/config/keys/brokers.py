@@ -44,7 +44,8 @@ class BrokerKeys:
     broker_dns_ttl_seconds = Key(
         "brokerDnsTtlSeconds", 30, whole(1, DAY_SECONDS), section=BROKERS, unit=SECONDS,
         doc="Time for which the addresses of a host name are cached; a failed resolution is cached for a tenth of "
-        "this time.",
+        "this time. Addresses serve for as long again while the resolver is slow or fails, if the certificate of the "
+        "broker is checked or no secret credentials are sent to it.",
     )  # fmt: skip
     broker_probe_interval_millis = Key(
         "brokerProbeIntervalMillis", 500, whole(50, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
@@ -87,10 +88,18 @@ class BrokerKeys:
         "services. For hosts and addresses, brokerProxyAllowedHostNames and brokerProxyAllowedIPAddresses apply.",
     )  # fmt: skip
 
+    broker_proxy_credentials_to_any_target = Key(
+        "brokerProxyCredentialsToAnyTarget", False, boolean(), section=TARGETS,
+        doc="Send the proxy's own secret credentials (brokerClientAuthenticationPlugin, but for TLS) to every target "
+        "that a client may name, as the Java proxy does. By default only known brokers get them: those of "
+        "brokerServiceURL, those that lookup answers name, those in the list of brokerWebServiceURL, and those inside "
+        "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses if you narrow that key.",
+    )  # fmt: skip
+
     topic_list_max_outstanding_per_broker = Key(
         "topicListMaxOutstandingPerBroker", 64, whole(1, 100_000), section=BROKER_REQUESTS, unit="requests",
         dynamic=True,
-        doc="Requests for topic lists that a broker gets at the same time.",
+        doc="Requests for topic lists that a broker gets at the same time; over HTTP all brokers together.",
     )  # fmt: skip
     topic_list_broker_answer_timeout_millis = Key(
         "topicListBrokerAnswerTimeoutMillis", 30_000, whole(1, HOUR_MILLIS), section=BROKER_REQUESTS,

@@ -23,7 +23,7 @@ class ClientKeys:
         "maxConcurrentLookupRequests", 50_000, whole(1, 10_000_000), since="pulsar", section=CLIENTS,
         unit="requests", dynamic=True,
         doc="Lookup-mode requests in progress at the same time, each counted until its answer; a request above the "
-        "limit gets TooManyRequests.",
+        "limit gets TooManyRequests. Topic lists take at most three quarters, and the others wait.",
         better="requests count until their answers; upstream counts a request only until it has begun",
     )  # fmt: skip
     max_outstanding_requests_per_connection = Key(
@@ -31,6 +31,12 @@ class ClientKeys:
         dynamic=True,
         doc="Requests of a connection in progress at the same time; at the limit the proxy stops reading the "
         "connection.",
+    )  # fmt: skip
+    max_unanswered_commands_per_second = Key(
+        "maxUnansweredCommandsPerSecond", 1000, whole(0, 1_000_000), section=CLIENTS, unit="commands per second",
+        dynamic=True,
+        doc="Commands that nobody answers (PONG, credentials that were not asked for) of a lookup-mode connection; "
+        "above the rate the proxy reads the connection later. 0: no limit. Relayed connections have no limit.",
     )  # fmt: skip
     max_message_size = Key(
         "maxMessageSize", 5_242_880, whole(1024, LARGEST - FRAME_OVERHEAD), since="pulsar", section=CLIENTS,
@@ -44,6 +50,11 @@ class ClientKeys:
     handshake_timeout_millis = Key(
         "handshakeTimeoutMillis", 10_000, whole(1, HOUR_MILLIS), section=CLIENTS, unit=MILLIS, dynamic=True,
         doc="Time limit from the TCP connection to the end of the client's handshake.",
+    )  # fmt: skip
+    max_handshake_in_flight_mem_size_mb = Key(
+        "maxHandshakeInFlightMemSizeMB", 16, whole(1, 1_048_576), section=CLIENTS, unit="MiB", dynamic=True,
+        doc="Memory for CONNECT commands above 4096 bytes until they are served; clients that wait for it take turns "
+        "by address.",
     )  # fmt: skip
     keep_alive_interval_seconds = Key(
         "keepAliveIntervalSeconds", 30, whole(0, 3600), since="pulsar", section=CLIENTS, unit=SECONDS,

@@ -1,10 +1,11 @@
 """Keys of the event log: an event for each topic list, for the pipeline."""
 
-from proxy.config.keys.key import Key, choice, text, whole
+from proxy.config.keys.key import Key, choice, secret_text, text, whole
 from proxy.config.keys.units import HOUR_MILLIS, MILLIS
 
 EVENTS = "Event log"
 MIB = "MiB"
+LEAST_SALT_BYTES = 16
 
 
 class EventKeys:
@@ -47,9 +48,10 @@ class EventKeys:
         doc="Form of principals and client addresses in events: `hashed` with `eventLogSalt`, or `plain`.",
     )  # fmt: skip
     event_log_salt = Key(
-        "eventLogSalt", "", text(), section=EVENTS, secret=True,
+        "eventLogSalt", "", secret_text(LEAST_SALT_BYTES), section=EVENTS, secret=True,
         doc="Key of those hashes. Set the same value on all proxies of a fleet, so that a principal has the same "
-        "hash in all their events. Empty: a random key at each start.",
+        "hash in all their events. At least 16 bytes, as of `openssl rand -hex 16`: a short salt can be found by "
+        "trying, and then the addresses behind the hashes. Empty: a random key at each start.",
     )  # fmt: skip
     event_log_buffer_mb = Key(
         "eventLogBufferMB", 8, whole(1, 1024), section=EVENTS, unit=MIB,

@@ -3,7 +3,7 @@
 `httpReverseProxy.<name>.path` and `.proxyTo` are a family of keys outside this table: `Config.http_reverse_proxies`.
 """
 
-from proxy.config.keys.key import Key, boolean, decimal, json_object, port_numbers, whole
+from proxy.config.keys.key import Key, boolean, decimal, host_patterns, json_object, origins, port_numbers, whole
 from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 HTTP = "Web ports"
@@ -27,7 +27,8 @@ class HttpKeys:
     http_proxy_timeout = Key(
         "httpProxyTimeout", 300_000, whole(1, 24 * HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
         dynamic=True,
-        doc="Time limit for a forwarded request.",
+        doc="Time limit for a forwarded request; of a topic list only until its first byte, then for each wait for the "
+        "broker.",
     )  # fmt: skip
     max_concurrent_http_requests = Key(
         "maxConcurrentHttpRequests", 1024, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="requests",
@@ -62,8 +63,12 @@ class HttpKeys:
     )  # fmt: skip
     metrics_servlet_timeout_ms = Key(
         "metricsServletTimeoutMs", 30_000, whole(1, HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
-        doc="Accepted, but without effect: metrics are rendered at once.",
-        better="accepted, but metrics are rendered at once, so the time-out never occurs",
+        doc="Time limit for the proxy's own pages, such as /metrics; then the client gets 503.",
+    )  # fmt: skip
+    web_service_page_reuse_millis = Key(
+        "webServicePageReuseMillis", 1000, whole(0, 60_000), section=HTTP, unit=MILLIS, dynamic=True,
+        doc="For how long clients share the content of /metrics, /proxy-stats, /config and the look for statusFilePath "
+        "once it is made; 0: only clients that ask while it is made share it. Access is checked for each request.",
     )  # fmt: skip
     http_lookup_ports = Key(
         "httpLookupPorts", (), port_numbers(), section=HTTP,
@@ -73,9 +78,19 @@ class HttpKeys:
     )  # fmt: skip
     web_service_ha_proxy_protocol_enabled = Key(
         "webServiceHaProxyProtocolEnabled", False, boolean(), since="pulsar", section=HTTP,
-        doc="Read the PROXY protocol on the web ports.",
+        doc="Read the PROXY protocol on the web ports, from trustedLoadBalancerIPAddresses.",
+    )  # fmt: skip
+    web_service_allowed_hosts = Key(
+        "webServiceAllowedHosts", ("*",), host_patterns(), section=HTTP, dynamic=True,
+        doc="Names by which the web ports are reached, as in the header Host: other names get 421, so that no web page "
+        "can read the pages by a name of its own that leads here (DNS rebinding). Addresses are always served.",
+    )  # fmt: skip
+    web_service_allowed_origins = Key(
+        "webServiceAllowedOrigins", (), origins(), section=HTTP, dynamic=True,
+        doc="Web pages of other origins that may change something through a browser, or open a WebSocket, such as "
+        "https://console.example.org; * stands for all. Other pages get 403.",
     )  # fmt: skip
     web_service_trust_x_forwarded_for = Key(
         "webServiceTrustXForwardedFor", False, boolean(), since="pulsar", section=HTTP,
-        doc="Read a client's address from X-Forwarded-For.",
+        doc="Read a client's address from X-Forwarded-For, as sent by trustedLoadBalancerIPAddresses.",
     )  # fmt: skip

@@ -177,6 +177,18 @@ def text() -> Kind[str]:
     return Kind(expected, parse)
 
 
+def secret_text(least_bytes: int) -> Kind[str]:
+    """Return the kind of a secret that nobody can find by trying; blank is allowed."""
+    expected = f"text without control characters of at least {least_bytes} bytes, or nothing"
+
+    def parse(value: str) -> str:
+        if value and (not value.isprintable() or len(value.encode(errors="surrogatepass")) < least_bytes):
+            raise BadValue(expected)
+        return value
+
+    return Kind(expected, parse)
+
+
 def host() -> Kind[str]:
     """Return the kind of a host name or an IP address; blank is allowed."""
     expected = "a host name or an IP address"
@@ -286,6 +298,14 @@ def port_numbers() -> Kind[tuple[int, ...]]:
 def words() -> Kind[tuple[str, ...]]:
     """Return the kind of names separated by commas; blank is an empty list."""
     return _listed("names separated by commas", str.isprintable)
+
+
+def origins() -> Kind[tuple[str, ...]]:
+    """Return the kind of lists of web origins, or `*`; blank is an empty list."""
+    return _listed(
+        "origins such as https://console.example.org or http://host:port separated by commas, or *",
+        lambda item: item in ("*", "null") or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+", item) is not None,
+    )
 
 
 def decimal(least: float, most: float) -> Kind[float]:

@@ -1,6 +1,6 @@
 """Keys of shutdown, logs and control."""
 
-from proxy.config.keys.key import Key, address, choice, text, whole
+from proxy.config.keys.key import Key, address, boolean, choice, text, whole
 from proxy.config.keys.units import HOUR_MILLIS, MILLIS
 
 OPERATION = "Operation"
@@ -44,6 +44,11 @@ class OperationKeys:
         doc="Detail about relayed connections: 0 nothing, 1 their commands in the log, 2 also rates of each topic. A "
         "change applies to new connections.",
         better="bounded in memory and in lines a second; level 2 shows rates of topics, never payloads",
+    )  # fmt: skip
+    core_dump_enabled = Key(
+        "coreDumpEnabled", False, boolean(), section=OPERATION,
+        doc="Let the kernel write a core dump after a crash. A dump holds keys, tokens and passwords of clients: "
+        "enable this only to find a crash.",
     )  # fmt: skip
     log_level = Key(
         "logLevel", "info", choice("debug", "info", "warning", "error"), section=OPERATION, dynamic=True,

@@ -1,6 +1,6 @@
 """Keys of the listening ports and of the proxy's names."""
 
-from proxy.config.keys.key import Key, boolean, choice, host, text, whole, whole_or_blank
+from proxy.config.keys.key import Key, boolean, choice, host, networks, text, whole, whole_or_blank
 from proxy.config.keys.units import SECONDS
 
 SERVER = "Server"
@@ -39,8 +39,14 @@ class ServerKeys:
         "haProxyProtocolEnabled", False, boolean(), since="pulsar", section=SERVER,
         doc="Read a PROXY protocol header (v1 or v2) at the start of client connections, if there is one, and send "
         "brokers the client's address in the same way. Set this only behind a load balancer: any client can claim "
-        "any address in the header.",
+        "any address in the header, unless trustedLoadBalancerIPAddresses names the balancers.",
         better="v2 and IPv6 for brokers, LOCAL on connections without a client",
+    )  # fmt: skip
+    trusted_load_balancer_ip_addresses = Key(
+        "trustedLoadBalancerIPAddresses", ("*",), networks(), section=SERVER,
+        doc="Addresses and networks of load balancers. Only their connections may begin with a PROXY protocol header, "
+        "and only they are believed in X-Forwarded-For, of which the last address counts that is not listed here. "
+        "`*`: any address.",
     )  # fmt: skip
     broker_ha_proxy_protocol_version = Key(
         "brokerHaProxyProtocolVersion", "1", choice("1", "2", "none"), section=SERVER,

@@ -21,6 +21,11 @@ class TlsKeys:
         doc="PEM file with the authorities that may issue certificates of clients. Empty: clients are not asked for "
         "certificates.",
     )  # fmt: skip
+    tls_certificate_revocation_list_file_path = Key(
+        "tlsCertificateRevocationListFilePath", "", text(), section=TLS,
+        doc="PEM file with certificate revocation lists: clients whose certificate is in a list are refused. Each "
+        "authority of a chain needs a list. Changed files are loaded like certificates. Empty: no check.",
+    )  # fmt: skip
     tls_require_trusted_client_cert_on_connect = Key(
         "tlsRequireTrustedClientCertOnConnect", False, boolean(), since="pulsar", section=TLS,
         doc="Refuse clients without a certificate issued by an authority in tlsTrustCertsFilePath.",
@@ -49,7 +54,9 @@ class TlsKeys:
     )  # fmt: skip
     max_concurrent_tls_handshakes = Key(
         "maxConcurrentTlsHandshakes", 256, whole(1, 65_536), section=TLS, unit="handshakes",
-        doc="TLS handshakes of clients at the same time; further clients wait, unread, within handshakeTimeoutMillis.",
+        doc="TLS handshakes of clients that may be half done at the same time; a handshake begins with a whole "
+        "ClientHello. Further clients wait, in turns by address. A handshake that stands still for 0.4 to 1 s is then "
+        "closed.",
     )  # fmt: skip
     tls_enabled_with_broker = Key(
         "tlsEnabledWithBroker", False, boolean(), since="pulsar", section=TLS,
@@ -69,6 +76,11 @@ class TlsKeys:
     broker_client_trust_certs_file_path = Key(
         "brokerClientTrustCertsFilePath", "", text(), since="pulsar", section=TLS,
         doc="PEM file with the authorities that may issue certificates of brokers. Empty: the system's authorities.",
+    )  # fmt: skip
+    broker_client_certificate_revocation_list_file_path = Key(
+        "brokerClientCertificateRevocationListFilePath", "", text(), section=TLS,
+        doc="PEM file with certificate revocation lists: brokers whose certificate is in a list are refused, as for "
+        "tlsCertificateRevocationListFilePath.",
     )  # fmt: skip
     broker_client_certificate_file_path = Key(
         "brokerClientCertificateFilePath", "", text(), since="pulsar", section=TLS,

@@ -1,6 +1,6 @@
 """Keys of topic lists and their memory (PIP-442)."""
 
-from proxy.config.keys.key import Key, boolean, choice, whole, whole_or_blank
+from proxy.config.keys.key import Key, boolean, choice, text, whole, whole_or_blank
 from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 TOPIC_LISTS = "Topic lists (PIP-442)"
@@ -44,8 +44,8 @@ class TopicListKeys:
     topic_list_request_timeout_millis = Key(
         "topicListRequestTimeoutMillis", 28_000, whole(1, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
         dynamic=True,
-        doc="Time limit of a request from its arrival, all waits included; also for lookups and schemas. Keep it "
-        "below the clients' 30 s.",
+        doc="Time limit of a request from its arrival to the first byte of its answer, all waits included; also for "
+        "lookups and schemas. Keep it below the clients' 30 s.",
     )  # fmt: skip
     topic_list_initial_heap_permit_bytes = Key(
         "topicListInitialHeapPermitBytes", 1024, whole(0, LARGEST), section=TOPIC_LISTS, unit=BYTES,
@@ -81,8 +81,24 @@ class TopicListKeys:
     topic_list_write_min_bytes_per_second = Key(
         "topicListWriteMinBytesPerSecond", 32_768, whole(0, LARGEST), section=TOPIC_LISTS, unit="bytes/s",
         dynamic=True,
-        doc="A client that receives its answer more slowly than this over 10 s is closed, but only while other "
-        "requests wait for direct memory. 0: never.",
+        doc="A client that receives its answer, or sends a large request, more slowly than this over 10 s is closed, "
+        "but only while other requests wait for its memory. 0: never.",
+    )  # fmt: skip
+    topic_list_unproven_readers_memory_percent = Key(
+        "topicListUnprovenReadersMemoryPercent", 50, whole(1, 100), section=TOPIC_LISTS, unit="%", dynamic=True,
+        doc="Share of direct memory for lists of clients that have not shown that they read: that have taken less than "
+        "256 KiB since they last stood still. Lists that fit into the client's send buffer do not count. Without "
+        "effect with `topicListSpillDirectory`. 100: no such share.",
+    )  # fmt: skip
+    topic_list_spill_directory = Key(
+        "topicListSpillDirectory", "", text(), section=TOPIC_LISTS,
+        doc="Directory on a local disk for the unsent rest of lists whose clients read slowly while others wait for "
+        "direct memory; topic names lie in it as plain text. Only the last part of the path is made if it is missing. "
+        "Empty: such lists stay in memory.",
+    )  # fmt: skip
+    topic_list_spill_max_mb = Key(
+        "topicListSpillMaxMB", 4096, whole(1, 1_048_576), section=TOPIC_LISTS, unit="MiB", dynamic=True,
+        doc="Disk space for such lists in `topicListSpillDirectory`; a tenth of the file system always stays free.",
     )  # fmt: skip
     watch_topic_list_limit_enabled = Key(
         "watchTopicListLimitEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,

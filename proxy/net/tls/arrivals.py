@@ -1,38 +1,48 @@
 """Clients on the TLS port from accept to the end of their handshake: how many handshakes run at once, in which order.
 
-Rule: no client is refused because many others came with it. A client that has sent nothing costs a socket that is not
-read and a small object; a client that has sent its first bytes waits the same way, in order, for a place. A handshake
-that takes long loses its place to the next client, but keeps its connection until the handshake time-out.
+Rule: a place is for work, not for silence, and no client is refused because many others came with it. Until a whole
+ClientHello is in the kernel, a client costs a socket that is only peeked at and a small object; then it waits the same
+way for a place, in turns by address. A client that leaves its handshake half done keeps its place, and OpenSSL's memory
+with it, until another client needs the place (`places.py`).
 """
 
 import asyncio
 import select
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from protocol.proxy_header import ProxyHeader
+from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.freed_memory import FreedMemory
+from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_end
+from proxy.net.tls.places import Places, TurnQueue
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 
-# Longer than a handshake over a slow line.
-PLACE_SECONDS: Final = 1.0
-_EVENTS_A_TURN: Final = 1024
-_BEGUN: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+# Handshakes whose first step, the costly one, waits for its turn of the loop budget. The steps of handshakes that have
+# begun wait for no more than these, so a storm of new clients ends no handshake.
+FIRST_STEPS_AT_ONCE: Final = 8
+# Addresses that are looked at in a row for a client that may have a place at once.
+KEYS_AT_ONCE: Final = 64
+# Each event may cost a peek at 33 KiB.
+_EVENTS_A_TURN: Final = 128
+# By edges: bytes that were peeked at stay in the kernel, and only further bytes are news.
+_NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class Arrival:
     """A client whose handshake is not done; one of the sessions in `proxy.clients.sessions`."""
 
-    __slots__ = ("_arrivals", "client_address", "header", "name", "place", "sock", "transport")
+    __slots__ = ("_arrivals", "client_address", "header", "name", "sock", "transport")
 
     def __init__(
         self, arrivals: "Arrivals", sock: socket.socket, client_address: str, header: ProxyHeader | None
@@ -43,8 +53,6 @@ class Arrival:
         self.header = header
         self.name = client_address
         self.transport: TlsTransport | None = None
-        # The timer that ends the arrival's place; None while the arrival has no place.
-        self.place: asyncio.TimerHandle | None = None
 
     @property
     def busy(self) -> bool:
@@ -81,7 +89,7 @@ class ArrivalRegistry(Protocol):
 
 
 class Arrivals:
-    """Do handshakes with at most `places` clients at once, in the order of their first bytes.
+    """Do handshakes with at most `places` clients at once, in turns by address.
 
     `make_protocol` makes the client's endpoint after the handshake and replaces the arrival in the sessions by it.
     """
@@ -100,21 +108,26 @@ class Arrivals:
         self._loop = loop
         self._shared = shared
         self._current = current
-        self._places = places
         self._sessions = sessions
         self._make_protocol = make_protocol
         self._counters = counters
         self._log = log
         self._pace = LinePace()
-        self._silent: dict[int, Arrival] = {}
-        self._begun: deque[Arrival] = deque()
-        self._taken = 0
+        # By file descriptor: clients without a place, whether their ClientHello is whole or not.
+        self._watched: dict[int, Arrival] = {}
+        self._queue: TurnQueue[Arrival] = TurnQueue()
+        self._places: Places[Arrival] = Places(places)
+        self._first_steps: set[Arrival] = set()
+        self._peeked = bytearray(MOST_HELLO_BYTES)
+        self._fill_planned = False
+        self._timer: asyncio.TimerHandle | None = None
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls"))
+        self._freed = FreedMemory(loop, self._scope)
         self._epoll = select.epoll()
         loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def __len__(self) -> int:
-        return len(self._silent) + len(self._begun) + self._taken
+        return len(self._watched) + len(self._places)
 
     def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
         """Accept a socket that was accepted at `since`; `header` is the PROXY header of a load balancer.
@@ -123,8 +136,8 @@ class Arrivals:
         """
         arrival = Arrival(self, sock, address, header)
         self._sessions.add(arrival, since)
-        self._silent[sock.fileno()] = arrival
-        self._epoll.register(sock.fileno(), _BEGUN)
+        self._watched[sock.fileno()] = arrival
+        self._epoll.register(sock.fileno(), _NEWS)
 
     def end(self, arrival: Arrival, cause: DisconnectCause) -> None:
         """Close the connection of an arrival; a second call does nothing."""
@@ -133,6 +146,9 @@ class Arrivals:
         timed_out = cause is DisconnectCause.HANDSHAKE_TIMEOUT
         if timed_out or cause is DisconnectCause.CONNECTION_RESET:
             self._counters.handshake("client", "timeout" if timed_out else "gone")
+        self._abort(arrival, cause)
+
+    def _abort(self, arrival: Arrival, cause: DisconnectCause) -> None:
         transport = arrival.transport
         self._leave(arrival)
         if transport is not None:
@@ -141,59 +157,127 @@ class Arrivals:
 
     async def close(self) -> None:
         """Cancel all handshakes and close the epoll set; a second call does nothing."""
+        self._stop_timer()
         self._scope.cancel()
         await self._scope.emptied()
         if not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
 
-    # --- places -----------------------------------------------------------------------------------
+    # --- before a place ---------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
         for fd, events in self._epoll.poll(0, _EVENTS_A_TURN):
-            arrival = self._silent.get(fd)
+            arrival = self._watched.get(fd)
             if arrival is None:
                 continue
             if events & _GONE:
                 self.end(arrival, DisconnectCause.CONNECTION_RESET)
-            else:
-                self._unwatch(arrival)
-                self._begun.append(arrival)
+            elif arrival not in self._queue:
+                self._look(arrival)
+            if events & select.EPOLLRDHUP and arrival.sock is not None:
+                self._failed(arrival, _gone())
         self._fill_places()
 
+    def _look(self, arrival: Arrival) -> None:
+        """Append an arrival to the queue if its whole ClientHello has come."""
+        assert arrival.sock is not None
+        try:
+            count = arrival.sock.recv_into(self._peeked, 0, socket.MSG_PEEK)
+            if not count:
+                raise _gone()
+            check_first_byte(self._peeked[0])
+            whole = hello_end(bytes(memoryview(self._peeked)[:count])) > 0
+        except BlockingIOError:
+            return
+        except TlsFailed as failure:
+            self._failed(arrival, failure)
+        except OSError:
+            self.end(arrival, DisconnectCause.CONNECTION_RESET)
+        else:
+            if whole:
+                self._queue.push(host_network(arrival.client_address), arrival)
+
+    # --- places -----------------------------------------------------------------------------------
+
+    def _fill_soon(self) -> None:
+        """Call `_fill_places` soon: the caller is changing the books."""
+        if not self._fill_planned:
+            self._fill_planned = True
+            self._loop.call_soon(self._fill_places)
+
     def _fill_places(self) -> None:
-        begun = self._begun
-        while begun and self._taken < self._places:
-            arrival = begun.popleft()
-            if arrival.sock is not None:
-                self._taken += 1
-                arrival.place = self._loop.call_later(PLACE_SECONDS, self._give_up_place, arrival)
-                self._scope.start(self._shake(arrival))
+        self._fill_planned = False
+        if self._epoll.closed:
+            return
+        while len(self._queue) and len(self._first_steps) < FIRST_STEPS_AT_ONCE and self._free_place():
+            arrival = self._queue.pop()
+            self._unwatch(arrival)
+            self._places.take(arrival, self._loop.time())
+            self._first_steps.add(arrival)
+            self._scope.start(self._shake(arrival))
         self._count()
 
-    def _give_up_place(self, arrival: Arrival) -> None:
-        if arrival.place is not None:
-            arrival.place.cancel()
-            arrival.place = None
-            self._taken -= 1
-            self._fill_places()
+    def _free_place(self) -> bool:
+        """Return whether a place is free for the next client in the queue, after ending a handshake if needed.
+
+        A key whose clients have to wait loses its turn to the next key.
+        """
+        if not self._places.full:
+            return True
+        now, earliest = self._loop.time(), float("inf")
+        holder, crowd = self._places.crowd()
+        for _ in range(min(self._queue.keys, KEYS_AT_ONCE)):
+            due = self._places.due(holder, crowd, self._queue.next_key, len(self._queue))
+            if due <= now:
+                return self._displace(holder)
+            earliest = min(earliest, due)
+            self._queue.skip()
+        self._stop_timer()
+        self._timer = self._loop.call_at(earliest, self._fill_soon)
+        return False
+
+    def _displace(self, holder: Arrival) -> bool:
+        """End the handshake of a client that does not go on with it; return False if the client does."""
+        if not _silent(holder):
+            # The loop was busy, and reads the bytes in this turn.
+            self._fill_soon()
+            return False
+        self._counters.handshake("client", "displaced")
+        if self._pace.due(self._loop.time(), "displaced"):
+            self._log.info(
+                "half-done tls handshake closed, because others wait for its place",
+                client=holder.name, connections=len(self._queue), change="maxConcurrentTlsHandshakes",
+            )  # fmt: skip
+        self._abort(holder, DisconnectCause.HANDSHAKE_TIMEOUT)
+        return True
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _count(self) -> None:
-        self._counters.handshakes_in_flight = self._taken
-        self._counters.handshakes_waiting = len(self._begun)
+        self._counters.handshakes_in_flight = len(self._places)
+        self._counters.handshakes_waiting = len(self._queue)
+        self._freed.note(len(self._places))
 
     def _unwatch(self, arrival: Arrival) -> None:
-        if arrival.sock is not None and self._silent.pop(arrival.sock.fileno(), None) is not None:
+        if arrival.sock is not None and self._watched.pop(arrival.sock.fileno(), None) is not None:
             self._epoll.unregister(arrival.sock.fileno())
 
     def _leave(self, arrival: Arrival) -> None:
         """Remove an arrival that became a client, or whose connection has ended."""
         self._unwatch(arrival)
+        self._queue.remove(arrival)
+        self._first_steps.discard(arrival)
+        self._places.leave(arrival)
         sock, arrival.sock = arrival.sock, None
         if sock is not None and arrival.transport is None:
             sock.close()
         arrival.transport = None
-        self._give_up_place(arrival)
+        self._count()
+        self._fill_soon()
 
     # --- handshakes -------------------------------------------------------------------------------
 
@@ -207,6 +291,7 @@ class Arrivals:
             lambda: self._done(arrival),
             lambda failure: self._failed(arrival, failure),
             server_side=True,
+            on_step=partial(self._stepped, arrival),
         )
         try:
             await self._loop.connect_accepted_socket(lambda: transport, sock)
@@ -215,6 +300,12 @@ class Arrivals:
             sock.close()
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
 
+    def _stepped(self, arrival: Arrival) -> None:
+        """Called when a handshake waits for its client."""
+        if arrival in self._first_steps:
+            self._first_steps.discard(arrival)
+            self._fill_soon()
+
     def _done(self, arrival: Arrival) -> asyncio.BufferedProtocol:
         self._counters.handshake("client", "done")
         protocol = self._make_protocol(arrival)
@@ -222,7 +313,7 @@ class Arrivals:
         return protocol
 
     def _failed(self, arrival: Arrival, failure: TlsFailed) -> None:
-        if arrival.transport is None:
+        if arrival.sock is None:
             # `end` closed this connection, and has counted it.
             return
         self._counters.handshake("client", failure.reason)
@@ -232,3 +323,18 @@ class Arrivals:
             self._log.info("tls handshake failed", client=arrival.name, reason=failure.reason, detail=failure.detail)
         self._leave(arrival)
         self._sessions.ended(arrival, failure.cause)
+
+
+def _silent(holder: Arrival) -> bool:
+    """Return whether a handshake waits for its client, of which no byte has come."""
+    if holder.transport is None or not holder.transport.handshake_waits:
+        return False
+    assert holder.sock is not None
+    try:
+        return not holder.sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True
+
+
+def _gone() -> TlsFailed:
+    return TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the client ended the connection in it")

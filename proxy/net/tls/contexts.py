@@ -8,17 +8,16 @@ files.
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 from proxy.config.config import Config
 from proxy.config.credential_parameters import PARAMETERS, shown_certificate
+from proxy.core.files import read_regular
 from proxy.net.tls.expiry import expiry
+from proxy.net.tls.revocation import load_revocation_lists
 from proxy.net.tls.suites import BadTlsSetting, restrict
 
 Name = Literal["server", "web", "broker_client"]
-# Larger than any bundle of certificate authorities.
-LARGEST_FILE_BYTES: Final = 4 * 1024 * 1024
 # A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire.
 TICKETS: Final = 1
 
@@ -35,14 +34,10 @@ class PemFile:
         if not self.path:
             raise BadTlsSetting(self.key, "nothing", "a PEM file")
         try:
-            with Path(self.path).open("rb") as file:
-                contents = file.read(LARGEST_FILE_BYTES + 1)
+            return read_regular(self.path)
         except OSError as error:
             problem = (error.strerror or str(error)).lower()
             raise BadTlsSetting(self.key, repr(self.path), f"a PEM file that can be read: {problem}") from error
-        if len(contents) > LARGEST_FILE_BYTES:
-            raise BadTlsSetting(self.key, f"{self.path!r} of more than {LARGEST_FILE_BYTES} bytes", "a PEM file")
-        return contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +53,7 @@ class ContextSettings:
     ciphers: tuple[str, ...]
     ciphers_key: str
     verify: ssl.VerifyMode
+    revoked: PemFile
     check_hostname: bool = False
 
     @property
@@ -68,15 +64,16 @@ class ContextSettings:
     @property
     def files(self) -> tuple[PemFile, ...]:
         """Return the files that the configuration names."""
-        return tuple(file for file in (self.certificate, self.private_key, self.trust) if file.path)
+        return tuple(file for file in (self.certificate, self.private_key, self.trust, self.revoked) if file.path)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedContext:
-    """A context, and the Unix time at which its certificate expires; None without a certificate."""
+    """A context, and the Unix times at which its certificate and its revocation lists expire; None without them."""
 
     context: ssl.SSLContext
     expires_at: float | None
+    lists_expire_at: float | None = None
 
 
 def context_settings(config: Config) -> tuple[ContextSettings, ...]:
@@ -101,6 +98,9 @@ def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Seque
         expected = "a PEM file, which tlsRequireTrustedClientCertOnConnect needs"
         raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", expected)
     asked = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    revoked = PemFile("tlsCertificateRevocationListFilePath", config.tls_certificate_revocation_list_file_path)
+    if revoked.path and not trusted:
+        raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", f"a PEM file, which {revoked.key} needs")
     web = name == "web"
     return ContextSettings(
         name=name,
@@ -113,6 +113,7 @@ def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Seque
         ciphers_key="webServiceTlsCiphers" if web and config.web_service_tls_ciphers else "tlsCiphers",
         # OpenSSL verifies a certificate or does not ask for it; the Java proxy can accept one without verifying it.
         verify=asked if trusted and not config.tls_allow_insecure_connection else ssl.CERT_NONE,
+        revoked=revoked,
     )
 
 
@@ -142,12 +143,15 @@ def _broker_client(config: Config) -> ContextSettings:
         ciphers=tuple(config.broker_client_tls_ciphers),
         ciphers_key="brokerClientTlsCiphers",
         verify=ssl.CERT_NONE if insecure else ssl.CERT_REQUIRED,
+        revoked=PemFile(
+            "brokerClientCertificateRevocationListFilePath", config.broker_client_certificate_revocation_list_file_path
+        ),
         check_hostname=config.tls_hostname_verification_enabled and not insecure,
     )
 
 
-def load(settings: ContextSettings) -> LoadedContext:
-    """Make the context; raises BadTlsSetting."""
+def load(settings: ContextSettings, now: float) -> LoadedContext:
+    """Make the context at the Unix time `now`; raises BadTlsSetting."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if settings.server_side else ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname
     context.verify_mode = settings.verify
@@ -157,15 +161,19 @@ def load(settings: ContextSettings) -> LoadedContext:
     if settings.server_side:
         context.num_tickets = TICKETS
     restrict(context, settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key)
+    lists_expire_at = None
     if settings.verify is not ssl.CERT_NONE:
         _load_trust(context, settings)
+        if settings.revoked.path:
+            pem = settings.revoked.read()
+            lists_expire_at = load_revocation_lists(context, settings.revoked.key, settings.revoked.path, pem, now)
     certificate = settings.certificate
     if settings.server_side or certificate.path or settings.private_key.path:
         pem = certificate.read()
         settings.private_key.read()
         _load_certificate(context, settings)
-        return LoadedContext(context, _expiry(pem, certificate))
-    return LoadedContext(context, None)
+        return LoadedContext(context, _expiry(pem, certificate), lists_expire_at)
+    return LoadedContext(context, None, lists_expire_at)
 
 
 def _load_trust(context: ssl.SSLContext, settings: ContextSettings) -> None:

@@ -6,9 +6,12 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 
 class TlsCounters(RoomCounters):
-    """Counters of TLS; `expiries` returns the seconds until each certificate of this proxy expires."""
+    """Counters of TLS; `expiries` returns the seconds until each certificate of this proxy expires.
 
-    __slots__ = ("expiries", "handshakes", "handshakes_in_flight", "handshakes_waiting", "reloads")
+    `list_expiries` returns the seconds until the revocation lists of each context expire.
+    """
+
+    __slots__ = ("expiries", "handshakes", "handshakes_in_flight", "handshakes_waiting", "list_expiries", "reloads")
 
     def __init__(self, shared: SharedCounters | None = None) -> None:
         super().__init__(shared)
@@ -17,6 +20,7 @@ class TlsCounters(RoomCounters):
         self.handshakes_waiting = 0
         self.reloads: dict[str, int] = dict.fromkeys(("applied", "refused"), 0)
         self.expiries: Callable[[], Mapping[str, float]] = dict
+        self.list_expiries: Callable[[], Mapping[str, float]] = dict
 
     def handshake(self, peer: str, result: str) -> None:
         """Count the end of a handshake with a client or a broker."""

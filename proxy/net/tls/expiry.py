@@ -22,18 +22,18 @@ def expiry(pem: bytes) -> float:
     end = text.find(_END, start)
     if start < 0 or end < 0:
         raise ValueError("no certificate")
-    certificate, _ = _element(ssl.PEM_cert_to_DER_cert(text[start : end + len(_END)]), _SEQUENCE)
-    rest, _ = _element(certificate, _SEQUENCE)
+    certificate, _ = der_element(ssl.PEM_cert_to_DER_cert(text[start : end + len(_END)]), _SEQUENCE)
+    rest, _ = der_element(certificate, _SEQUENCE)
     if rest[:1] == bytes((_VERSION,)):
-        _, rest = _element(rest)
+        _, rest = der_element(rest)
     for _ in ("serial number", "signature", "issuer"):
-        _, rest = _element(rest)
-    validity, _ = _element(rest, _SEQUENCE)
-    _, after = _element(validity)
-    return _time(after)
+        _, rest = der_element(rest)
+    validity, _ = der_element(rest, _SEQUENCE)
+    _, after = der_element(validity)
+    return der_time(after)
 
 
-def _element(data: bytes, tag: int | None = None) -> tuple[bytes, bytes]:
+def der_element(data: bytes, tag: int | None = None) -> tuple[bytes, bytes]:
     """Split DER data into the contents of the first element and the bytes after it."""
     if len(data) < 2 or (tag is not None and data[0] != tag):
         raise ValueError("no X.509 certificate")
@@ -46,8 +46,9 @@ def _element(data: bytes, tag: int | None = None) -> tuple[bytes, bytes]:
     return data[start : start + size], data[start + size :]
 
 
-def _time(data: bytes) -> float:
-    contents, _ = _element(data)
+def der_time(data: bytes) -> float:
+    """Return the Unix time of the DER element at the beginning of `data`; raises ValueError."""
+    contents, _ = der_element(data)
     text = contents.decode("ascii", "replace")
     if data[0] == _UTC_TIME:
         # The year has two digits: from 50 on it is 19xx (RFC 5280, 4.1.2.5.1).

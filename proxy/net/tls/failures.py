@@ -6,7 +6,16 @@ from typing import Final, Self
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 
 # Values of the metric's label `result` for handshakes that fail.
-REASONS: Final = ("not_tls", "certificate", "version_or_cipher", "peer_refused", "gone", "timeout", "other")
+REASONS: Final = (
+    "not_tls",
+    "certificate",
+    "version_or_cipher",
+    "peer_refused",
+    "gone",
+    "timeout",
+    "displaced",
+    "other",
+)
 _VERSION_OR_CIPHER: Final = ("VERSION", "PROTOCOL", "CIPHER", "SIGALG", "SIGNATURE_ALGORITHMS", "GROUP", "CURVE")
 _LONGEST_TEXT: Final = 200
 
@@ -24,7 +33,7 @@ class TlsFailed(ConnectionClosed):
         """Translate an exception of a handshake; an unexpected one becomes `__cause__`, so that it is reported."""
         if isinstance(error, ssl.SSLError | ssl.CertificateError | OSError):
             return cls(DisconnectCause.TLS_HANDSHAKE_FAILED, _reason(error), describe(error))
-        failed = cls(DisconnectCause.INTERNAL_ERROR, "other", repr(error))
+        failed = cls(DisconnectCause.INTERNAL_ERROR, "other", f"{type(error).__name__}: {error}")
         failed.__cause__ = error
         return failed
 

@@ -31,7 +31,7 @@ _Seen = tuple[bytes, ...]
 
 def check(config: Config, now: Callable[[], float] = time.time) -> list[str]:
     """Load all contexts of a configuration and return the warnings; raises ConfigError with every fault."""
-    return _expired(_load_all(config), now())
+    return _expired(_load_all(config, now()), now())
 
 
 def _expired(contexts: Contexts, now: float) -> list[str]:
@@ -42,7 +42,7 @@ def _expired(contexts: Contexts, now: float) -> list[str]:
     ]
 
 
-def _load_all(config: Config) -> Contexts:
+def _load_all(config: Config, now: float) -> Contexts:
     problems: list[ConfigProblem] = []
     contexts: dict[Name, LoadedContext] = {}
     try:
@@ -51,7 +51,7 @@ def _load_all(config: Config) -> Contexts:
         raise ConfigError([config.fault(bad.key, bad.got, bad.expected)], []) from bad
     for settings in wanted:
         try:
-            contexts[settings.name] = load(settings)
+            contexts[settings.name] = load(settings, now)
         except BadTlsSetting as bad:
             problems.append(config.fault(bad.key, bad.got, bad.expected))
     if problems:
@@ -75,11 +75,12 @@ class TlsFiles:
         self._now = now
         self._files = _files(config)
         self._seen = _contents(self._files)
-        self._contexts = _load_all(config)
+        self._contexts = _load_all(config, now())
         self._last_refusal = ""
         self._asked = asyncio.Event()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
         counters.expiries = self.expiries
+        counters.list_expiries = self.list_expiries
         self._warn_of_expired()
 
     # --- contexts in force --------------------------------------------------------------------------
@@ -101,6 +102,15 @@ class TlsFiles:
         now = self._now()
         return {
             name: loaded.expires_at - now for name, loaded in self._contexts.items() if loaded.expires_at is not None
+        }
+
+    def list_expiries(self) -> dict[str, float]:
+        """Return the seconds until the first revocation list of each context expires, negative if it has expired."""
+        now = self._now()
+        return {
+            name: loaded.lists_expire_at - now
+            for name, loaded in self._contexts.items()
+            if loaded.lists_expire_at is not None
         }
 
     # --- looking for changes ------------------------------------------------------------------------
@@ -151,7 +161,7 @@ class TlsFiles:
     def _read(self, before: _Seen, again: bool) -> tuple[_Seen, Contexts | None]:
         # Digests first, contexts second: a file that changes in between differs again at the next check.
         seen = _contents(self._files)
-        return seen, _load_all(self._config) if again or seen != before else None
+        return seen, _load_all(self._config, self._now()) if again or seen != before else None
 
     def _refused(self, text: str) -> None:
         if text != self._last_refusal:

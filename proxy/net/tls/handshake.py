@@ -7,23 +7,31 @@ because a handshake costs milliseconds of processor time. The transport drops th
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Final
 
-from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.hello import asks_again, hello_end
+from proxy.net.tls.hello import asks_again, check_first_byte, hello_end
 from proxy.net.tls.shared import TlsShared
-
-_HANDSHAKE_RECORD: Final = 0x16
 
 
 class Handshake:
-    """The state of a handshake. `received` is ciphertext that OpenSSL has not got yet.
+    """The state of a handshake. `received` is ciphertext that OpenSSL has not got yet, `stepped` tells of a first step.
 
-    `make_protocol` and `on_failure` belong to the caller that waits for the end of the handshake.
+    `make_protocol` and `on_failure` belong to the caller that waits for the end of the handshake; `on_step` is called
+    after each step but the last.
     """
 
-    __slots__ = ("_first_byte_due", "_hello_due", "_shared", "_ssl_object", "make_protocol", "on_failure", "received")
+    __slots__ = (
+        "_first_byte_due",
+        "_hello_due",
+        "_shared",
+        "_ssl_object",
+        "make_protocol",
+        "on_failure",
+        "on_step",
+        "received",
+        "stepped",
+    )
 
     def __init__(
         self,
@@ -33,20 +41,22 @@ class Handshake:
         on_failure: Callable[[TlsFailed], None],
         *,
         server_side: bool,
+        on_step: Callable[[], None] = do_nothing,
     ) -> None:
         self._shared = shared
         self._ssl_object = ssl_object
         self.make_protocol = make_protocol
         self.on_failure = on_failure
+        self.on_step = on_step
         self.received = b""
+        self.stepped = False
         self._first_byte_due = self._hello_due = server_side
 
     def receive(self, cipher: memoryview) -> None:
         """Keep a copy of `cipher` for the next step; raises TlsFailed if a client does not speak TLS."""
         if self._first_byte_due:
             self._first_byte_due = False
-            if cipher[0] != _HANDSHAKE_RECORD:
-                raise TlsFailed(DisconnectCause.NOT_TLS, "not_tls", "the client does not speak TLS")
+            check_first_byte(cipher[0])
         self.received += bytes(cipher)
 
     def ready(self) -> bool:
@@ -74,4 +84,6 @@ class Handshake:
                 self.received = incoming.read() + self.received
             answer = flush()
         self._hello_due = self._hello_due and asks_again(answer)
+        self.stepped = True
+        self.on_step()
         return False

@@ -13,6 +13,8 @@ from proxy.net.tls.failures import TlsFailed
 LARGEST_HELLO_BYTES: Final = 16 * 1024
 # Clients send a ClientHello in one record, or a few.
 MOST_RECORDS: Final = 64
+# Limit of what `hello_end` may have to look at: a ClientHello with all its records, the last of which holds more.
+MOST_HELLO_BYTES: Final = 2 * LARGEST_HELLO_BYTES + 1024
 _HANDSHAKE: Final = 22
 _CLIENT_HELLO: Final = 1
 _RECORD_HEADER_BYTES: Final = 5
@@ -56,6 +58,12 @@ def hello_end(held: bytes) -> int:
         if len(held) < start:
             return 0
     raise _refused(f"got more than {MOST_RECORDS} records of it")
+
+
+def check_first_byte(byte: int) -> None:
+    """Raise TlsFailed if `byte` begins no TLS handshake."""
+    if byte != _HANDSHAKE:
+        raise TlsFailed(DisconnectCause.NOT_TLS, "not_tls", "the client does not speak TLS")
 
 
 def asks_again(answer: bytes) -> bool:

@@ -8,18 +8,19 @@ the endpoint's buffer. Bytes that a write did not push into the kernel are in th
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Final, cast
 
+from protocol.frame_position import FramePosition
 from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, describe, idle_talk
 from proxy.net.tls.handshake import Handshake
+from proxy.net.tls.sealed_writes import OPEN, SealedWrites, TlsPhase
 from proxy.net.tls.shared import RECORD_BYTES, BufferedEndpoint, TlsShared, direct_calls
 
-# Ciphertext is read out of the BIO after this much plaintext: a BIO never shrinks below its largest size so far.
-ENCRYPTED_AT_ONCE_BYTES: Final = 64 * 1024
 # Limit of ciphertext in a row that brings no data: an incomplete record, and a broker's session tickets.
 NO_DATA_BYTES: Final = RECORD_BYTES + 16 * 1024
 # Limit of OpenSSL's own replies in the life of a connection: 2,400 key updates (27 bytes each). Honest peers update
@@ -27,40 +28,35 @@ NO_DATA_BYTES: Final = RECORD_BYTES + 16 * 1024
 OWN_REPLIES_BYTES: Final = 64 * 1024
 
 
-class _Phase(Enum):
-    HANDSHAKE = 1
-    OPEN = 2
-    CLOSING = 3
+class Truncation(StrEnum):
+    """Where a stream ended without close_notify: by a crash of the peer, or by somebody on the way."""
+
+    INSIDE_FRAME = "inside_frame"
+    BETWEEN_FRAMES = "between_frames"
 
 
-# Every read and write compares with this: a global is found faster than a member of an enumeration.
-_OPEN: Final = _Phase.OPEN
-
-
-class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
+class TlsTransport(asyncio.BufferedProtocol, SealedWrites):
     """A TLS connection, between the plain transport and the endpoint.
 
-    When the handshake is done, `make_protocol` is called and its protocol gets `connection_made`. If the handshake
-    fails, `on_failure` is called once with the reason, unless this side aborts.
+    When the handshake is done, `make_protocol` is called and its protocol gets `connection_made`; `on_step` is called
+    after each step before that. If the handshake fails, `on_failure` is called once with the reason, unless this side
+    aborts.
     """
 
     __slots__ = (
         "_decrypt",
-        "_encrypt",
         "_ended",
-        "_failure",
         "_fin_waits",
+        "_frames",
         "_handshake",
         "_held",
         "_no_data_bytes",
+        "_notified",
         "_paused",
-        "_phase",
         "_protocol",
-        "_raw",
         "_replied_bytes",
         "_replying",
         "_server_side",
-        "_shared",
         "_ssl_object",
         "_stalled",
     )
@@ -74,6 +70,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         *,
         server_side: bool = False,
         server_hostname: str | None = None,
+        on_step: Callable[[], None] = do_nothing,
     ) -> None:
         super().__init__()
         self._shared = shared
@@ -81,9 +78,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._ssl_object = context.wrap_bio(shared.incoming, shared.outgoing, server_side, server_hostname)
         self._decrypt, self._encrypt = direct_calls(self._ssl_object)
         self._handshake: Handshake | None = Handshake(
-            shared, self._ssl_object, make_protocol, on_failure, server_side=server_side
+            shared, self._ssl_object, make_protocol, on_failure, server_side=server_side, on_step=on_step
         )
-        self._phase = _Phase.HANDSHAKE
+        self._phase = TlsPhase.HANDSHAKE
         self._raw: asyncio.Transport | None = None
         self._protocol: BufferedEndpoint | None = None
         # Ciphertext that was read and is not decrypted: at most one small read.
@@ -96,6 +93,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._no_data_bytes = 0
         self._ended = False
         self._fin_waits = False
+        # Whether the peer has sent close_notify, and the position in its stream, for relays.
+        self._notified = False
+        self._frames: FramePosition | None = None
         self._failure: TlsFailed | None = None
 
     # --- towards the plain transport: connection --------------------------------------------------
@@ -103,6 +103,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake; a server waits for the ClientHello."""
         self._raw = cast(asyncio.Transport, transport)
+        if self._phase is not TlsPhase.HANDSHAKE:
+            # Closed before the loop told of the connection: nobody else would close the socket.
+            self._raw.abort()
+            return
         self._raw.set_write_buffer_limits(high=0)
         if not self._server_side:
             self._shared.loop_budget.defer_cheap(self._continue_handshake)
@@ -110,9 +114,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss on; if TLS failed, with that reason instead of `exc`."""
         protocol, self._protocol = self._protocol, None
-        if self._phase is _Phase.HANDSHAKE:
+        if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the connection was lost in it"))
-        self._phase = _Phase.CLOSING
+        self._phase = TlsPhase.CLOSING
         self._held = b""
         self._handshake = None
         if protocol is not None:
@@ -120,8 +124,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._raw = None
 
     def eof_received(self) -> bool:
-        """Treat a FIN as the end of the stream, even without close_notify: Pulsar frames carry their length."""
-        if self._phase is _Phase.HANDSHAKE:
+        """Treat a FIN as the end of the stream, even without close_notify; `truncation` tells relays of that."""
+        if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the peer ended the connection in it"))
         elif (self._paused or self._replying) and self._has_rest:
             self._fin_waits = True
@@ -148,7 +152,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return a buffer for ciphertext that decrypts into no more than the endpoint's buffer can hold."""
         protocol = self._protocol
-        if protocol is None or self._phase is not _OPEN:
+        if protocol is None or self._phase is not OPEN:
             return self._shared.small
         return self._shared.window(len(protocol.get_buffer(sizehint)))
 
@@ -156,7 +160,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Decrypt the bytes that arrived; during the handshake keep them for its next step."""
         shared = self._shared
         cipher = shared.cipher[:nbytes]
-        if self._phase is not _OPEN:
+        if self._phase is not OPEN:
             self._receive_handshake(cipher)
         elif not self._ended:
             incoming = shared.incoming
@@ -184,25 +188,28 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             count = self._decrypt(len(buffer), buffer)
         except ssl.SSLError as error:
             self._note_error(error)
-            self._pass_on(0, False, fed)
+            self._pass_on(buffer, 0, False, fed)
             return
         # Shortcut for the usual read, one record of a small message: the general way costs a twentieth more of our own
         # time.
         if 0 < count < len(buffer) and not (shared.incoming.pending or shared.outgoing.pending):
             self._no_data_bytes = 0
+            if self._frames is not None:
+                self._frames.feed(buffer, count)
             protocol.buffer_updated(count)
-        elif self._pass_on(*self._fill(buffer, count), fed):
+        elif self._pass_on(buffer, *self._fill(buffer, count), fed):
             self._deliver_rest()
 
     def _deliver_rest(self) -> None:
         """Fill one buffer of the endpoint after the other, until no record is whole or the endpoint stops reading."""
-        while not self._paused and not self._replying and self._phase is _OPEN:
+        while not self._paused and not self._replying and self._phase is OPEN:
             # The protocol may have changed since the last buffer: a client becomes a relay.
             protocol = self._protocol
             assert protocol is not None
             self._shared.incoming.write(self._held)
             fed, self._held = len(self._held), b""
-            if not self._pass_on(*self._fill(protocol.get_buffer(-1), 0), fed):
+            buffer = protocol.get_buffer(-1)
+            if not self._pass_on(buffer, *self._fill(buffer, 0), fed):
                 return
 
     def _fill(self, buffer: memoryview, filled: int) -> tuple[int, bool]:
@@ -216,7 +223,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                     return filled, False
                 count = decrypt(room, buffer[filled:])
                 if not count:
-                    self._fin_waits = True
+                    self._fin_waits = self._notified = True
                     return filled, False
                 filled += count
         except ssl.SSLError as error:
@@ -226,12 +233,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _note_error(self, error: ssl.SSLError) -> None:
         if isinstance(error, ssl.SSLZeroReturnError):
-            self._fin_waits = True
+            self._fin_waits = self._notified = True
         elif not isinstance(error, ssl.SSLWantReadError):
             self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
 
-    def _pass_on(self, count: int, more: bool, fed: int) -> bool:
-        """Pass `count` bytes, decrypted from `fed` bytes, to the endpoint; return `more`.
+    def _pass_on(self, buffer: memoryview, count: int, more: bool, fed: int) -> bool:
+        """Pass `count` bytes in `buffer`, decrypted from `fed` bytes, to the endpoint; return `more`.
 
         The ciphertext that is left is in `_held` then.
         """
@@ -245,8 +252,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if replies:
             self._await_replies(len(replies))
         if count:
+            if self._frames is not None:
+                self._frames.feed(buffer, count)
             protocol.buffer_updated(count)
-        if not more and self._phase is _OPEN:
+        if not more and self._phase is OPEN:
             self._after_decryption()
         return more
 
@@ -282,14 +291,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._continue_reading()
 
     def _stream_ended(self) -> None:
-        if self._phase is _OPEN and not self._ended and self._protocol is not None:
+        if self._phase is OPEN and not self._ended and self._protocol is not None:
             self._ended = True
             self._protocol.eof_received()
 
     def _break(self) -> None:
         """Close the connection after an invalid record; OpenSSL's alert about it goes out if the kernel takes it."""
         assert self._raw is not None
-        self._phase = _Phase.CLOSING
+        self._phase = TlsPhase.CLOSING
         self._raw.close()
         if self._raw.get_write_buffer_size():
             self._raw.abort()
@@ -303,9 +312,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     # --- handshake --------------------------------------------------------------------------------
 
+    @property
+    def handshake_waits(self) -> bool:
+        """Return whether the handshake has had a step and waits for bytes of the peer."""
+        return self._handshake is not None and self._handshake.stepped and not self._handshake.ready()
+
     def _receive_handshake(self, cipher: memoryview) -> None:
         handshake = self._handshake
-        if self._phase is not _Phase.HANDSHAKE or handshake is None:
+        if self._phase is not TlsPhase.HANDSHAKE or handshake is None:
             return
         try:
             handshake.receive(cipher)
@@ -321,7 +335,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _continue_handshake(self) -> None:
         """Run one step of the handshake; called in this connection's turn of the loop budget."""
         handshake = self._handshake
-        if self._phase is not _Phase.HANDSHAKE or handshake is None:
+        if self._phase is not TlsPhase.HANDSHAKE or handshake is None:
             return
         try:
             if handshake.step(self._flush):
@@ -337,7 +351,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _open(self, handshake: Handshake) -> None:
         assert self._raw is not None
-        self._phase = _OPEN
+        self._phase = OPEN
         self._held = handshake.received
         protocol = self._protocol = cast(BufferedEndpoint, handshake.make_protocol())
         # Drop the handshake: its callables refer to the code that waited for the end of it.
@@ -350,7 +364,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _refuse(self, failure: TlsFailed) -> None:
         """Close the connection before there is an endpoint above, and call `on_failure`."""
-        self._phase = _Phase.CLOSING
+        self._phase = TlsPhase.CLOSING
         handshake, self._handshake = self._handshake, None
         self._shared.outgoing.read()
         if self._raw is not None and not self._raw.is_closing():
@@ -384,77 +398,30 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.resume_reading()
 
     def _continue_reading(self) -> None:
-        if self._paused or self._replying or self._phase is not _OPEN:
+        if self._paused or self._replying or self._phase is not OPEN:
             return
         if self._has_rest and not self._ended:
             self._deliver_rest()
         elif self._fin_waits:
             self._after_decryption()
-        if not self._paused and self._phase is _OPEN:
+        if not self._paused and self._phase is OPEN:
             self._resume_raw()
 
     def is_reading(self) -> bool:
         """Return whether the endpoint reads."""
         return not self._paused
 
-    # --- towards the endpoint: writing ------------------------------------------------------------
+    def follow_frames(self, received: bytes) -> None:
+        """Follow the frames of the peer, which begin with `received`, so that `truncation` knows of them."""
+        self._frames = FramePosition()
+        self._frames.feed(received, len(received))
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt `data` and write it, or do nothing if the connection is closing."""
-        raw = self._raw
-        if len(data) > ENCRYPTED_AT_ONCE_BYTES or not data:
-            self.writelines((data,))
-        elif self._phase is _OPEN and raw is not None:
-            try:
-                self._encrypt(data)
-            except ssl.SSLError as error:
-                self._encryption_failed(error)
-                return
-            raw.write(self._shared.outgoing.read())
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Encrypt several pieces and write them with one call; keep no reference to them."""
-        if self._phase is not _OPEN or self._raw is None:
-            return
-        outgoing, encrypt, records = self._shared.outgoing, self._encrypt, []
-        try:
-            for piece in list_of_data:
-                if len(piece) > ENCRYPTED_AT_ONCE_BYTES:
-                    view = memoryview(piece)
-                    for start in range(0, len(view), ENCRYPTED_AT_ONCE_BYTES):
-                        encrypt(view[start : start + ENCRYPTED_AT_ONCE_BYTES])
-                        records.append(outgoing.read())
-                elif piece:
-                    encrypt(piece)
-                    if outgoing.pending >= ENCRYPTED_AT_ONCE_BYTES:
-                        records.append(outgoing.read())
-        except ssl.SSLError as error:
-            self._encryption_failed(error)
-            return
-        if outgoing.pending:
-            records.append(outgoing.read())
-        if len(records) == 1:
-            self._raw.write(records[0])
-        elif records:
-            self._raw.writelines(records)
-
-    def _encryption_failed(self, error: ssl.SSLError) -> None:
-        self._shared.outgoing.read()
-        self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
-        self.abort()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits of the plain transport, which count ciphertext."""
-        if self._raw is not None:
-            self._raw.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        """Return the bytes of ciphertext in user space: the plaintext of a write is never kept."""
-        return 0 if self._raw is None else self._raw.get_write_buffer_size()
-
-    def can_write_eof(self) -> bool:
-        """Return False: few peers go on sending after they got close_notify."""
-        return False
+    @property
+    def truncation(self) -> Truncation | None:
+        """Return where the stream has ended without close_notify; None if it goes on, or ended with close_notify."""
+        if not self._ended or self._notified or self._frames is None:
+            return None
+        return Truncation.INSIDE_FRAME if self._frames.inside else Truncation.BETWEEN_FRAMES
 
     # --- towards the endpoint: the rest -----------------------------------------------------------
 
@@ -478,21 +445,21 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def is_closing(self) -> bool:
         """Return whether writes are ignored, because the connection closes or has failed."""
-        return self._phase is _Phase.CLOSING
+        return self._phase is TlsPhase.CLOSING
 
     def close(self) -> None:
         """Send close_notify after the written bytes, and close."""
-        if self._phase is _OPEN:
+        if self._phase is OPEN:
             # `unwrap` raises as long as the peer's close_notify is missing; we do not wait for it.
             with suppress(ssl.SSLError):
                 self._ssl_object.unwrap()
             self._flush()
-        self._phase = _Phase.CLOSING
+        self._phase = TlsPhase.CLOSING
         if self._raw is not None:
             self._raw.close()
 
     def abort(self) -> None:
         """Close at once and drop what is unsent."""
-        self._phase = _Phase.CLOSING
+        self._phase = TlsPhase.CLOSING
         if self._raw is not None:
             self._raw.abort()

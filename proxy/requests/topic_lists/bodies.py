@@ -7,14 +7,19 @@ the request id differ. All are written by the pump, past the transports.
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import STEP_BYTES, Body
+from proxy.net.spill.body import ListInMemory, SpillableBody
+from proxy.net.spill.judge import LEAST_REST_BYTES
+from proxy.net.spill.spill import ListSpill
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 # Below this size a copy in a send buffer is cheaper than pages and a descriptor.
@@ -28,12 +33,13 @@ HEAD_BYTES: Final = 4096
 class EncodedList:
     """A topic list ready for its clients; owns its direct permit."""
 
-    __slots__ = ("_answer", "_permit", "body")
+    __slots__ = ("_answer", "_close_body", "_permit", "body")
 
-    def __init__(self, answer: TopicListAnswer, permit: Permit, body: Body) -> None:
+    def __init__(self, answer: TopicListAnswer, permit: Permit, body: ListInMemory | SpillableBody) -> None:
         self._answer = answer
         self._permit = permit
-        self.body = body
+        self.body: Body = body
+        self._close_body = body.close
 
     @property
     def size(self) -> int:
@@ -44,28 +50,46 @@ class EncodedList:
         """Return the bytes before the body in the answer to `request_id`."""
         return self._answer.prefix(request_id)
 
+    def on_moved(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the list has moved to disk, where it holds no direct memory."""
+        if isinstance(self.body, SpillableBody):
+            self.body.listen(listener)
+
     def close(self) -> None:
         """Release the body and its permit: the last client has gone."""
-        if isinstance(self.body, PagedBody):
-            self.body.close()
+        self._close_body()
         self._permit.release()
 
 
 async def encode(
-    answer: TopicListAnswer, clients: int, permit: Permit, timeline: NoTimeline = NO_TIMELINE
+    answer: TopicListAnswer,
+    clients: int,
+    permit: Permit,
+    timeline: NoTimeline = NO_TIMELINE,
+    spill: ListSpill | None = None,
 ) -> EncodedList:
-    """Return the list encoded for that many clients; the encoded list owns `permit` from then on."""
-    body: Body
+    """Return the list encoded for that many clients; the encoded list owns `permit` from then on.
+
+    With a `spill` the list may move to disk, and its permit ends then.
+    """
+    memory = await _encoded(answer, clients, permit, timeline)
+    if spill is None or memory.size < LEAST_REST_BYTES:
+        return EncodedList(answer, permit, memory)
+    return EncodedList(answer, permit, spill.watch(memory, permit, shared=clients > 1))
+
+
+async def _encoded(answer: TopicListAnswer, clients: int, permit: Permit, timeline: NoTimeline) -> ListInMemory:
+    body: ListInMemory
     if clients == 1:
         body = LeavingBody(answer, partial(_shrink, permit, timeline))
     elif answer.size < PAGED_FROM_BYTES:
         body = SlabListBody(answer)
     else:
         body = await _paged(answer)
-    return EncodedList(answer, permit, body)
+    return body
 
 
-async def _paged(answer: TopicListAnswer) -> Body:
+async def _paged(answer: TopicListAnswer) -> ListInMemory:
     try:
         pages = PagedBody()
     except OSError:
@@ -88,12 +112,13 @@ async def _paged(answer: TopicListAnswer) -> Body:
 class LeavingBody:
     """The slabs of a list for one client: each slab is released when it has left; `on_left` is called with its size."""
 
-    __slots__ = ("_on_left", "_piece", "_pieces", "_start", "size")
+    __slots__ = ("_give", "_on_left", "_piece", "_slabs", "_start", "size")
 
     def __init__(self, answer: TopicListAnswer, on_left: Callable[[int], None]) -> None:
         self.size = answer.size
-        self._pieces = answer.consume()
-        self._piece = next(self._pieces, _EMPTY)
+        self._slabs = deque(answer.hand_over())
+        self._give = answer.give
+        self._piece = memoryview(self._slabs[0]) if self._slabs else _EMPTY
         self._start = 0
         self._on_left = on_left
 
@@ -102,18 +127,40 @@ class LeavingBody:
         rest = self._piece[max(0, position - self._start) :]
         taken = os.writev(fd, (prefix, rest)) if prefix else os.write(fd, rest)
         if taken == len(prefix) + len(rest) and rest:
-            self._on_left(len(self._piece))
-            self._start += len(self._piece)
-            self._piece = next(self._pieces, _EMPTY)
+            self._next_slab()
         return taken
 
     def read(self, position: int, count: int) -> memoryview:
         """Return bytes of the slab that `position` is in; the slabs before it are released."""
         if position == self._start + len(self._piece) and self._piece:
-            self._on_left(len(self._piece))
-            self._start = position
-            self._piece = next(self._pieces, _EMPTY)
+            self._next_slab()
         return self._piece[position - self._start :][:count]
+
+    def copy(self, position: int, buffer: memoryview) -> int:
+        """Copy bytes from `position`, which no reader has passed, into `buffer`; return how many."""
+        first, start = divmod(position - self._start, SLAB_BYTES)
+        copied = 0
+        for slab in islice(self._slabs, first, None):
+            piece = memoryview(slab)[start : start + len(buffer) - copied]
+            buffer[copied : copied + len(piece)] = piece
+            copied += len(piece)
+            start = 0
+            if copied == len(buffer):
+                break
+        return copied
+
+    def close(self) -> None:
+        """Release all slabs: the list is over, or on disk."""
+        self._piece = _EMPTY
+        while self._slabs:
+            self._give(self._slabs.popleft())
+
+    def _next_slab(self) -> None:
+        slab, self._piece = self._slabs.popleft(), _EMPTY
+        self._on_left(len(slab))
+        self._start += len(slab)
+        self._give(slab)
+        self._piece = memoryview(self._slabs[0]) if self._slabs else _EMPTY
 
 
 class SlabListBody:
@@ -123,7 +170,7 @@ class SlabListBody:
 
     def __init__(self, answer: TopicListAnswer) -> None:
         self.size = answer.size
-        self._slabs = answer.slices()
+        self._slabs = [memoryview(slab) for slab in answer.hand_over()]
 
     def write(self, fd: int, prefix: memoryview, position: int) -> int:
         """Write from the slab that `position` is in."""
@@ -135,6 +182,16 @@ class SlabListBody:
         """Return bytes of the slab that `position` is in."""
         number, start = divmod(position, SLAB_BYTES)
         return self._slabs[number][start:][:count] if self._slabs else _EMPTY
+
+    def copy(self, position: int, buffer: memoryview) -> int:
+        """Copy bytes of the slab that `position` is in into `buffer`; return how many."""
+        piece = self.read(position, len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        """Drop the slabs: the list is over, or on disk."""
+        self._slabs = []
 
 
 class PagedBody:
@@ -167,6 +224,10 @@ class PagedBody:
     def read(self, position: int, count: int) -> memoryview:
         """Copy bytes out of the file, to be encrypted and forgotten."""
         return memoryview(os.pread(self._fd, count, position))
+
+    def copy(self, position: int, buffer: memoryview) -> int:
+        """Copy bytes from `position` into `buffer`; return how many."""
+        return os.preadv(self._fd, [buffer[: self.size - position]], position)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -15,6 +15,8 @@ from proxy.config.config import Config
 
 # Brokers come and go behind a name: with so many queues, those that nothing waits in are dropped.
 MANY_QUEUES: Final = 64
+# Answers for unproven readers: those asked for take this part of heap memory, and as much those that wait for a share.
+UNPROVEN_HEAP_PART: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class BrokerQueue:
     """The bounds on one broker: questions in flight, and the heap estimates reserved for them (half the heap limit).
 
     A waiter for a reservation waits for heap memory, with the heap's timeout, queue bound and statistics. A wait for a
-    slot in flight ends with the request's clock; `maxConcurrentLookupRequests` bounds how many requests wait.
+    slot in flight ends with the request's clock; `maxConcurrentLookupRequests` bounds how many requests wait. Questions
+    of unproven readers wait for `unproven` before anything else: for as much of a quarter of the heap limit as their
+    answers will probably take (`proxy.requests.topic_lists.unproven`).
     """
 
     def __init__(
@@ -58,33 +62,45 @@ class BrokerQueue:
             timeout_seconds=math.inf,
             clock=clock,
         )
+        self.unproven = AsyncSemaphore(
+            f"questions of unproven readers to {broker}",
+            0,
+            max_queue=0,
+            timeout_seconds=math.inf,
+            clock=clock,
+        )
         self.reservations = AsyncSemaphore(
             f"heap on {broker}",
             0,
             max_queue=heap.max_queue,
             timeout_seconds=heap.timeout_seconds,
             clock=clock,
-            observer=_WaitsOnly(waits),
+            observer=WaitsOnly(waits),
         )
         self.apply(limits, heap)
 
     @property
     def idle(self) -> bool:
         """Return whether nothing waits on this broker."""
-        return not any(semaphore.held or semaphore.queue_size for semaphore in (self.in_flight, self.reservations))
+        return not any(semaphore.held or semaphore.queue_size for semaphore in self._semaphores)
+
+    @property
+    def _semaphores(self) -> tuple[AsyncSemaphore, ...]:
+        return self.in_flight, self.unproven, self.reservations
 
     def apply(self, limits: TopicListLimits, heap: AsyncSemaphore) -> None:
         """Apply changed limits."""
         self.in_flight.set_limit(limits.max_outstanding_per_broker)
+        self.unproven.set_limit(max(1, heap.limit // UNPROVEN_HEAP_PART) if heap.limit > 0 else 0)
         self.reservations.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
         self.reservations.max_queue = heap.max_queue
         self.reservations.timeout_seconds = heap.timeout_seconds
-        for semaphore in (self.in_flight, self.reservations):
+        for semaphore in self._semaphores:
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 
 
-class _WaitsOnly:
-    """Pass on the waits: a grant without a wait is counted by the heap itself."""
+class WaitsOnly:
+    """Pass on the waits: a grant without a wait is counted by the memory itself."""
 
     def __init__(self, waits: LimiterObserver) -> None:
         self._waits = waits
@@ -158,7 +174,7 @@ class BrokerQueues:
                 del self._queues[broker]
                 self._past.append(queue.reservations.statistics())
         # The counts of dropped queues stay counted.
-        self._past = [_sum(self._past)]
+        self._past = [sum_of_waits(self._past)]
 
     @property
     def short(self) -> bool:
@@ -176,10 +192,10 @@ class BrokerQueues:
     def heap_statistics(self) -> LimiterStatistics:
         """Return the heap's statistics, with the waiters on brokers added."""
         heap = self._limiter.heap.statistics()
-        return _sum([heap, *self._past, *(queue.reservations.statistics() for queue in self._queues.values())])
+        return sum_of_waits([heap, *self._past, *(queue.reservations.statistics() for queue in self._queues.values())])
 
 
-def _sum(lines: Sequence[LimiterStatistics]) -> LimiterStatistics:
+def sum_of_waits(lines: Sequence[LimiterStatistics]) -> LimiterStatistics:
     """Return the first statistics, with the waiters of the others added."""
     return replace(
         lines[0],

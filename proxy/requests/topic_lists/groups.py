@@ -69,9 +69,16 @@ class GroupKey(tuple[Hashable, ...]):
     __slots__ = ()
 
     @classmethod
-    def of(cls, broker: BrokerAddress, principal: Hashable, request: pb.CommandGetTopicsOfNamespace) -> "GroupKey":
+    def of(
+        cls,
+        broker: BrokerAddress,
+        principal: Hashable,
+        request: pb.CommandGetTopicsOfNamespace,
+        *,
+        unproven: bool = False,
+    ) -> "GroupKey":
         """Return the key of a request. Brokers answer by principal, so principals never share."""
-        return cls((broker, principal, topic_list_question(request)))
+        return cls((broker, principal, topic_list_question(request), unproven))
 
     @property
     def question(self) -> bytes:
@@ -150,8 +157,11 @@ class ListGroup:
         "predecessor",
         "principal",
         "request",
+        "share",
         "stage",
         "timeline",
+        "turn",
+        "unproven",
     )
 
     def __init__(
@@ -163,8 +173,14 @@ class ListGroup:
         charge: Callable[[ClientView, str], Hashable],
         on_empty: Callable[["ListGroup"], None],
         timeline: NoTimeline = NO_TIMELINE,
+        *,
+        unproven: bool = False,
     ) -> None:
         self.key = key
+        self.unproven = unproven
+        # Permits of unproven readers: the turn ends when the answer begins, the share when a client is proven.
+        self.turn: Permit | None = None
+        self.share: Permit | None = None
         self.broker = broker
         self.principal = principal
         self.request = request
@@ -261,13 +277,30 @@ class ListGroup:
         self.stage = Stage.CLIENT_BUSY
         self.timeline.direct_held(permit.size)
 
+    def moved_to_disk(self) -> None:
+        """Record that the list holds no direct memory any more: its members' clients may have their next lists."""
+        self.timeline.direct_over()
+        for member in self.members:
+            member.unreserve()
+
     def holds(self) -> dict[str, int]:
         """Return what the group holds of each limiter, by the limiter's name: bytes, and questions to a broker."""
         found = (charged.charge.holding for charged in self.charges)
         return {name: held for name, held in filter(None, found) if held}
 
+    def end_turn(self) -> None:
+        """Release the place of an unproven reader's question; a second call does nothing."""
+        if self.turn is not None:
+            self.turn.release()
+
+    def end_share(self) -> None:
+        """Release the share of direct memory: the list's reader is proven, or the list is over."""
+        if self.share is not None:
+            self.share.release()
+
     def end(self) -> None:
         """Cancel the work, or close the answer."""
+        self.end_share()
         if self.answer is not None:
             self.answer.close()
             self.timeline.direct_over()
@@ -300,19 +333,23 @@ class ListGroups:
         request: pb.CommandGetTopicsOfNamespace,
         *,
         share: bool,
+        unproven: bool = False,
         since: float = 0.0,
         record: NoRecord = NO_RECORD,
     ) -> tuple[ListGroup, GroupMember, bool]:
         """Return the request's group, its membership, and whether the group is new; without `share` it is always new.
 
-        `since` is when the request came; `record` has the timeline of a new group.
+        `since` is when the request came; `record` has the timeline of a new group; `unproven` clients share with none
+        but their like.
         """
-        key = GroupKey.of(broker, client.principal, request) if share else GroupKey()
+        key = GroupKey.of(broker, client.principal, request, unproven=unproven) if share else GroupKey()
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
             timeline = record.new_timeline(broker, key.question, request)
-            group = ListGroup(key, broker, client.principal, request, self._key_for, self._emptied, timeline)
+            group = ListGroup(
+                key, broker, client.principal, request, self._key_for, self._emptied, timeline, unproven=unproven
+            )
             self.registry.add(group, since)
             if share:
                 self._joinable[key] = group
@@ -338,6 +375,7 @@ class ListGroups:
         """
         for permit in permits:
             permit.release()
+        group.end_turn()
         if self._asked.get(group.key) is group:
             del self._asked[group.key]
         group.begun.set()

@@ -33,6 +33,7 @@ from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, r
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.pump import Pump
+from proxy.net.spill.spill import ListSpill
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.topic_lists.bodies import encode
@@ -47,6 +48,7 @@ from proxy.requests.topic_lists.groups import (
     too_large_for,
 )
 from proxy.requests.topic_lists.sizes import ListSizes
+from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import TimelineStage
@@ -90,9 +92,12 @@ class TopicListService:
         counters: RequestCounters,
         refusals: RefusalLog,
         usage: UsageTracker,
+        unproven: UnprovenReaders,
+        spill: ListSpill | None = None,
     ) -> None:
         self._loop = loop
         self._limiter = limiter
+        self._unproven = unproven
         self._queues = queues
         self._pool = pool
         self._brokers = brokers
@@ -103,6 +108,7 @@ class TopicListService:
         self._counters = counters
         self._refusals = refusals
         self._usage = usage
+        self._spill = spill
         self._groups = ListGroups(loop, fairness_keys.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
@@ -162,8 +168,9 @@ class TopicListService:
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
         # Step 1: join the requests that ask the same, or begin a group.
         broker = self._brokers.home(request.namespace)
+        unproven = self._unproven.holds(client.output, self._sizes.known(request))
         group, member, new = self._groups.join(
-            client, broker, request, share=limits.coalescing, since=arrived, record=asked.record
+            client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
         )
         if new:
             group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
@@ -177,9 +184,13 @@ class TopicListService:
                     return answer
                 # Step 12: write the list when the client has taken its earlier ones.
                 async with client.output.write_lock:
-                    # From here only the rules for slow readers end the write: the request's clock never cuts a body.
-                    clock.reschedule(None)
-                    await client.output.send_pumped(answer.prefix(request.request_id), answer.body, self._pump)
+                    # From its first byte only the rules for slow readers end a list: no clock cuts a body. A list for
+                    # several clients keeps its share: any of them may still stand.
+                    await client.output.send_pumped(
+                        answer.prefix(request.request_id), answer.body, self._pump,
+                        on_begun=partial(clock.reschedule, None),
+                        on_proven=group.end_share if len(group.members) == 1 else None,
+                    )  # fmt: skip
                     self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
                     asked.record.sent(request.request_id, answer.size)
                     return None
@@ -198,7 +209,8 @@ class TopicListService:
         failure, outcome = request_failure(error), "failed"
         if isinstance(error, PermitAcquireError | TimeoutError):
             failure, outcome = RequestFailed(ServerError.TooManyRequests, stage.refusal), stage.outcome
-            semaphore = {Stage.DIRECT: self._limiter.direct, Stage.HEAP: self._limiter.heap}.get(stage)
+            direct = self._unproven.memory_that_refused(error)
+            semaphore = {Stage.DIRECT: direct, Stage.HEAP: self._limiter.heap}.get(stage)
             self._refusals.note(error, stage, semaphore, client.name, request.namespace)
             self._usage.refused(request.namespace, client.principal)
         elif isinstance(error, OverLimit):
@@ -219,6 +231,8 @@ class TopicListService:
             traceback.clear_frames(error.__traceback__)
             self._settle_all(group, GroupFailure(error, group.stopped_at()))
         finally:
+            if group.answer is None:
+                group.end_share()
             self._groups.ended(group)
             group.work_over()
 
@@ -236,7 +250,10 @@ class TopicListService:
             # Requests that arrived with these are deferred only for the loop's sake: they belong to this question.
             await self._loop_budget.deferred_done()
         estimate = self._sizes.estimate(group.request)
-        reservations, heap_memory = self._queues.queue(group.broker).reservations, self._limiter.heap
+        queue, heap_memory = self._queues.queue(group.broker), self._limiter.heap
+        reservations = queue.reservations
+        if group.unproven:
+            await self._unproven.may_ask(group, queue, self._sizes.known(group.request))
         group.stands_at(Stage.HEAP, TimelineStage.HEAP)
         group.timeline.estimated(estimate)
         # Step 3: reserve the estimate on the broker. Step 4: take heap memory for it.
@@ -319,21 +336,29 @@ class TopicListService:
             size = answer.encoded_size(request_id)
         group.stands_at(Stage.DIRECT, TimelineStage.DIRECT)
         group.timeline.asks_direct(size, request_id)
+        group.share = await self._unproven.share_for(group, recipients, size, heap.size)
         direct = await memory.acquire(size, charge=group.charge(memory, size))
         group.direct_granted(self._loop.time(), size, direct)
         # Step 11: encode the list; heap memory ends.
         try:
-            group.answer = await encode(answer, len(recipients), direct, group.timeline)
+            group.answer = await encode(answer, len(recipients), direct, group.timeline, self._spill)
         except BaseException:
             direct.release()
             group.timeline.direct_over()
             raise
+        group.answer.on_moved(partial(self._moved_to_disk, group))
         heap.release()
         group.timeline.heap_over()
         if len(group.members) == 1:
             group.charged_member.settle(group.answer)
         else:
             self._settle_all(group, group.answer)
+
+    def _moved_to_disk(self, group: ListGroup) -> None:
+        group.moved_to_disk()
+        self._account(group, group.direct_since, group.direct_bytes)
+        # The rest of the group's life costs no memory.
+        group.direct_bytes = 0
 
     def _account(self, group: ListGroup, since: float, held_bytes: int) -> None:
         """Count memory that was held since then for the namespace, and for the client that asked first."""
@@ -346,6 +371,7 @@ class TopicListService:
         group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
             self._sizes.learn(group.request, heap_size(answer.size))
+            self._unproven.learn(answer.size)
 
     def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
         """Return the members whose clients accept a frame of that size; settle the others with a failure."""

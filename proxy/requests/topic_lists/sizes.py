@@ -27,6 +27,10 @@ class ListSizes:
         """Return the last known cost of such a request."""
         return self._sizes.get(_key(request), self.initial_bytes)
 
+    def known(self, request: pb.CommandGetTopicsOfNamespace) -> int | None:
+        """Return the last known cost of such a request, None if there was none."""
+        return self._sizes.get(_key(request))
+
     def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> None:
         """Remember the cost of such a request; drop the oldest entry when there are too many."""
         key = _key(request)

@@ -2,8 +2,9 @@
 
 Rule: one event for each time that memory was asked for. A frame that passed without any, because its pause was over,
 did reach its client: `ok`, with a wait for direct memory, no write, and nothing held. Several frames of one read share
-a permit, and so an event, of the kind watch_init if a first list is among them. The time of the broker is within
-`write_us` for HTTP, whose answer is never held. `response_bytes` are those of all the frames; those that HTTP sent.
+a permit, and so an event, of the kind watch_init if a first list is among them. A list over HTTP waits for its turn at
+the broker, then for the broker, then for direct memory; its answer is never held, so reading it is within `write_us`.
+`response_bytes` are those of all the frames; those that HTTP sent.
 """
 
 from proxy.core.errors import DisconnectCause
@@ -17,16 +18,24 @@ __all__ = ["DirectRecord"]
 class DirectRecord:
     """Notes about one wait for direct memory, from the arrival until `ended`; `namespace` is empty on a relay."""
 
-    __slots__ = ("_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_recorder", "_size", "_who")
+    __slots__ = (
+        "_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_over_http", "_question_ns", "_recorder",
+        "_size", "_who",
+    )  # fmt: skip
 
-    def __init__(self, recorder: Recorder, who: RequestOrigin, namespace: str = "") -> None:
+    def __init__(self, recorder: Recorder, who: RequestOrigin, namespace: str = "", *, over_http: bool = False) -> None:
         self._recorder = recorder
         self._moment = recorder.moment()
         self._who = who
         self._namespace = namespace
-        self._asked_ns = self._granted_ns = 0
+        self._over_http = over_http
+        self._question_ns = self._asked_ns = self._granted_ns = 0
         self._size: int | None = None
         self._meter = Meter()
+
+    def question_asked(self) -> None:
+        """Record that a broker is asked, for a list over HTTP."""
+        self._question_ns = self._recorder.now()
 
     def asks(self, size: int) -> None:
         """Record that `size` bytes are asked for."""
@@ -60,7 +69,12 @@ class DirectRecord:
         at_ns, asked_ns, granted_ns = self._moment[0], self._asked_ns or end_ns, self._granted_ns or end_ns
         self._meter.end(end_ns)
         event["direct_bytes"] = self._size
-        event["reader_wait_us"] = asked_ns // 1000 - at_ns // 1000
+        if self._over_http:
+            question_ns = self._question_ns or end_ns
+            event["broker_wait_us"] = question_ns // 1000 - at_ns // 1000
+            event["upstream_us"] = asked_ns // 1000 - question_ns // 1000
+        else:
+            event["reader_wait_us"] = asked_ns // 1000 - at_ns // 1000
         event["direct_wait_us"] = granted_ns // 1000 - asked_ns // 1000
         if self._granted_ns:
             event["write_us"] = end_ns // 1000 - granted_ns // 1000
@@ -71,4 +85,13 @@ class DirectRecord:
         event["direct_byte_us"] = self._meter.byte_us
         event["outcome"] = outcome
         if outcome != "ok":
-            event["outcome_stage"] = "write" if self._granted_ns else "direct" if self._asked_ns else "reader"
+            event["outcome_stage"] = self._stage()
+
+    def _stage(self) -> str:
+        if self._granted_ns:
+            return "write"
+        if self._asked_ns:
+            return "direct"
+        if not self._over_http:
+            return "reader"
+        return "upstream" if self._question_ns else "broker"

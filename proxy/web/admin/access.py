@@ -9,14 +9,15 @@ import hmac
 import socket
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
 from proxy.config.config import Config
+from proxy.core.files import read_regular
 from proxy.core.threads import in_thread
 from proxy.web.http.errors import HttpRefused
+from proxy.web.http.origins import names_a_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +52,7 @@ def peer_of(sock: socket.socket) -> Peer:
 def read_token(path: str) -> bytes:
     """Return the token in the file of `adminApiTokenFilePath`; raises SettingFault."""
     try:
-        with Path(path).open("rb") as file:
-            token = file.read(LARGEST_TOKEN + 1).strip()
+        token = read_regular(path, LARGEST_TOKEN + len("\r\n")).strip()
     except OSError as error:
         raise SettingFault(_KEY, f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if not LEAST_TOKEN <= len(token) <= LARGEST_TOKEN or not token.isascii() or len(token.split()) != 1:
@@ -71,7 +71,7 @@ class AdminAccess:
         """Raise HttpRefused unless a request is permitted: 401, 403, or 503 if the token cannot be read."""
         if peer.local:
             return
-        if "Origin" in headers or headers.get("Sec-Fetch-Site", "none") != "none":
+        if names_a_page(headers):
             raise HttpRefused(403, "the admin API is not for web pages", "cross_origin")
         kind, _, presented = headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not presented:

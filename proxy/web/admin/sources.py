@@ -40,8 +40,10 @@ class AdminSources:
     sessions: Sessions
     names: Callable[[object], str]
     memory: AsyncDualMemoryLimiter
+    handshakes: AsyncSemaphore
     lookups: AsyncSemaphore
     groups: ListGroups
+    unproven: AsyncSemaphore
     queues: BrokerQueues
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics

@@ -83,9 +83,12 @@ class Views:
         sources = self._sources
         yield _BYTES, sources.memory.heap
         yield _BYTES, sources.memory.direct
+        yield _BYTES, sources.unproven
+        yield _BYTES, sources.handshakes
         yield _REQUESTS, sources.lookups
         for queue in list(sources.queues.all().values()):
             yield _BYTES, queue.reservations
+            yield _BYTES, queue.unproven
             yield _QUESTIONS, queue.in_flight
 
     def _limiters(self, semaphores: Sequence[tuple[str, AsyncSemaphore]]) -> Iterator[Sequence[Row]]:

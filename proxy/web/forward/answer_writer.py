@@ -9,6 +9,7 @@ import sys
 import termios
 from typing import TYPE_CHECKING
 
+from limiter.clock import Clock
 from proxy.core.errors import DisconnectCause
 from proxy.net.write_watch import WriteProgress, WriteWatch
 from proxy.web.http.counters import WebCounters
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
 
     from aiohttp import StreamReader
     from aiohttp.web import BaseRequest, StreamResponse
+
+
+class BrokerClock:
+    """The time-out of an exchange, while its answer is passed on: only waits for the broker count, each for itself.
+
+    The client's part of the time is that of the watch over slow readers.
+    """
+
+    def __init__(self, timeout: "asyncio.Timeout", clock: Clock, seconds: float) -> None:
+        self._timeout = timeout
+        self._clock = clock
+        self._seconds = seconds
+
+    def stop(self) -> None:
+        """Stop the clock: the client has to take bytes."""
+        self._timeout.reschedule(None)
+
+    def restart(self) -> None:
+        """Begin a wait for the broker."""
+        self._timeout.reschedule(self._clock.time() + self._seconds)
 
 
 class AnswerWriter:
@@ -39,8 +60,12 @@ class AnswerWriter:
         self._holds_memory = holds_memory
         self._ended = False
 
-    async def write(self, response: "StreamResponse", body: "StreamReader", step_bytes: int) -> int:
+    async def write(
+        self, response: "StreamResponse", body: "StreamReader", step_bytes: int, clock: BrokerClock | None = None
+    ) -> int:
         """Write all of `body` and return its size; raises ConnectionError if the client has left.
+
+        With a `clock` no time-out cuts the answer because its client reads slowly.
 
         Reading `body` raises the errors of the broker's connection.
         """
@@ -51,12 +76,16 @@ class AnswerWriter:
         self._watch.add(self)
         try:
             while piece := await body.read(step_bytes):
+                if clock is not None:
+                    clock.stop()
                 if self.progress is not None:
                     self.progress.handed_bytes += len(piece)
                 await response.write(piece)
                 await self._request.writer.drain()
                 sent += len(piece)
                 self._counters.bytes_to_clients += len(piece)
+                if clock is not None:
+                    clock.restart()
         finally:
             self._ended = True
             self._watch.discard(self)
@@ -88,6 +117,11 @@ class AnswerWriter:
     def holds_up_a_list(self) -> bool:
         """Return False: no list holds heap memory for this client."""
         return False
+
+    @property
+    def disk_bytes(self) -> int:
+        """Return 0: answers over HTTP stay in memory."""
+        return 0
 
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client's kernel has acknowledged."""

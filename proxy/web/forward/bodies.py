@@ -1,20 +1,16 @@
 """Stream the body of a client's request to a broker, and keep the copy of it that a redirect needs.
 
-Rules: the next step is read from the client when the last has left for the broker. The copy is kept only while direct
-permits for it are granted at once, and only up to `httpInputMaxReplayBufferSize`. The wait for a client that sends
-nothing has a time-out.
+Rules: the next step is read from the client when the last has left for the broker. The wait for a client that sends
+nothing has a time-out. A copy that is dropped while it is sent again leaves the redirect to the client.
 """
 
 import asyncio
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp.payload import Payload
 
-from limiter.errors import PermitAcquireError
-from limiter.permit import Permit
-from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import ProxyError
+from proxy.web.forward.replay_copies import ReplayCopy
 from proxy.web.forward.uploads import Server, Upload, Uploads
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused
@@ -23,65 +19,12 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.web import BaseRequest
 
-STEP_BYTES: Final = 64 * 1024
+_DROPPED: Final = "the memory for the copy of the request's body is needed for others: send the request again"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class NotReplayable(ProxyError):
     """A body cannot be sent again: its copy was dropped."""
-
-
-class ReplayCopy:
-    """The sent part of a body, under direct permits; dropped when no permit is free or the limit is reached."""
-
-    def __init__(self, limit_bytes: int, direct: AsyncSemaphore, key: Hashable) -> None:
-        self._limit_bytes = limit_bytes
-        self._direct = direct
-        self._key = key
-        self._permits: list[Permit] = []
-        self._held_bytes = 0
-        self._bytes: bytearray | None = bytearray()
-
-    @property
-    def whole(self) -> bool:
-        """Return whether the copy has every byte that was sent."""
-        return self._bytes is not None
-
-    def keep(self, piece: bytes) -> None:
-        """Append a piece that is being sent; drop the copy if there is no memory for it."""
-        if self._bytes is None:
-            return
-        size = len(self._bytes) + len(piece)
-        if size > self._limit_bytes or not self._acquire(size):
-            self.give_up()
-        else:
-            self._bytes += piece
-
-    def pieces(self, step_bytes: int) -> list[bytes]:
-        """Return the copy in steps; empty if the copy was dropped."""
-        kept = self._bytes or b""
-        return [bytes(kept[at : at + step_bytes]) for at in range(0, len(kept), step_bytes)]
-
-    def give_up(self) -> None:
-        """Drop the copy and release its permits; a second call does nothing."""
-        self._bytes = None
-        for permit in self._permits:
-            permit.release()
-        self._permits.clear()
-
-    def _acquire(self, size: int) -> bool:
-        while self._held_bytes < size:
-            # Acquire half as much again: a growing bytearray has spare room, and exists twice while it moves.
-            step = min(STEP_BYTES, self._limit_bytes)
-            try:
-                permit = self._direct.try_acquire(step * 3 // 2, key=self._key)
-            except PermitAcquireError:
-                return False
-            if permit is None:
-                return False
-            self._permits.append(permit)
-            self._held_bytes += step
-        return True
 
 
 class RequestBody:
@@ -98,6 +41,7 @@ class RequestBody:
         self._sender: asyncio.Task[Any] | None = None
         self._uploads = uploads
         self._upload = Upload()
+        self._redirect: HttpRefused | None = None
         self.copy = copy
         self.refusal: HttpRefused | None = None
 
@@ -110,6 +54,10 @@ class RequestBody:
         """Set the server whose connection the upload will hold."""
         self._upload.server = server
 
+    def redirected(self, status: int, location: str) -> None:
+        """Record the redirect that the body is sent again for: the client gets it if the copy is dropped meanwhile."""
+        self._redirect = HttpRefused(status, _DROPPED, "redirect", (("Location", location),), close=True)
+
     async def send(self, writer: "AbstractStreamWriter") -> None:
         """Write the whole body; raises NotReplayable, or HttpRefused (kept in `refusal`) if the client is too slow."""
         self._sender = asyncio.current_task()
@@ -117,12 +65,20 @@ class RequestBody:
             raise NotReplayable("the connection to the broker broke, and the request cannot be sent again")
         # Send the headers at once: a broker may redirect or refuse before it gets the body.
         writer.send_headers()
-        for piece in self.copy.pieces(self._step_bytes) if self._begun else ():
-            await self._write(writer, piece)
+        if self._begun:
+            await self._send_copy(writer)
         self._begun = True
         await self._send_continue()
         while piece := await self._read():
             self.copy.keep(piece)
+            await self._write(writer, piece)
+
+    async def _send_copy(self, writer: "AbstractStreamWriter") -> None:
+        for start in range(0, self.copy.size, self._step_bytes):
+            piece = self.copy.piece(start, self._step_bytes)
+            if piece is None:
+                self.refusal = self._redirect
+                raise NotReplayable(_DROPPED)
             await self._write(writer, piece)
 
     async def stop(self) -> None:

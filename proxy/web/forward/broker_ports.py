@@ -8,10 +8,12 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final
 
+from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import TargetRefused
 from proxy.core.log import LinePace, Logger
-from proxy.web.forward.lookup_answers import host_of, rewritten
+from proxy.web.forward.lookup_answers import broker_of, rewritten
+from proxy.web.http.origins import host_of
 
 MOST_CHOSEN_BY_THE_KERNEL: Final = 64
 
@@ -39,7 +41,10 @@ class BrokerPorts:
         tls_to_brokers: bool,
         plain_ports: bool,
         tls_ports: bool,
+        known: KnownBrokers | None = None,
     ) -> None:
+        # Records the brokers that answers name; None if every target may get the proxy's credentials.
+        self._known = known
         self._free = list(ports) if ports else [0] * (MOST_CHOSEN_BY_THE_KERNEL if loopback else 0)
         self._open_port = open_port
         self._clock = clock
@@ -54,6 +59,10 @@ class BrokerPorts:
 
     def rewritten(self, answer: bytes, host_header: str) -> bytes:
         """Return a lookup's answer with this proxy's addresses; `host_header` is the client's name for this proxy."""
+        if self._known is not None:
+            broker = broker_of(answer, tls_to_brokers=self._tls_to_brokers)
+            if broker is not None:
+                self._known.note_url(broker)
         host = self._advertised or host_of(host_header)
         if not host or not (self._free or self._opened):
             return answer

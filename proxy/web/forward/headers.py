@@ -33,15 +33,29 @@ class UnsafeHeader(ValueError):
     """A header that must not be passed on; the text contains its name but not its value."""
 
 
+class RequestLoop(ValueError):
+    """A request that this proxy has sent came back to it (RFC 9110, 7.6.3)."""
+
+
+# Headers in which a client, or a proxy for the client, says by which host and port it was reached.
+CLAIMED_HOSTS: Final = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Server")
+
+
 def to_broker(
     headers: Iterable[tuple[str, str]],
     *,
     client_address: str,
     scheme: str,
     host: str,
+    via: str = "",
 ) -> Headers:
-    """Return a request's headers for any server, without `Host` and `Content-Length`; raises UnsafeHeader."""
+    """Return a request's headers for any server, without `Host` and `Content-Length`; raises UnsafeHeader.
+
+    `via` is a word that no other proxy has: a request that was here already raises RequestLoop.
+    """
     given = list(headers)
+    if via and any(name.lower() == "via" and via in value for name, value in given):
+        raise RequestLoop("the request comes back to this proxy: a redirect, or a configured server, leads here")
     dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given)
     passed = [(name, value) for name, value in given if name.lower() not in dropped and not _ours(name)]
     forwarded_for = [value for name, value in given if name.lower() == "x-forwarded-for"]
@@ -49,7 +63,7 @@ def to_broker(
     passed.append(("X-Forwarded-Proto", scheme))
     if host:
         passed.append(("X-Forwarded-Host", host))
-    passed.append(("Via", "1.1 pulsar-proxy"))
+    passed.append(("Via", f"1.1 pulsar-proxy ({via})" if via else "1.1 pulsar-proxy"))
     for name, value in passed:
         check(name, value)
     return passed

@@ -7,7 +7,7 @@ this proxy, and the answer names that port. The answer for a broker without a po
 
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from protocol.host_port import host_port
 
@@ -17,6 +17,23 @@ _TLS: Final = ("brokerUrlTls", "brokerUrlSsl")
 _WEB: Final = ("httpUrl", "httpUrlTls")
 
 PortOf = Callable[[str, bool], int | None]
+
+
+def broker_of(answer: bytes, *, tls_to_brokers: bool = False) -> str | None:
+    """Return the URL of the broker that a lookup's answer names; None for any other answer."""
+    return _parsed(answer, tls_to_brokers)[0]
+
+
+def _parsed(answer: bytes, tls_to_brokers: bool) -> tuple[str | None, dict[str, Any]]:
+    """Return the broker's URL and all fields of a lookup's answer; no URL for any other answer."""
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        return None, {}
+    if not isinstance(found, dict):
+        return None, {}
+    broker = found.get(_TLS[0] if tls_to_brokers else _PLAIN[0])
+    return (broker, found) if isinstance(broker, str) and broker else (None, found)
 
 
 def rewritten(
@@ -32,14 +49,8 @@ def rewritten(
     `port_of` returns the port for a broker's URL and for clients with or without TLS. `web_ports` are the plain and the
     TLS port of this proxy, None for a missing port. `tls_to_brokers`: whether the proxy connects to brokers with TLS.
     """
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        return answer
-    if not isinstance(found, dict):
-        return answer
-    broker = found.get(_TLS[0] if tls_to_brokers else _PLAIN[0])
-    if not isinstance(broker, str) or not broker:
+    broker, found = _parsed(answer, tls_to_brokers)
+    if broker is None:
         return answer
     plain, tls = port_of(broker, False), port_of(broker, True)
     if plain is None and tls is None:
@@ -52,9 +63,3 @@ def rewritten(
         if found.get(name) and web_port is not None:
             found[name] = f"{scheme}://{host_port(host, web_port)}"
     return json.dumps(found, separators=(",", ":")).encode()
-
-
-def host_of(header: str) -> str:
-    """Return the host of a `Host` header without the port; empty for an invalid header."""
-    host = header.rpartition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
-    return host if host and all(sign.isalnum() or sign in "-._:" for sign in host) and host.isascii() else ""

@@ -4,10 +4,14 @@ Rule: only servers that are configured as brokers or function workers, or that t
 other server could use the proxy's credentials on every broker.
 """
 
+from typing import Final
+
 from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
 from proxy.core.errors import CredentialsUnavailable
 from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
 from proxy.web.http.errors import HttpRefused
+
+AUTHORIZATION: Final = "Authorization"
 
 
 async def identity_headers(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:
@@ -22,7 +26,7 @@ async def identity_headers(own: BrokerCredentials | None, role: str | None, *, h
     if own is not None and not has_authorization:
         authorization = await _own_authorization(own)
         if authorization is not None:
-            headers.append(("Authorization", authorization))
+            headers.append((AUTHORIZATION, authorization))
     for name, value in headers:
         check(name, value)
     return headers

@@ -3,7 +3,8 @@
 A broker that does not own a namespace redirects to the broker that does. A client outside the cluster cannot follow, so
 the proxy follows, with the client's credentials. A redirect may lead only to the configured servers, or to a host of
 `brokerProxyAllowedHostNames` whose addresses are in `brokerProxyAllowedIPAddresses`, at a port of
-`brokerWebServiceAllowedTargetPorts`; never from TLS to plain text.
+`brokerWebServiceAllowedTargetPorts`; never from TLS to plain text. The proxy's own credentials follow only where a
+configured server, or a server that got them before in this chain, redirects to.
 """
 
 from typing import Final
@@ -31,10 +32,18 @@ class RedirectRules:
     """
 
     def __init__(
-        self, brokers: tuple[str, ...], validator: TargetValidator, third_parties: tuple[str, ...] = ()
+        self,
+        brokers: tuple[str, ...],
+        validator: TargetValidator,
+        third_parties: tuple[str, ...] = (),
+        *,
+        withholds: bool = False,
     ) -> None:
+        # The proxy's own credentials are secret, and go only to known servers.
+        self._withholds = withholds
         own = {_place(URL(url)) for url in brokers}
         self._third_parties = {_place(URL(url)) for url in third_parties} - own
+        self._own = own
         self._configured = own | self._third_parties
         self._validator = validator
 
@@ -57,6 +66,16 @@ class RedirectRules:
     def is_third_party(self, url: URL) -> bool:
         """Return whether an allowed server is neither broker nor function worker."""
         return _place(url) in self._third_parties
+
+    def trusted(self, url: URL, *, named_by_trusted: bool) -> bool:
+        """Return whether an allowed server may get the proxy's own credentials and the role of its client.
+
+        `named_by_trusted`: a server that may get them has redirected to this one.
+        """
+        place = _place(url)
+        if place in self._own or place in self._third_parties:
+            return place in self._own
+        return named_by_trusted or self._validator.narrowed or not self._withholds
 
     async def _check(self, target: URL) -> None:
         assert target.host is not None

@@ -6,6 +6,7 @@ the answer begins is a JSON error with the key to change; a later failure cuts t
 """
 
 import asyncio
+import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,19 +20,19 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from limiter.clock import Clock
-from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.net.write_watch import WriteWatch
-from proxy.web.forward.answer_writer import AnswerWriter
-from proxy.web.forward.bodies import BodyPayload, NotReplayable, ReplayCopy, RequestBody
+from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
+from proxy.web.forward.bodies import BodyPayload, NotReplayable, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree
-from proxy.web.forward.headers import Headers, UnsafeHeader, to_broker, to_client
+from proxy.web.forward.headers import CLAIMED_HOSTS, Headers, RequestLoop, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.forward.own_credentials import identity_headers
+from proxy.web.forward.own_credentials import AUTHORIZATION, identity_headers
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
+from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
@@ -59,7 +60,7 @@ class ProxyServices:
 
     clock: Clock
     limits: WebLimits
-    direct: AsyncSemaphore
+    copies: ReplayCopies
     fairness_keys: FairnessKeys
     counters: WebCounters
     writes: WriteWatch
@@ -70,11 +71,15 @@ class ProxyServices:
     extra_headers: Headers
     log: Logger
     uploads: Uploads
+    withheld: Callable[[str, str], None]
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request that is being forwarded; `identity_headers` are headers for brokers and function workers only."""
+    """A request that is being forwarded; `identity_headers` are headers for brokers and function workers only.
+
+    `trusted`: the server that is asked now may get these headers.
+    """
 
     request: web.BaseRequest
     client: WebClient
@@ -85,6 +90,14 @@ class _Exchange:
     body: RequestBody | None
     size: int | None
     under_way: ListUnderWay | None = None
+    # The clock of a topic list: from its first byte on only waits for the broker count.
+    clock: BrokerClock | None = None
+    trusted: bool = False
+
+    @property
+    def has_own_credentials(self) -> bool:
+        """Return whether the identity headers have credentials of the proxy."""
+        return any(name == AUTHORIZATION for name, _ in self.identity_headers)
 
     def ended(self, outcome: str, sent_bytes: int = 0) -> None:
         """Record the outcome of a topic list, in the words of the event schema; other requests are not recorded."""
@@ -103,6 +116,7 @@ class ReverseProxy:
         self._rules = rules
         self._services = services
         self._pace = LinePace()
+        self._via = secrets.token_hex(8)
         self._brokers = Upstreams(targets.brokers, services.clock)
         self._workers = Upstreams(targets.function_workers, services.clock) if targets.function_workers else None
         self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
@@ -122,7 +136,7 @@ class ReverseProxy:
         """Answer a request; raises HttpRefused before the answer has begun."""
         self.servers(destination)
         limits = self._services.limits
-        copy = ReplayCopy(limits.replay_bytes, self._services.direct, self._services.fairness_keys.key(client, None))
+        copy = self._services.copies.new(limits.replay_bytes, self._services.fairness_keys.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
             request, client, destination, request.method, *await self._request_headers(request, client, destination),
@@ -148,12 +162,7 @@ class ReverseProxy:
         self, request: web.BaseRequest, client: WebClient, destination: Destination
     ) -> tuple[Headers, Headers]:
         try:
-            headers = to_broker(
-                request.headers.items(),
-                client_address=client.accepted_from,
-                scheme="https" if request.secure else "http",
-                host=request.headers.get("Host", ""),
-            )
+            headers = self.forwarded_headers(request, client)
             identity_headers = await self.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
@@ -161,6 +170,16 @@ class ReverseProxy:
             # The proxy reads the answer, so the answer must not be compressed.
             headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
         return headers, identity_headers
+
+    def forwarded_headers(self, request: web.BaseRequest, client: WebClient) -> Headers:
+        """Return a request's headers for any server; raises UnsafeHeader, and HttpRefused for a loop."""
+        try:
+            return to_broker(
+                request.headers.items(), client_address=client.accepted_from,
+                scheme="https" if request.secure else "http", host=request.headers.get("Host", ""), via=self._via,
+            )  # fmt: skip
+        except RequestLoop as error:
+            raise HttpRefused(508, str(error), "loop") from error
 
     async def identity_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
         """Return the extra headers for brokers and function workers; none for `httpReverseProxy` routes.
@@ -175,23 +194,28 @@ class ReverseProxy:
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as clock:
+                if exchange.under_way is not None:
+                    exchange.clock = BrokerClock(clock, self._services.clock, seconds)
                 return await self._follow(exchange)
         except TimeoutError as error:
             raise HttpRefused(504, "no answer of the broker in time (httpProxyTimeout)", "timeout") from error
 
     async def _follow(self, exchange: _Exchange) -> web.StreamResponse:
         url: URL | None = None
+        exchange.trusted = isinstance(exchange.destination.servers, Group)
         for _ in range(MAX_REDIRECTS + 1):
             async with self._asked(exchange, url) as answer:
                 body = exchange.body
                 if not follows(answer.status, exchange.method) or (body is not None and not body.replayable):
                     return await self._pass_back(exchange, answer)
                 url = await self._rules.target(answer.url, answer.headers.get("Location"))
+                exchange.trusted = self._rules.trusted(url, named_by_trusted=exchange.trusted)
                 self._services.counters.redirects += 1
                 if body is not None:
                     # Stop the first upload: two tasks would each get a part of the client's body.
                     await body.stop()
+                    body.redirected(answer.status, str(url))
         raise too_many()
 
     # --- asking -----------------------------------------------------------------------------------
@@ -223,8 +247,15 @@ class ReverseProxy:
 
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
-        if not self._rules.is_third_party(url):
+        if exchange.trusted:
             headers.extend(exchange.identity_headers)
+            if exchange.has_own_credentials:
+                # A broker may redirect to the host that a client claims; the proxy's credentials would follow.
+                for name in CLAIMED_HOSTS:
+                    headers.popall(name, None)
+        elif exchange.has_own_credentials and not self._rules.is_third_party(url):
+            self._services.withheld(str(url.origin()), "http")
+            raise HttpRefused(502, "the proxy does not know the broker that it was redirected to", "redirect")
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)
@@ -273,6 +304,9 @@ class ReverseProxy:
             response.content_length = answer.content_length
         elif exchange.request.version >= aiohttp.HttpVersion11 and not bodiless:
             response.enable_chunked_encoding()
+        if not bodiless and exchange.under_way is not None:
+            # From here on the answer fills its window.
+            await exchange.under_way.answer_begins()
         self._services.counters.answered(answer.status)
         if not bodiless:
             await self._stream(exchange, response, answer)
@@ -286,7 +320,7 @@ class ReverseProxy:
         )  # fmt: skip
         try:
             await response.prepare(exchange.request)
-            sent = await writer.write(response, answer.content, services.limits.buffer_bytes)
+            sent = await writer.write(response, answer.content, services.limits.buffer_bytes, exchange.clock)
             await response.write_eof()
         except (aiohttp.ClientError, TimeoutError) as error:
             # ClientError includes an answer that is shorter than its Content-Length.
@@ -319,7 +353,9 @@ class ReverseProxy:
             raise HttpRefused(
                 502, f"the broker's answer to a lookup is above {LARGEST_ANSWER_BYTES} bytes", "bad_answer"
             )
-        written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
+        written = found
+        if exchange.trusted:
+            written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
         response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
         self.finish_headers(response)
         self._services.counters.answered(answer.status)

@@ -7,6 +7,7 @@ from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
 from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.gate import GateLimits
+from proxy.web.http.origins import OriginRules
 
 # A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and
 # one read from the kernel, which doubles the receive buffer (2).
@@ -23,9 +24,12 @@ class WebLimits:
     exchange_seconds: float
     connect_seconds: float
     metrics_seconds: float
+    page_reuse_seconds: float
+    most_asked_lists: int
     max_connections: int
     gate: GateLimits
     sockets: SocketOptions
+    origins: OriginRules
 
     @property
     def window_bytes(self) -> int:
@@ -42,6 +46,8 @@ class WebLimits:
             replay_bytes=config.http_input_max_replay_buffer_size,
             exchange_seconds=exchange_seconds,
             connect_seconds=config.seconds(Config.broker_proxy_connect_timeout_ms),
+            most_asked_lists=config.topic_list_max_outstanding_per_broker,
+            page_reuse_seconds=config.seconds(Config.web_service_page_reuse_millis),
             metrics_seconds=config.seconds(Config.metrics_servlet_timeout_ms),
             max_connections=config.max_http_server_connections,
             gate=GateLimits(
@@ -53,6 +59,7 @@ class WebLimits:
                 wait_seconds=exchange_seconds,
             ),
             sockets=SocketOptions.of(config),
+            origins=OriginRules(config.web_service_allowed_hosts, config.web_service_allowed_origins),
         )
 
 

@@ -1,21 +1,22 @@
 """Direct permits for topic lists over HTTP, from the same limiter as topic lists of the binary protocol.
 
-Rules: the permit for the window of a list waits in the common queue of all lists, is granted before a broker is asked,
-and is released after the last byte. A client that leaves the queue frees its place at once. A client without a permit
-gets the same error text as a client of the binary port.
+Rules: the permit for the window of a list is taken when the broker's answer begins: lists of a slow broker hold none.
+The permit waits in the common queue of all lists, and is released after the last byte. Few lists are asked for at once
+(`topicListMaxOutstandingPerBroker`), because an answer that waits for its permit keeps a connection to the broker: the
+others wait in turns by fairness key. A client that leaves frees its place at once. A client without a permit gets the
+same error text as a client of the binary port.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -26,18 +27,39 @@ from proxy.web.http.errors import HttpRefused, retry_after
 
 RETRY_SECONDS: Final = 1.0
 KIND: Final = "get_topics"
+_KINDS: Final = {Stage.BROKER_BUSY: "broker_busy", Stage.DIRECT: "direct_memory"}
 
 
-@dataclass(slots=True)
 class ListUnderWay:
-    """An admitted list: the bytes sent to its client, and its outcome, in the words of the event schema."""
+    """A list that may be asked for: the bytes sent to its client, and its outcome, in the words of the event schema."""
 
-    sent_bytes: int = 0
-    outcome: str = "ok"
+    def __init__(self, permits: "TopicListPermits", client: WebClient, namespace: str, window_bytes: int) -> None:
+        self.sent_bytes = 0
+        self.outcome = "ok"
+        self.client = client
+        self.namespace = namespace
+        self.window_bytes = window_bytes
+        self.record = permits.record_of(client, namespace)
+        self.key = permits.key_of(client, namespace)
+        self.waited_seconds = 0.0
+        self.slot: Permit | None = None
+        self.permit: Permit | None = None
+        self.granted_at = 0.0
+        self._permits = permits
+
+    async def answer_begins(self) -> None:
+        """Wait for the permit of the window, and give the slot back; raises HttpRefused with 429."""
+        await self._permits.take_window(self)
+
+    def failed(self, error: PermitAcquireError) -> None:
+        """Record that no permit was granted."""
+        if self.record is not None:
+            self.record.failed(KIND, error, None)
+            self.record = None
 
 
 class TopicListPermits:
-    """Admits topic lists that get a direct permit."""
+    """Admits topic lists; `apply` changes how many are asked for at once."""
 
     def __init__(
         self,
@@ -47,6 +69,7 @@ class TopicListPermits:
         usage: UsageTracker,
         counters: WebCounters,
         clock: Clock,
+        most_asked: int,
         recorder: Recorder | None = None,
     ) -> None:
         self._direct = direct
@@ -56,45 +79,84 @@ class TopicListPermits:
         self._counters = counters
         self._clock = clock
         self._recorder = recorder
+        # The gate bounds the requests that wait.
+        self.slots = AsyncSemaphore(
+            "http lists", most_asked, max_queue=0, timeout_seconds=0.0, clock=clock, share_by_key=True
+        )
+
+    def apply(self, most_asked: int) -> None:
+        """Change how many lists are asked for at once."""
+        self.slots.set_limit(most_asked)
+
+    def key_of(self, client: WebClient, namespace: str) -> Hashable:
+        """Return the fairness key of a list."""
+        return self._fairness_keys.key(client, namespace)
 
     @asynccontextmanager
     async def admitted(self, client: WebClient, namespace: str, window_bytes: int) -> AsyncIterator[ListUnderWay]:
-        """Hold a direct permit for a list; raises HttpRefused with 429 if none is granted in time."""
-        record = self._record(client, namespace, window_bytes)
+        """Hold a slot for asking, and from the answer on the window's permit; raises HttpRefused with 429."""
         self._usage.asked(namespace)
+        under_way = ListUnderWay(self, client, namespace, window_bytes)
         try:
-            permit = await self._direct.acquire(window_bytes, key=self._fairness_keys.key(client, namespace))
-        except asyncio.CancelledError:
-            _left(record)
-            raise
-        except PermitAcquireError as error:
-            self._counters.lists_refused += 1
-            self._refusals.note(error, Stage.DIRECT, self._direct, client.name, namespace)
-            self._usage.refused(namespace, client.principal)
-            if record is not None:
-                record.failed(KIND, error, None)
-            raise HttpRefused(429, DIRECT_REFUSAL, "direct_memory", retry_after(RETRY_SECONDS)) from error
-        began, under_way = self._clock.time(), ListUnderWay()
-        if record is not None:
-            record.granted(permit.size)
-        try:
+            under_way.slot = await self._acquire(self.slots, 1, under_way, Stage.BROKER_BUSY)
+            if under_way.record is not None:
+                under_way.record.question_asked()
             yield under_way
         except BaseException as error:
-            _ended(record, error)
+            _ended(under_way.record, error)
             raise
         else:
-            _over(record, under_way)
+            _over(under_way.record, under_way)
         finally:
-            permit.release()
-            held = window_bytes * (self._clock.time() - began)
-            self._usage.charge(namespace, client.principal, byte_seconds=held, sent_bytes=under_way.sent_bytes)
+            self._give_back(under_way)
 
-    def _record(self, client: WebClient, namespace: str, window_bytes: int) -> DirectRecord | None:
+    async def take_window(self, under_way: ListUnderWay) -> None:
+        """Take the permit of the window of a list; the slot ends with the wait."""
+        if under_way.permit is not None:
+            return
+        if under_way.record is not None:
+            under_way.record.asks(under_way.window_bytes)
+        under_way.permit = await self._acquire(self._direct, under_way.window_bytes, under_way, Stage.DIRECT)
+        under_way.granted_at = self._clock.time()
+        if under_way.record is not None:
+            under_way.record.granted(under_way.permit.size)
+        if under_way.slot is not None:
+            under_way.slot.release()
+
+    async def _acquire(self, semaphore: AsyncSemaphore, size: int, under_way: ListUnderWay, stage: Stage) -> Permit:
+        """Wait for a permit; the two waits of a list together have the time-out of direct memory."""
+        began = self._clock.time()
+        seconds = max(0.0, self._direct.timeout_seconds - under_way.waited_seconds)
+        try:
+            return await semaphore.acquire(size, key=under_way.key, timeout_seconds=seconds)
+        except PermitAcquireError as error:
+            client, namespace = under_way.client, under_way.namespace
+            self._counters.lists_refused += 1
+            self._refusals.note(error, stage, semaphore, client.name, namespace)
+            self._usage.refused(namespace, client.principal)
+            under_way.failed(error)
+            raise HttpRefused(429, stage.refusal, _KINDS[stage], retry_after(RETRY_SECONDS)) from error
+        finally:
+            under_way.waited_seconds += self._clock.time() - began
+
+    def _give_back(self, under_way: ListUnderWay) -> None:
+        if under_way.slot is not None:
+            under_way.slot.release()
+        if under_way.permit is None:
+            return
+        under_way.permit.release()
+        held = under_way.window_bytes * (self._clock.time() - under_way.granted_at)
+        self._usage.charge(
+            under_way.namespace, under_way.client.principal, byte_seconds=held, sent_bytes=under_way.sent_bytes
+        )
+
+    def record_of(self, client: WebClient, namespace: str) -> DirectRecord | None:
+        """Return the record of a list that begins now, None without an event log."""
         if self._recorder is None:
             return None
-        record = DirectRecord(self._recorder, RequestOrigin(client.principal, client.name, None), namespace)
-        record.asks(window_bytes)
-        return record
+        return DirectRecord(
+            self._recorder, RequestOrigin(client.principal, client.name, None), namespace, over_http=True
+        )
 
 
 def _left(record: DirectRecord | None) -> None:

@@ -8,49 +8,35 @@ its own.
 from collections.abc import Callable
 from typing import Final
 
-from proxy.net.write_watch import RATE_WINDOW_SECONDS, WriteLimits
+from proxy.net.upload_rate import UploadRate
+from proxy.net.write_watch import WriteLimits
 from proxy.web.http.errors import HttpRefused
 
 Server = tuple[str, int | None]
-_MARK_SECONDS: Final = 2.0
 _STALL_KEY: Final = "topicListWriteStallTimeoutMillis"
 _RATE_KEY: Final = "topicListWriteMinBytesPerSecond"
 
 
-class Upload:
+class Upload(UploadRate):
     """The bytes of a client's upload, and the seconds in which the proxy waited for them."""
 
-    __slots__ = ("_marks", "_since", "_size", "_stop", "_waited_seconds", "server", "too_slow")
+    __slots__ = ("_stop", "server", "too_slow")
 
     def __init__(self) -> None:
+        super().__init__()
         self.server: Server = ("", None)
         self.too_slow = False
-        self._size = 0
-        self._waited_seconds = 0.0
-        self._since: float | None = None
         self._stop: Callable[[], None] | None = None
-        self._marks = [(0.0, 0)]
 
     def wait(self, now: float, stop: Callable[[], None]) -> None:
         """Start the clock: the proxy waits for the client; `stop` ends the wait."""
-        self._since, self._stop = now, stop
+        self.started(now)
+        self._stop = stop
 
     def received(self, now: float, size: int) -> None:
         """Stop the clock, and count the bytes that have arrived, if any."""
-        self._waited_seconds, self._since, self._stop = self._waited(now), None, None
-        self._size += size
-        if size and self._waited_seconds - self._marks[-1][0] >= _MARK_SECONDS:
-            self._marks.append((self._waited_seconds, self._size))
-
-    def rate(self, now: float) -> float | None:
-        """Return the bytes per second of the last ten seconds of waiting; None before ten seconds."""
-        waited, marks = self._waited(now), self._marks
-        while len(marks) > 1 and marks[1][0] <= waited - RATE_WINDOW_SECONDS:
-            del marks[0]
-        began, before = marks[0]
-        if waited - began < RATE_WINDOW_SECONDS:
-            return None
-        return (self._size - before) / (waited - began)
+        super().received(now, size)
+        self._stop = None
 
     def stop(self) -> None:
         """End the upload because of its rate."""
@@ -66,9 +52,6 @@ class Upload:
         else:
             reason = f"nothing came of the request's body for too long ({_STALL_KEY})"
         return HttpRefused(408, reason, "slow_upload", close=True)
-
-    def _waited(self, now: float) -> float:
-        return self._waited_seconds + (now - self._since if self._since is not None else 0.0)
 
 
 class Uploads:

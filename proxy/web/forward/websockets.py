@@ -1,23 +1,25 @@
 """Tunnel WebSockets: the opening request is checked and rewritten like any other, then bytes pass in both directions.
 
 Rules: frames are not parsed, so close codes, pings and extensions pass between client and broker. Each direction holds
-at most its window. A tunnel ends when either side ends, or when nothing has passed for `httpProxyTimeout`.
+at most its window. A tunnel ends when either side ends, when nothing has passed for `httpProxyTimeout`, or when the
+client's credentials have expired.
 """
 
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 from yarl import URL
 
 from proxy.brokers.target import BrokerAddress, resolve
-from proxy.core.errors import BrokerUnavailable, TargetRefused
+from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
 from proxy.core.tasks import TaskScope
 from proxy.web.forward.broker_client import socket_for
-from proxy.web.forward.headers import UnsafeHeader, to_broker, to_client
-from proxy.web.http.clients import WebClient
+from proxy.web.forward.headers import UnsafeHeader, to_client
+from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused, retry_after
 
@@ -50,9 +52,10 @@ class _FromClient:
 class WebSocketTunnels:
     """Opens tunnels to the servers of a reverse proxy's routes."""
 
-    def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices") -> None:
+    def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices", guard: Guard | None = None) -> None:
         self._reverse_proxy = reverse_proxy
         self._services = services
+        self._guard = guard
 
     def asked_for(self, request: web.BaseRequest) -> bool:
         """Return whether a request wants to open a WebSocket."""
@@ -75,7 +78,7 @@ class WebSocketTunnels:
                 raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
             if not head.startswith(b"HTTP/1.1 101 "):
                 raise _not_opened(head)
-            return await self._join(request, reader, writer, _answer_to_client(head))
+            return await self._join(request, client, reader, writer, _answer_to_client(head))
         finally:
             end(writer.transport)
 
@@ -130,10 +133,7 @@ class WebSocketTunnels:
         self, request: web.BaseRequest, client: WebClient, destination: "Destination", host: str
     ) -> bytes:
         try:
-            headers = to_broker(
-                request.headers.items(), client_address=client.accepted_from,
-                scheme="https" if request.secure else "http", host=request.headers.get("Host", ""),
-            )  # fmt: skip
+            headers = self._reverse_proxy.forwarded_headers(request, client)
             headers += await self._reverse_proxy.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
@@ -142,7 +142,12 @@ class WebSocketTunnels:
         return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
 
     async def _join(
-        self, request: web.BaseRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
+        self,
+        request: web.BaseRequest,
+        client: WebClient,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        head: bytes,
     ) -> web.StreamResponse:
         transport, connection = request.transport, request.protocol
         if transport is None:
@@ -157,9 +162,13 @@ class WebSocketTunnels:
         counters.answered(101)
         counters.tunnels += 1
         tunnel = _Tunnel(self._services.limits.exchange_seconds, self._services.limits.buffer_bytes)
+        watch = _CredentialsWatch(self._guard, client, tunnel.end)
         try:
             await tunnel.run(from_client, writer, reader, request)
         finally:
+            watch.stop()
+            if watch.ended_the_tunnel:
+                counters.disconnected(DisconnectCause.CREDENTIALS_EXPIRED)
             counters.tunnels -= 1
             counters.bytes_to_brokers += tunnel.to_broker
             counters.bytes_to_clients += tunnel.to_client
@@ -173,8 +182,14 @@ class _Tunnel:
     def __init__(self, idle_seconds: float, step_bytes: int) -> None:
         self._idle_seconds = idle_seconds
         self._step_bytes = step_bytes
+        self._over: asyncio.Future[None] | None = None
         self.to_broker = 0
         self.to_client = 0
+
+    def end(self) -> None:
+        """End both directions."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
 
     async def run(
         self,
@@ -184,19 +199,14 @@ class _Tunnel:
         request: web.BaseRequest,
     ) -> None:
         """Pass bytes until either side has ended, or no byte has passed for the idle time."""
-        over = asyncio.get_running_loop().create_future()
-
-        def ended() -> None:
-            if not over.done():
-                over.set_result(None)
-
+        over = self._over = asyncio.get_running_loop().create_future()
         # An exception in a direction ends the tunnel like the end of that direction.
-        scope = TaskScope(lambda _: ended())
+        scope = TaskScope(lambda _: self.end())
 
         try:
             async with asyncio.timeout(self._idle_seconds) as clock:
-                scope.start(self._to_broker(from_client, to_broker, clock), ended)
-                scope.start(self._to_client(from_broker, request, clock), ended)
+                scope.start(self._to_broker(from_client, to_broker, clock), self.end)
+                scope.start(self._to_client(from_broker, request, clock), self.end)
                 await over
         except (OSError, TimeoutError):
             return
@@ -224,6 +234,37 @@ class _Tunnel:
             await request.writer.drain()
             self.to_client += len(piece)
             self._goes_on(clock)
+
+
+class _CredentialsWatch:
+    """Ends a tunnel when the credentials of its client have expired: nobody could renew them on a WebSocket.
+
+    The wall clock is looked at every `authenticationRefreshCheckSeconds`, as for clients of the binary protocol.
+    """
+
+    def __init__(self, guard: Guard | None, client: WebClient, end_tunnel: Callable[[], None]) -> None:
+        self._guard = guard
+        self._client = client
+        self._end_tunnel = end_tunnel
+        self._timer: asyncio.TimerHandle | None = None
+        self.ended_the_tunnel = False
+        if guard is not None and client.expires_at is not None:
+            self._wait(guard)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self, guard: Guard) -> None:
+        self._timer = asyncio.get_running_loop().call_later(guard.check_seconds, self._look, guard)
+
+    def _look(self, guard: Guard) -> None:
+        if guard.expired(self._client):
+            self.ended_the_tunnel = True
+            self._end_tunnel()
+        else:
+            self._wait(guard)
 
 
 class _Done(web.StreamResponse):

@@ -5,13 +5,16 @@ another principal, is ignored.
 """
 
 import ssl
-from collections.abc import Hashable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from protocol.host_port import host_port
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.auth.providers.http_header import credentials_of_header
+from proxy.core.public_causes import PublicCause, authentication_text
+from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.http.errors import HttpRefused, retry_after
 
 if TYPE_CHECKING:
@@ -25,12 +28,14 @@ AGAIN_SECONDS: Final = 1.0
 class WebClient:
     """The client of a request: its name for logs, the address of its connection (maybe a load balancer's), its role.
 
-    Without authentication the role is None.
+    Without authentication the role is None. The credentials expire at `expires_at`, in seconds since the epoch (None:
+    never).
     """
 
     name: str
     accepted_from: str
     role: str | None = None
+    expires_at: float | None = None
 
     @property
     def principal(self) -> Hashable:
@@ -41,8 +46,8 @@ class WebClient:
 class Verifier(Protocol):
     """The verifier of credentials (`proxy.auth.client_authentication.ClientAuthentication`)."""
 
-    async def verify(self, presented: AuthData, certificate: bytes | None) -> Authenticated:
-        """Return the role that the credentials prove; raises AuthenticationFailed."""
+    async def verify(self, presented: AuthData, certificate: bytes | None, client: str) -> Authenticated:
+        """Return the role that the credentials of `client` prove; raises AuthenticationFailed."""
 
     def refused(self, client: str, failure: AuthenticationFailed) -> None:
         """Log a client whose credentials prove no role."""
@@ -50,22 +55,34 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The authentication of the web ports, with `authenticationEnabled`."""
+    """The authentication of the web ports, with `authenticationEnabled`.
+
+    `certificates`: a certificate is the credential of a request without a header; else such a request has none.
+    Credentials of clients that stay are looked at every `check_seconds`, by the wall clock `now`.
+    """
 
     verifier: Verifier
+    certificates: bool = True
+    check_seconds: float = 60.0
+    now: Callable[[], float] = time.time
 
-    async def role_of(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> str:
-        """Return the role of a request's header or certificate; raises HttpRefused with 401, or 503 if busy."""
+    def expired(self, client: WebClient) -> bool:
+        """Return whether the credentials of a client have expired since they were verified."""
+        return client.expires_at is not None and self.now() >= client.expires_at
+
+    async def identified(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> WebClient:
+        """Return the client with the role of its header or certificate; raises HttpRefused with 401, or 503 if busy."""
         try:
-            presented = _presented(authorization, certificate)
-            return (await self.verifier.verify(presented, certificate)).role
+            presented = _presented(authorization, certificate if self.certificates else None)
+            found = await self.verifier.verify(presented, certificate, client.name)
+            return replace(client, role=found.role, expires_at=found.expires_at)
         except AuthenticationFailed as failed:
             self.verifier.refused(client.name, failed)
+            reason, detail = authentication_text(failed.public), f"failed to authenticate: {failed}"
             if failed.busy:
-                reason = f"failed to authenticate: {failed}"
-                raise HttpRefused(503, reason, "busy", retry_after(AGAIN_SECONDS)) from failed
+                raise HttpRefused(503, reason, "busy", retry_after(AGAIN_SECONDS), detail=detail) from failed
             challenge = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", "Basic"))
-            raise HttpRefused(401, f"failed to authenticate: {failed}", "authentication", challenge) from failed
+            raise HttpRefused(401, reason, "authentication", challenge, detail=detail) from failed
 
 
 def _presented(authorization: str | None, certificate: bytes | None) -> AuthData:
@@ -73,15 +90,15 @@ def _presented(authorization: str | None, certificate: bytes | None) -> AuthData
         return AuthData("none" if certificate is None else "tls", b"")
     found = credentials_of_header(authorization)
     if found is None:
-        raise AuthenticationFailed("the authorization header is of no known kind")
+        raise AuthenticationFailed("the authorization header is of no known kind", public=PublicCause.NOT_ACCEPTED)
     return found
 
 
-def client_of(request: "BaseRequest", accepted_from: str, *, trust_forwarded_for: bool) -> WebClient:
-    """Return a request's client: the address of its connection or, if trusted, the address in X-Forwarded-For."""
+def client_of(request: "BaseRequest", accepted_from: str, balancers: TrustedBalancers | None) -> WebClient:
+    """Return a request's client: the address of its connection or, from a trusted balancer, that in X-Forwarded-For."""
     address = accepted_from
-    if trust_forwarded_for and (said := request.headers.get("X-Forwarded-For")):
-        address = said.partition(",")[0].strip()[:LONGEST_ADDRESS] or accepted_from
+    if balancers is not None and (said := ",".join(request.headers.getall("X-Forwarded-For", ()))):
+        address = balancers.client_of(accepted_from, said)[:LONGEST_ADDRESS]
     peer: Any = request.transport.get_extra_info("peername") if request.transport is not None else None
     port = peer[1] if isinstance(peer, tuple) else 0
     return WebClient(host_port(address, port), accepted_from)

@@ -10,6 +10,7 @@ class WebCounters(RoomCounters):
         "answers",
         "bytes_to_brokers",
         "bytes_to_clients",
+        "copies_dropped",
         "cut_answers",
         "in_work",
         "lists_refused",
@@ -26,6 +27,7 @@ class WebCounters(RoomCounters):
         self.refused: dict[str, int] = {}
         self.bytes_to_brokers = 0
         self.bytes_to_clients = 0
+        self.copies_dropped = 0
         self.cut_answers = 0
         self.in_work = 0
         self.lists_refused = 0

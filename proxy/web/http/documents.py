@@ -5,9 +5,16 @@ request needs a role, with `authorizationEnabled` one of `superUserRoles`, as up
 `proxy.web.pages` serves the documents.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRows:
+    """The rows of a JSON array, which is made in slices: `each` must not depend on what changes meanwhile."""
+
+    each: Iterator[Mapping[str, object]]
 
 
 class Answer(NamedTuple):

@@ -13,11 +13,18 @@ LONGEST_REASON: Final = 300
 class HttpRefused(ProxyError):
     """A request is answered with `status`; `reason` is for its client: lower case, with the key to change.
 
-    `kind` is a short name for the metrics.
+    `kind` is a short name for the metrics; `detail` is for the log, which has the reason without one.
     """
 
     def __init__(
-        self, status: int, reason: str, kind: str, headers: tuple[tuple[str, str], ...] = (), *, close: bool = False
+        self,
+        status: int,
+        reason: str,
+        kind: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        *,
+        close: bool = False,
+        detail: str = "",
     ) -> None:
         super().__init__(reason)
         self.status = status
@@ -25,6 +32,7 @@ class HttpRefused(ProxyError):
         self.kind = kind
         self.headers = headers
         self.close = close
+        self.detail = (detail or reason)[:LONGEST_REASON]
 
     @property
     def body(self) -> bytes:

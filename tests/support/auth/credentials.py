@@ -33,8 +33,8 @@ class Judge:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    def needs_turn(self, method: str, data: bytes) -> bool:
-        return True
+    def user_to_check(self, method: str, data: bytes) -> str | None:
+        return data.decode(errors="replace")
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         self.asked.append((method, data))

@@ -33,10 +33,13 @@ class RawBroker:
 
 @asynccontextmanager
 async def raw_broker(
-    serve: Serve, make_peer: Callable[[socket.socket], AsyncClient] = AsyncClient
+    serve: Serve,
+    make_peer: Callable[[socket.socket], AsyncClient] = AsyncClient,
+    host: str = LOOPBACK,
+    port: int = 0,
 ) -> AsyncIterator[RawBroker]:
     """Run `serve` for each connection; it ends with the connection, which is closed when `serve` returns."""
-    listening = socket.create_server((LOOPBACK, 0), backlog=64)
+    listening = socket.create_server((host, port), backlog=64)
     listening.setblocking(False)
     crashes: list[BaseException] = []
     scope = TaskScope(crashes.append)

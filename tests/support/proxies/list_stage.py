@@ -20,10 +20,11 @@ from proxy.app.metrics.counters import Counters
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
-from proxy.brokers.connection import BrokerClocks, BrokerConnection
+from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.pool import BrokerPool, PoolLimits
-from proxy.brokers.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
@@ -34,6 +35,7 @@ from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimi
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.requests.topic_lists.service import OUTCOMES, ListRequest, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
+from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -154,9 +156,7 @@ class MemoryDialer:
     def __init__(self, stage: "ListStage") -> None:
         self._stage = stage
 
-    async def connect(
-        self, broker: BrokerAddress, addresses: list[str], factory: Callable[[], BrokerConnection]
-    ) -> BrokerConnection:
+    async def connect(self, checked: CheckedTarget, factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         await asyncio.sleep(0)
         end = BrokerEnd(self._stage, factory())
         self._stage.brokers.append(end)
@@ -193,6 +193,7 @@ class Sizes:
     max_queue: int = 0
     acquire_seconds: float = 10.0
     share_by_key: bool = False
+    unproven_percent: int = 100
 
     @property
     def limits(self) -> TopicListLimits:
@@ -250,7 +251,7 @@ class ListStage:
         self.pool = BrokerPool(
             loop,
             MemoryDialer(self),  # type: ignore[arg-type]
-            self._resolve,
+            self._check,
             SharedReadBuffer(),
             self.hangup,
             self.loop_budget,
@@ -275,6 +276,7 @@ class ListStage:
             self.counters.requests,
             self.refusals,
             self.usage,
+            UnprovenReaders(self.limiter, LimiterMetrics(loop.time), loop, sizes.unproven_percent),
         )
         self.groups = NotedGroups(self.service)
         self.events = CheckedSink(keep=True)
@@ -288,8 +290,8 @@ class ListStage:
             lambda: round(loop.now * 1e9),
         )
 
-    async def _resolve(self, broker: BrokerAddress) -> list[str]:
-        return ["192.0.2.1"]
+    async def _check(self, broker: BrokerAddress) -> CheckedTarget:
+        return CheckedTarget(broker, ["192.0.2.1"])
 
     # --- what a test does -------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     brokers = counters.brokers
     brokers.broker_connection_states = brokers.broker_member_states = brokers.broker_names = lambda: fixed
     counters.tls.expiries = lambda: {"server": 86_400.5}
+    counters.tls.list_expiries = lambda: {"server": 43_200.5}
     counters.controllers["clock"] = lambda: 0.25
     counters.budget_parts = {"decoded topic lists": 100, "a part": 7}
     sink = SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields))

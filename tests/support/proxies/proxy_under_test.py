@@ -21,6 +21,7 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics, TopicStore
 from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
+from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.proxies.events import CheckedSink
@@ -34,6 +35,7 @@ SLOW_READER_RCVBUF: Final = 4096
 _DEFAULTS: Final = {
     "servicePort": "0",
     "webServicePort": "0",
+    "webServicePageReuseMillis": "0",
     "bindAddress": "127.0.0.1",
     "clusterName": "test",
     "brokerProxyAllowedTargetPorts": "*",
@@ -44,6 +46,8 @@ _DEFAULTS: Final = {
     # A peer that does not read is the test's doing: a busy machine takes longer than the kernel waits for one.
     "tcpUserTimeoutMillis": "0",
     "controlSocketPath": "none",
+    # One list fills these limits: the tests of waits say themselves who reads and who does not.
+    "topicListUnprovenReadersMemoryPercent": "100",
 }
 
 
@@ -71,6 +75,8 @@ class Stage:
     events: CheckedSink
     clients: list[AsyncClient] = field(default_factory=list)
     expected_internal_errors: dict[str, int] = field(default_factory=dict)
+    # What the log has of refused clients, which are told less.
+    details: list[str] = field(default_factory=list)
 
     async def client(self, rcvbuf: int | None = None, port: int | None = None) -> AsyncClient:
         """Open a connection on which nothing was sent."""
@@ -97,6 +103,14 @@ class Stage:
     @property
     def direct(self) -> AsyncSemaphore:
         return self.proxy.memory.limiter.direct
+
+    @property
+    def handshakes(self) -> AsyncSemaphore:
+        return self.proxy.services.handshakes
+
+    @property
+    def unproven(self) -> AsyncSemaphore:
+        return self.proxy.memory.unproven.share
 
     @property
     def lookups(self) -> AsyncSemaphore:
@@ -148,13 +162,19 @@ class Stage:
         """Give everything that must be zero when no client is there."""
         heap, direct = self.heap, self.direct
         queues = self.proxy.services.requests.topic_lists.queues.all().values()
+        places = self.proxy.services.requests.lookups.list_places
         return {
             "sessions": len(self.proxy.sessions),
             "heap held": heap.held,
             "heap waiting": heap.queue_size + heap.growers_waiting,
             "direct held": direct.held,
             "direct waiting": direct.queue_size + direct.growers_waiting,
+            "handshake memory held": self.handshakes.held,
+            "handshake memory waiting": self.handshakes.queue_size + self.handshakes.growers_waiting,
+            "large frames arriving": len(self.proxy.services.uploads),
             "lookup permits": self.lookups.held,
+            "places of lists": places.held + places.queue_size,
+            "lists that wait": places.waiting,
             "questions to brokers": sum(queue.in_flight.held + queue.in_flight.queue_size for queue in queues),
             "estimates on brokers": sum(queue.reservations.held + queue.reservations.queue_size for queue in queues),
             "outstanding questions": self.outstanding,
@@ -163,6 +183,9 @@ class Stage:
             "watched sockets": len(self.proxy.sockets.hangup),
             "groups of lists": len(self.proxy.services.requests.topic_lists._groups),
             "bodies being sent": len(self.proxy.sockets.pump),
+            "lists on disk": 0 if self.proxy.spill is None else self.proxy.spill.busy,
+            "shares of unproven readers": self.unproven.held + self.unproven.queue_size,
+            "questions of unproven readers": sum(queue.unproven.held + queue.unproven.queue_size for queue in queues),
             "put off": len(self.proxy.sockets.loop_budget),
         }
 
@@ -217,6 +240,7 @@ async def staged(
         proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **{**with_tls, **keys}), _log(), role_finder, given)
         await proxy.start()
         stage = Stage(proxy, broker, sink)
+        _keep_details(stage)
         try:
             yield stage
             await stage.settle()
@@ -226,6 +250,19 @@ async def staged(
             await proxy.stop()
     await eventually(lambda: not _tasks_of_the_proxy(), f"no task left, got {_tasks_of_the_proxy()}")
     await eventually(lambda: len(_open_files()) <= len(before), f"{before} open, got {_open_files()}")
+
+
+def _keep_details(stage: Stage) -> None:
+    """Keep every detail: the log itself has one line a second for each cause."""
+    sessions = stage.proxy.sessions
+    log_end = sessions._log_end
+
+    def kept(cause: DisconnectCause, client: str, detail: str) -> None:
+        if detail:
+            stage.details.append(detail)
+        log_end(cause, client, detail)
+
+    sessions._log_end = kept  # type: ignore[method-assign]
 
 
 def _tasks_of_the_proxy() -> list[str]:

@@ -85,6 +85,7 @@ async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -
     settings = {
         "servicePort": 0,
         "webServicePort": 0,
+        "webServicePageReuseMillis": 0,
         "bindAddress": LOOPBACK,
         "clusterName": "test",
         "shutdownPreDrainMillis": 0,

@@ -9,6 +9,7 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
@@ -89,6 +90,7 @@ async def walked(
             loop,
             SharedReadBuffer(WINDOW),
             watcher,
+            LoopBudget(loop, loop.time),
             limits.counters,
             75.0,
             lambda _, cause: ended.append(cause),

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from proxy.brokers.list_question import PATH as BROKER_LIST
+
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -36,6 +38,11 @@ class FakeWebBroker:
     port: int = 0
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
+    # The brokers' own list, or the status of the refusal; a proxy with secret credentials asks for the list unbidden.
+    brokers: list[str] | int = field(default_factory=list)
+    list_questions: list[Asked] = field(default_factory=list)
+    # The answer to a question for the list waits for this.
+    list_shown: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def url(self) -> str:
@@ -44,6 +51,11 @@ class FakeWebBroker:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
+        if request.raw_path == BROKER_LIST:
+            self.list_questions.append(Asked(request.method, request.raw_path, list(request.headers.items())))
+            await self.list_shown.wait()
+            brokers = self.brokers
+            return web.Response(status=brokers) if isinstance(brokers, int) else web.json_response(brokers)
         self.asked.append(Asked(request.method, request.raw_path, list(request.headers.items())))
         return await self.answer(request)
 
@@ -57,6 +69,7 @@ async def fine(_: web.BaseRequest) -> web.StreamResponse:
 async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator[FakeWebBroker]:
     """Serve until the block ends."""
     broker = FakeWebBroker(answer)
+    broker.list_shown.set()
     server = web.Server(broker.handle, handler_cancellation=True, access_log=None, auto_decompress=False)
 
     def connection() -> asyncio.Protocol:

@@ -48,7 +48,13 @@ class Running:
 
 def config(**overrides: str) -> Config:
     """Load a configuration whose ports are free ones."""
-    given = {"brokerServiceURL": "pulsar://broker", "bindAddress": "127.0.0.1", "webServicePort": "0", **overrides}
+    given = {
+        "brokerServiceURL": "pulsar://broker",
+        "bindAddress": "127.0.0.1",
+        "webServicePort": "0",
+        "webServicePageReuseMillis": "0",
+    }
+    given |= overrides
     return Config.load(overrides=given)
 
 
@@ -62,7 +68,7 @@ def web_parts(
     direct = AsyncSemaphore("direct", 100 << 20, max_queue=100, timeout_seconds=5, clock=loop)
     return WebParts(
         config=settings,
-        pages=own_pages(settings.status_file_path, render, readiness),
+        pages=own_pages(settings.status_file_path, lambda: [render()], readiness),
         direct=direct,
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
@@ -77,6 +83,7 @@ def web_parts(
             advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
             tls_ports=False,
         ),
+        withheld=lambda target, path: None,
     )  # fmt: skip
 
 

@@ -226,6 +226,15 @@ def test_strange_files_are_left_alone(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_fifo_with_the_name_of_an_open_file_is_left_alone(tmp_path: Path) -> None:
+    path = leave(tmp_path, b"")
+    path.unlink()
+    os.mkfifo(path)
+    found, said = recovered(tmp_path)
+    assert (found, path.is_fifo()) == (Recovered(), True)
+    assert said == [f"{path.name}: cannot be finished in the place of its writer: not a regular file"]
+
+
 def test_start_finishes_what_the_last_one_left(tmp_path: Path) -> None:
     leave(tmp_path, member(7))
     line = file_line(tmp_path)

@@ -1,12 +1,15 @@
 """The tables of the ladder fit together: rows exist, options can be filled in, the report knows what it prints."""
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.ladder import report, run
+from benchmarks.ladder import disk, report, run, servers, verdict
 from benchmarks.ladder.rows import CONNECTION_BYTES, ROWS, TLS_CONNECTION_BYTES, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from proxy.app import budget
 from proxy.config.keys_table import ConfigKeys
+from tests.support.proxies.proxy_under_test import config_for
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
 
@@ -67,3 +70,14 @@ def test_a_figure_that_a_run_lacks_is_a_dash() -> None:
 def test_connections_may_cost_what_the_proxy_s_budget_says() -> None:
     assert TLS_CONNECTION_BYTES == budget.TLS_CONNECTION_BYTES
     assert CONNECTION_BYTES == budget.CONNECTION_AT_REST_BYTES
+    spilling = config_for("pulsar://127.0.0.1:6650", topicListSpillDirectory="/lists")
+    assert budget.lists_on_disk(spilling) == verdict.SPILL_BYTES
+
+
+def test_the_disk_is_measured_where_lists_go_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "MEASURED_BYTES", 2 * disk.STEP_BYTES)
+    monkeypatch.setattr(servers, "RUN", tmp_path)
+    assert run._disk(["01", "04"]) == {}
+    found = run._disk(["01", "04s"])["disk"]
+    assert found["write_mb_per_second"] > 0
+    assert found["read_mb_per_second"] > 0

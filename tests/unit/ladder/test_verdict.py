@@ -81,3 +81,11 @@ def test_a_row_that_is_optional_does_not_invalidate() -> None:
 
 def test_a_ratio_without_one_of_its_rows_is_not_judged() -> None:
     assert verdict.ratio_json(Ratio("04", ("04b",), 0.97), {"04": measured("per_second", 1)}, "per_second") is None
+
+
+@pytest.mark.parametrize(("floor", "required"), [(1.0, 20.0), (30.0, 60.0)])
+def test_a_bound_with_a_floor_allows_twice_the_floor_if_that_is_more(floor: float, required: float) -> None:
+    asked = scenario(bounds=(Bound("ping", "ms", 20.0, floor="idle"),))
+    runs = Measured([{"ms": 50, "idle": floor, "refused": 0}])
+    check = the_check(verdict.checks(asked, {"04": runs}), "ping")
+    assert (check["required"], check["reached"]) == (required, required >= 50)

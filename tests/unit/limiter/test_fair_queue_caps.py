@@ -170,9 +170,11 @@ async def test_who_waits_for_its_own_permits_only_makes_memory_not_short(limiter
     short: list[bool] = []
     mine = await limiter.acquire(45, key="a")
     capped = await start(limiter.acquire(11, key="a"))
+    assert limiter.waits_for_itself("a")
     short.append(limiter.short)
     others = await limiter.acquire(40, key="b")
     late = await start(limiter.acquire(30, key="c"))
+    assert [limiter.waits_for_itself(key) for key in "abcd"] == [True, False, False, False]
     short.append(limiter.short)
     others.release()
     short.append(limiter.short)

@@ -56,3 +56,34 @@ async def test_growth_is_heard_as_granted_and_updated(clock: ManualClock) -> Non
     first.release()
     await growing
     assert observer.heard == ["granted 0", "updated", "queued", "released", "granted 1.5", "updated"]
+
+
+async def test_holders_are_told_when_a_request_or_a_growth_begins_to_wait_and_not_before(clock: ManualClock) -> None:
+    told: list[bool] = []
+    limiter = semaphore(10, clock)
+    limiter.notify_waits(lambda: told.append(limiter.short))
+    first, second = await limiter.acquire(5), await limiter.acquire(5)
+    assert told == []
+    waiting = await start(limiter.acquire(1))
+    assert told == [True]
+    second.release()
+    (await waiting).release()
+    third = await limiter.acquire(5)
+    # The first growth overshoots, the second waits.
+    await first.update(6)
+    growing = await start(third.update(6))
+    assert told == [True, True]
+    first.release()
+    await growing
+
+
+async def test_a_callback_that_raises_keeps_nobody_from_waiting(clock: ManualClock) -> None:
+    limiter = semaphore(10, clock)
+    told: list[int] = []
+    limiter.notify_waits(lambda: told.append(1 // 0))
+    limiter.notify_waits(lambda: told.append(1))
+    permit = await limiter.acquire(10)
+    waiting = await start(limiter.acquire(1))
+    permit.release()
+    assert (await waiting).size == 1
+    assert (told, limiter.statistics().observer_errors) == ([1], 1)

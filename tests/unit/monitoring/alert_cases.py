@@ -90,10 +90,11 @@ def _rejected(growth: str = "0x120", which: str = REJECTED[0]) -> Series:
     return {name: growth if name == which else "0x120" for name in REJECTED}
 
 
-def _readers(stalled: int, writers: int, direct_used: int) -> Series:
+def _readers(stalled: int, writers: int, direct_used: int, waiting: int = 0) -> Series:
     readers = {
         "pulsar_proxy_client_stalled_readers": steady(stalled),
         "pulsar_proxy_client_writers": steady(writers),
+        "pulsar_proxy_lists_unproven_readers_waiting": steady(waiting),
     }
     return readers | _use(direct_used, 100, "direct")
 
@@ -189,8 +190,13 @@ CASES = (
     ),
     Case(
         "PulsarProxyStalledReaders", "warning", _readers(51, 100, 81),
-        "51 clients of 10.0.0.7:8080 take nothing of their answers, and direct memory is nearly full",
-        (_readers(50, 100, 81), _readers(51, 100, 80), _readers(0, 0, 99)),
+        "51 clients of 10.0.0.7:8080 take nothing of their answers, and others wait for their memory",
+        (_readers(50, 100, 81), _readers(51, 100, 80), _readers(0, 0, 99), _readers(50, 100, 50, waiting=1)),
+    ),
+    Case(
+        "PulsarProxyStalledReaders", "warning", _readers(51, 100, 50, waiting=1),
+        "51 clients of 10.0.0.7:8080 take nothing of their answers, and others wait for their memory",
+        (_readers(51, 100, 50),),
     ),
     Case(
         "PulsarProxyNoBroker", "critical", {'pulsar_proxy_brokers{S,state="up"}': steady(0)},

@@ -15,6 +15,12 @@ pub fn flood_frame() -> Vec<u8> {
     bytes
 }
 
+/// Many of the smallest frames that there are, 13 bytes each.
+pub fn pongs() -> Vec<u8> {
+    let frame = wire::frame(wire::PONG, &Message::new());
+    frame.repeat(FLOOD_PAYLOAD_BYTES / frame.len())
+}
+
 pub fn connected(max_message_bytes: u64) -> Message {
     let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1).varint(4, 1).varint(5, 1).varint(6, 1);
     Message::new()

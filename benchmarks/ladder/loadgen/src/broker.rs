@@ -58,6 +58,8 @@ struct Manner {
     redirect: Option<String>,
     /// Answers CONNECT and PING and nothing else.
     silent: bool,
+    /// What it floods with.
+    flood: Rc<[u8]>,
 }
 
 struct Broker {
@@ -70,7 +72,6 @@ struct Broker {
     manner: Manner,
     /// Topic lists and lookups asked for since the start.
     asked: (u64, u64),
-    flood: Rc<[u8]>,
     empty: Rc<[u8]>,
 }
 
@@ -89,6 +90,11 @@ pub fn run(args: &Args) -> Result<(), String> {
         max_message_bytes: args.number("max-message-bytes", wire::MAX_MESSAGE_BYTES)?,
         redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
         silent: args.switch("silent"),
+        flood: match args.text("flood-frames", "message").as_str() {
+            "message" => answers::flood_frame().into(),
+            "pong" => answers::pongs().into(),
+            other => return Err(format!("--flood-frames: got {other:?}, expected message or pong")),
+        },
     };
     let certificate = args.optional("certificate").zip(args.optional("key"));
     let identity =
@@ -108,7 +114,6 @@ fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Res
         url: format!("pulsar://127.0.0.1:{port}"),
         manner,
         asked: (0, 0),
-        flood: answers::flood_frame().into(),
         empty: Rc::new([]),
     };
     broker.epoll.add(&doors.plain, sys::IN, LISTENER)?;
@@ -182,7 +187,7 @@ impl Broker {
         }
         connection.flush()?;
         if connection.mode == Mode::Flood && connection.chunks.is_empty() {
-            connection.push(Vec::new(), Rc::clone(&self.flood));
+            connection.push(Vec::new(), Rc::clone(&self.manner.flood));
         }
         // An echo reads no further while its peer does not take what is there: memory stays bounded.
         let idle = connection.chunks.is_empty() && !connection.stream.unsent();
@@ -374,7 +379,6 @@ mod tests {
             url: "pulsar://here".to_owned(),
             manner,
             asked: (0, 0),
-            flood: Rc::new([]),
             empty: Rc::new([]),
         }
     }
@@ -390,7 +394,7 @@ mod tests {
     #[test]
     fn topics_of_elsewhere_are_redirected_and_all_questions_counted() {
         let redirect = Some("pulsar://there".to_owned());
-        let mut broker = broker(Manner { max_message_bytes: 1, redirect, silent: false });
+        let mut broker = broker(Manner { max_message_bytes: 1, redirect, silent: false, flood: Rc::new([]) });
         for (topic, url, response) in
             [("a/elsewhere/t", "pulsar://there", 0), ("a/here/t", "pulsar://here", 1)]
         {
@@ -404,7 +408,8 @@ mod tests {
 
     #[test]
     fn a_silent_broker_counts_and_answers_only_pings() {
-        let mut broker = broker(Manner { max_message_bytes: 1, redirect: None, silent: true });
+        let mut broker =
+            broker(Manner { max_message_bytes: 1, redirect: None, silent: true, flood: Rc::new([]) });
         assert_eq!(answer(&mut broker, &crate::asker::lookup(7, "a/here/t")), None);
         assert_eq!(answer(&mut broker, &crate::lists::question(8, "a/b")), None);
         assert_eq!(broker.asked, (1, 1));

@@ -1,14 +1,17 @@
 //! The storm: all connections ask at once and read later, or at once. Watches the memory of the server, what the
-//! broker was asked, and, with `--pings`, what a small client waits meanwhile.
+//! broker was asked, and, with `--pings`, what a small client waits meanwhile. The mixed storm is asked twice: without
+//! the clients that read later, and with them.
 
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
+use crate::link::Link;
 use crate::lists::{clients, Client, Names, Spread, Storm, Tally};
 use crate::session::Target;
 use crate::stats::{self, PeakSampler};
+use crate::sys;
 use crate::witnesses::Witnesses;
 
 /// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`.
@@ -19,6 +22,11 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let receive_buffer_bytes = Some(args.number("receive-buffer", 4096)? as i32).filter(|bytes| *bytes > 0);
     let streams =
         Target { receive_buffer_bytes, ..target.clone() }.open_many(args.number("connections", 1000)?)?;
+    if let Some(bytes) = args.optional("shrink-to").map(|_| args.number("shrink-to", 0)).transpose()? {
+        for stream in &streams {
+            sys::set_receive_buffer(stream, bytes as i32).map_err(|error| format!("--shrink-to: {error}"))?;
+        }
+    }
     let connected = stats::resident_bytes(pid)?;
     let clients = clients(streams, &names, "bench", Spread::from(args))?;
     let witnesses = Witnesses::call(args, target)?;
@@ -37,6 +45,70 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
         .latencies(&mut tally.latencies);
     witnesses.report(report)?.print();
     Ok(())
+}
+
+/// `--connections` ask at once and read at once; then they and `--slow` more do, of which those read at `--late`. With
+/// `--again` the quick ones of the second storm are those of the first, else they connect anew.
+pub fn mixed(args: &Args, target: &Target) -> Result<(), String> {
+    let (pid, names) = (args.number("pid", 0)?, Names::from(args)?);
+    let (idle, sampler) = (stats::settled(pid)?, PeakSampler::start(pid));
+    let (quick, slow) = (args.number("connections", 800)?, args.number("slow", 200)?);
+    let limit = args.seconds("limit", 60.0)?;
+    let (mut alone, streams) = alone(args, target.open_many(quick)?, &names, limit)?;
+    let streams = match args.switch("again") {
+        true => streams,
+        false => target.open_many(quick)?,
+    };
+    let shut = Target { receive_buffer_bytes: Some(4096), ..target.clone() };
+    let late = clients(shut.open_many(slow)?, &names, "late", Spread::PerConnection)?;
+    let (start, late) = ask(args, late)?;
+    let (_, beside) = ask(args, clients(streams, &names, "beside", Spread::PerConnection)?)?;
+    let reading = thread::spawn(move || read_in_threads(beside, limit));
+    thread::sleep(args.seconds("late", 8.0)?.saturating_sub(start.elapsed()));
+    let late_began = start.elapsed();
+    let mut late = read_in_threads(late, limit)?;
+    let mut beside = reading.join().map_err(|_| "a reader thread panicked".to_owned())??;
+    let (before, after) = (alone.latencies.p99(), beside.latencies.p99());
+    let mut all = Tally::default();
+    let report = late.report_as("late_").count("late_answered", late.answered).latencies(&mut late.latencies);
+    let report = report
+        .count("quick_answered", beside.answered)
+        .count("before_late", beside.latencies.within(late_began))
+        .number("quick_ratio", after / before)
+        .named_latencies("alone", &mut alone.latencies)
+        .named_latencies("quick", &mut beside.latencies);
+    for tally in [alone, beside, late] {
+        all.add(tally);
+    }
+    report
+        .count("answered", all.answered)
+        .count("refused", all.refused)
+        .count("lost", all.lost)
+        .count("wrong", all.wrong)
+        .count("idle_rss_bytes", idle)
+        .count("peak_rss_bytes", sampler.peak())
+        .number("seconds_to_end", start.elapsed().as_secs_f64())
+        .print();
+    Ok(())
+}
+
+/// The storm without slow clients; its connections stay open.
+fn alone(args: &Args, streams: Vec<Link>, names: &Names, limit: Duration) -> Result<(Tally, Vec<Link>), String> {
+    let (_, storms) = ask(args, clients(streams, names, "alone", Spread::PerConnection)?)?;
+    let mut all = (Tally::default(), Vec::new());
+    let read = move |mut storm: Storm| {
+        storm.register()?;
+        storm.finish(limit)?;
+        Ok::<_, io::Error>(storm.into_links())
+    };
+    let threads: Vec<_> = storms.into_iter().map(|storm| thread::spawn(move || read(storm))).collect();
+    for thread in threads {
+        let part = thread.join().map_err(|_| "a reader thread panicked".to_owned())?;
+        let (tally, links) = part.map_err(|error| error.to_string())?;
+        all.0.add(tally);
+        all.1.extend(links);
+    }
+    Ok(all)
 }
 
 /// The clients in groups of which each has asked all it will ask, and when the first began to.

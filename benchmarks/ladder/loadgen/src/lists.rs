@@ -314,10 +314,20 @@ impl Storm {
         }
     }
 
+    /// Take the answers that are still to come without asking for more; the clients stay.
+    pub fn finish(&mut self, limit: Duration) -> io::Result<()> {
+        self.asking = false;
+        self.read_until(Instant::now() + limit)
+    }
+
+    /// What was found, and the connections of the clients that are left.
+    pub fn into_links(self) -> (Tally, Vec<Link>) {
+        (self.tally, self.clients.into_iter().flatten().map(|client| client.reader.stream).collect())
+    }
+
     /// Take the answers that are still to come without asking for more; what never comes is lost.
     pub fn drain(&mut self, limit: Duration) -> io::Result<()> {
-        self.asking = false;
-        self.read_until(Instant::now() + limit)?;
+        self.finish(limit)?;
         (0..self.clients.len()).for_each(|index| self.lose(index));
         Ok(())
     }

@@ -8,7 +8,9 @@ mod broker;
 mod connects;
 mod credentials;
 mod doors;
+mod exposition;
 mod fairness;
+mod hostile;
 mod late;
 mod link;
 mod lists;
@@ -31,9 +33,10 @@ use args::Args;
 use credentials::Trust;
 use session::Target;
 
-const SCENARIOS: [&str; 9] = [
+const SCENARIOS: [&str; 11] = [
     "lists",
     "late-readers",
+    "mixed-storm",
     "fairness",
     "vanish",
     "two-brokers",
@@ -41,8 +44,9 @@ const SCENARIOS: [&str; 9] = [
     "idle",
     "stalled-consumers",
     "connects",
+    "hostile",
 ];
-const OPTIONS: [&str; 31] = [
+const OPTIONS: [&str; 39] = [
     "address",
     "via",
     "connections",
@@ -56,6 +60,9 @@ const OPTIONS: [&str; 31] = [
     "limit",
     "pid",
     "receive-buffer",
+    "shrink-to",
+    "slow",
+    "again",
     "frame-bytes",
     "window",
     "receipts",
@@ -74,6 +81,11 @@ const OPTIONS: [&str; 31] = [
     "trust",
     "certificate",
     "key",
+    "flood",
+    "flood-frames",
+    "attackers",
+    "rate",
+    "web",
 ];
 
 fn run() -> Result<(), String> {
@@ -90,6 +102,7 @@ fn run() -> Result<(), String> {
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
         "late-readers" => late::run(&args, &target),
+        "mixed-storm" => late::mixed(&args, &target),
         "fairness" => fairness::run(&args, &target),
         "vanish" => vanish::run(&args, &target),
         "two-brokers" => two_brokers::run(&args, &target),
@@ -97,6 +110,7 @@ fn run() -> Result<(), String> {
         "idle" => memory::idle(&args, &target),
         "stalled-consumers" => memory::stalled_consumers(&args, &target),
         "connects" => connects::run(&args, &target),
+        "hostile" => hostile::run(&args, &target),
         other => Err(format!("got {other:?}, expected broker or one of {}", SCENARIOS.join(", "))),
     }
 }

@@ -32,6 +32,15 @@ impl Latencies {
         self.0.clear();
     }
 
+    pub fn p99(&mut self) -> f64 {
+        self.summary()[1].1
+    }
+
+    /// How many took no longer than that.
+    pub fn within(&self, most: Duration) -> u64 {
+        self.0.iter().filter(|micros| u128::from(**micros) <= most.as_micros()).count() as u64
+    }
+
     /// The p50, p99 and largest latency in milliseconds, by nearest rank.
     pub fn summary(&mut self) -> [(&'static str, f64); 3] {
         self.0.sort_unstable();

@@ -146,6 +146,12 @@ pub fn connect_with_receive_buffer(address: SocketAddrV4, bytes: i32) -> io::Res
     Ok(stream)
 }
 
+/// Set SO_RCVBUF of a connection: the window scale is fixed by then, but not how much is taken.
+pub fn set_receive_buffer(socket: &impl AsRawFd, bytes: i32) -> io::Result<()> {
+    checked(unsafe { setsockopt(socket.as_raw_fd(), SOL_SOCKET, SO_RCVBUF, &bytes, 4) })?;
+    Ok(())
+}
+
 /// Begin to connect and wait for nothing: the socket is writable once it is connected.
 pub fn connect_later(address: SocketAddrV4) -> io::Result<TcpStream> {
     let stream = open_socket(SOCK_STREAM_CLOEXEC | SOCK_NONBLOCK)?;

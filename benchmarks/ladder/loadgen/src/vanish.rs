@@ -1,13 +1,13 @@
 //! Thousands of requests that wait for memory, and whose clients all leave at once: how long until nobody of them
 //! stands in the queue, and how long a small client waits meanwhile. The memory is held by clients that never read.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::SocketAddrV4;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::asker::Asker;
+use crate::exposition;
 use crate::lists::{clients, Names, Spread, Storm};
 use crate::ping::Pinger;
 use crate::session::Target;
@@ -29,7 +29,7 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let slow = Target { receive_buffer_bytes: Some(HOLDER_RECEIVE_BYTES), ..target.clone() };
     let _held = asked(&slow, HOLDERS, 1, &names, "holder")?;
     thread::sleep(SETTLE);
-    let before = queued(metrics)?;
+    let before = exposition::sum(metrics, &QUEUES)?;
     let (connections, depth) = (args.number("connections", 5000)?, args.number("depth", 2)?);
     let crowd = asked(target, connections, depth as usize, &names, "crowd")?;
     let waiting = queue_until(metrics, QUEUE_LIMIT, |now| now >= before + connections * depth)?;
@@ -67,44 +67,10 @@ fn questions(broker: SocketAddrV4) -> Result<u64, String> {
 fn queue_until(metrics: SocketAddrV4, limit: Duration, enough: impl Fn(u64) -> bool) -> Result<u64, String> {
     let deadline = Instant::now() + limit;
     loop {
-        let now = queued(metrics)?;
+        let now = exposition::sum(metrics, &QUEUES)?;
         if enough(now) || Instant::now() > deadline {
             return Ok(now);
         }
         thread::sleep(POLL);
-    }
-}
-
-/// How many requests wait for memory, by the proxy's own metrics.
-fn queued(metrics: SocketAddrV4) -> Result<u64, String> {
-    let text = fetch(metrics).map_err(|error| format!("--metrics: {error}"))?;
-    let sizes: Vec<u64> = QUEUES.iter().filter_map(|name| sample(&text, name)).collect();
-    if sizes.len() < QUEUES.len() {
-        return Err(format!("--metrics: got no {}", QUEUES.join(" or no ")));
-    }
-    Ok(sizes.iter().sum())
-}
-
-fn fetch(metrics: SocketAddrV4) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(metrics)?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-fn sample(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line.rsplit(' ').next()?.parse::<f64>().ok().map(|value| value as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sample_is_found_by_its_name() {
-        let text = "# TYPE a gauge\na_b{cluster=\"x\"} 12.0\na{cluster=\"x\"} 3.0\n";
-        assert_eq!((sample(text, "a_b"), sample(text, "a{"), sample(text, "c")), (Some(12), Some(3), None));
     }
 }

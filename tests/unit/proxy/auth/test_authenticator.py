@@ -21,6 +21,7 @@ from proxy.auth.providers.http_header import credentials_of_header
 from proxy.auth.roles import ANONYMIZERS
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings
 from proxy.config.config import Config
+from proxy.core.public_causes import PublicCause
 from tests.support.auth.authentication import Doorman
 from tests.support.auth.tokens import NOW, SECRET, signed
 from tests.support.loops.loops import run_virtual
@@ -117,10 +118,20 @@ async def test_second_provider_of_a_method_is_asked_when_the_first_refuses() -> 
     assert len(doorman.counters.failures) == 2
 
 
-async def test_method_nobody_answers_for_is_anonymous() -> None:
+async def test_who_names_no_method_is_anonymous_and_who_names_another_is_not() -> None:
     doorman = Doorman(AuthenticationSettings(("token",), anonymous_role="guest", token=in_setting()))
-    for method in ("", "none", "sasl"):
+    for method in ("", "none"):
         assert await doorman.admits(method, b"") == Authenticated("guest")
+    for method in ("sasl", "basic", "TOKEN", "token ", "None"):
+        refusal = await doorman.refuses(method, b"")
+        assert (refusal.reason, refusal.public) == (Reason.NO_PROVIDER, PublicCause.NOT_ACCEPTED)
+        assert "anonymousUserRoleForUnknownMethods" in str(refusal)
+
+
+async def test_unknown_methods_are_anonymous_if_a_key_says_so() -> None:
+    keys = AuthenticationSettings(("token",), "guest", anonymous_for_unknown_methods=True, token=in_setting())
+    assert await Doorman(keys).admits("sasl", b"") == Authenticated("guest")
+    assert (await Doorman(keys).refuses("token", b"x.y.z")).reason is Reason.INVALID_TOKEN
 
 
 async def test_refused_credentials_are_never_anonymous() -> None:
@@ -131,7 +142,8 @@ async def test_refused_credentials_are_never_anonymous() -> None:
 async def test_without_an_anonymous_role_an_unknown_method_is_refused_and_makes_no_label() -> None:
     doorman = Doorman(AuthenticationSettings(("token",), token=in_setting()))
     assert (await doorman.refuses("made up", b"")).reason is Reason.NO_PROVIDER
-    assert doorman.counters.failures == {("AuthenticationService", "unknown", "NO_PROVIDER"): 1}
+    assert (await doorman.refuses("", b"")).public is PublicCause.REQUIRED
+    assert doorman.counters.failures == {("AuthenticationService", "unknown", "NO_PROVIDER"): 2}
 
 
 async def test_common_name_of_the_certificate_is_the_role() -> None:

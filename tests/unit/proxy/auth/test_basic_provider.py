@@ -8,7 +8,7 @@ import pytest
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers import basic
-from proxy.auth.providers.htpasswd import read_htpasswd
+from proxy.auth.providers.htpasswd import PasswordHash, read_htpasswd
 from proxy.auth.settings import AuthenticationSettings
 from tests.support.auth.authentication import Doorman, at_once
 from tests.support.auth.slow_checks import SlowChecks
@@ -212,5 +212,74 @@ def test_proven_clients_are_bounded() -> None:
     provider = doorman.authenticator._providers[0]
     assert isinstance(provider, basic.BasicProvider)
     for _ in range(basic.MOST_PROVEN + 10):
-        provider._remember(os.urandom(8))
+        basic._remember(provider._proven, os.urandom(8), basic.MOST_PROVEN)
     assert len(provider._proven) == basic.MOST_PROVEN
+
+
+COSTS = ("bcrypt:04", "bcrypt:05", "apr_md5_crypt", "ldap_sha1", "des_crypt")
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the costs of the hashes that were checked."""
+    done: list[str] = []
+    matches = PasswordHash.matches
+
+    def recorded(checked: PasswordHash, password: bytes) -> bool:
+        done.append(checked.cost)
+        return matches(checked, password)
+
+    monkeypatch.setattr(PasswordHash, "matches", recorded)
+    return done
+
+
+async def test_every_wrong_guess_costs_the_same_work_whoever_exists(work: list[str]) -> None:
+    users = {
+        "dear": hashed("bcrypt", "sesame", rounds=5),
+        "cheaper": hashed("bcrypt", "sesame", rounds=4),
+        "old": hashed("apr_md5_crypt", "sesame"),
+        "plain": hashed("ldap_sha1", "sesame"),
+        "oldest": hashed("des_crypt", "sesame"),
+        "another": hashed("apr_md5_crypt", "sesame"),
+    }
+    for order in (list(users.items()), list(reversed(users.items()))):
+        doorman = doorman_of(*(f"{user}:{text}" for user, text in order))
+        for user in (*users, "nobody", "nobody else"):
+            work.clear()
+            await doorman.refuses("basic", f"{user}:wrong".encode())
+            assert sorted(work) == sorted(COSTS), user
+        await doorman.authenticator.close()
+
+
+async def test_the_password_of_another_user_is_no_use_although_that_hash_is_checked(work: list[str]) -> None:
+    doorman = doorman_of(f"dear:{hashed('bcrypt', 'hush', rounds=4)}", f"old:{hashed('apr_md5_crypt', 'sesame')}")
+    for guess in (b"old:hush", b"nobody:hush", b"nobody:sesame", b"dear:sesame"):
+        for _ in range(2):
+            await doorman.refuses("basic", guess)
+    assert len(work) == 8
+    assert (await doorman.admits("basic", b"old:sesame")).role == "old"
+    assert (await doorman.admits("basic", b"dear:hush")).role == "dear"
+    await doorman.authenticator.close()
+
+
+async def test_a_wrong_password_is_asked_for_again_once_the_file_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"bob:{SHA1}\n")
+    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
+    for guess in (b"bob:sesame", b"alice:sesame"):
+        await doorman.refuses("basic", guess)
+    path.write_text(f"bob:{OPENSSL_APR1}\nalice:{OPENSSL_APR1}\n")
+    (file,) = doorman.authenticator._providers[0].files
+    assert await file.look()
+    assert (await doorman.admits("basic", b"bob:sesame")).role == "bob"
+    assert (await doorman.admits("basic", b"alice:sesame")).role == "alice"
+    await doorman.authenticator.close()
+
+
+def test_wrong_passwords_that_are_remembered_are_bounded() -> None:
+    doorman = doorman_of(f"alice:{SHA1}")
+    provider = doorman.authenticator._providers[0]
+    assert isinstance(provider, basic.BasicProvider)
+    for _ in range(basic.MOST_WRONG + 10):
+        basic._remember(provider._wrong, os.urandom(8), basic.MOST_WRONG)
+    assert len(provider._wrong) == basic.MOST_WRONG

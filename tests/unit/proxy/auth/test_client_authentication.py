@@ -23,8 +23,8 @@ class Hanging:
         self.begun = 0
         self.left = 0
 
-    def needs_turn(self, method: str, data: bytes) -> bool:
-        return self._turns
+    def user_to_check(self, method: str, data: bytes) -> str | None:
+        return "alice" if self._turns else None
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
         self.begun += 1
@@ -40,7 +40,7 @@ async def given_up(authentication: ClientAuthentication) -> float:
     began = loop.time()
     with pytest.raises(AuthenticationFailed, match="credentials could not be checked in time"):
         async with asyncio.timeout(100 * VERIFY_SECONDS):
-            await authentication.verify(ALICE, None)
+            await authentication.verify(ALICE, None, "192.0.2.1:1")
     return loop.time() - began
 
 

@@ -1,7 +1,8 @@
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
@@ -118,6 +119,18 @@ def test_an_issuer_that_says_nothing_is_given_up() -> None:
     play(work)
 
 
+def test_an_issuer_of_tokens_that_expire_at_once_is_not_asked_all_the_time() -> None:
+    async def work(issuer: FakeIssuer, credentials: OAuth2Credentials, _: object) -> None:
+        issuer.life_seconds = 0.001
+        for _ in range(100):
+            with suppress(CredentialsUnavailable):
+                await credentials.current()
+            await asyncio.sleep(0.01)
+        assert issuer.asked <= 2
+
+    play(work)
+
+
 def test_a_crash_of_a_fetch_is_reported_and_does_not_repeat_at_once() -> None:
     async def work(issuer: FakeIssuer, credentials: OAuth2Credentials, crashes: list[BaseException]) -> None:
         issuer.problem = RuntimeError("unexpected")
@@ -211,6 +224,36 @@ async def test_what_is_no_token_is_refused_without_a_word_of_it(token: web.Respo
     with pytest.raises(CredentialsUnavailable, match=reason) as refused:
         await fetched(answers)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["a.b\r\nX-Forwarded-For: me", "a b", "a\0b", "\ud800", "\u202eabc", "é", "\x7f"])
+async def test_a_token_that_would_not_be_one_word_of_a_header_is_refused(text: str) -> None:
+    answers = Answers()
+    answers.token = web.Response(text=json.dumps({"access_token": text, "expires_in": 300}))
+    with pytest.raises(CredentialsUnavailable, match="one printable word"):
+        await fetched(answers)
+
+
+async def test_an_answer_that_would_grow_when_it_is_decompressed_stays_as_it_is() -> None:
+    answers = Answers()
+    grown = json.dumps({"access_token": "a.b.c", "expires_in": 300, "padding": " " * 16 * 1024 * 1024}).encode()
+    answers.token = web.Response(body=gzip.compress(grown), headers={"Content-Encoding": "gzip"})
+    with pytest.raises(CredentialsUnavailable, match="cannot be asked: UnicodeDecodeError"):
+        await fetched(answers)
+    # An answer of the same form that would pass if it were decompressed, so that its size is not what is refused.
+    small = gzip.compress(json.dumps({"access_token": "a.b.c", "expires_in": 300}).encode())
+    answers.token = web.Response(body=small, headers={"Content-Encoding": "gzip"})
+    with pytest.raises(CredentialsUnavailable, match="cannot be asked: UnicodeDecodeError"):
+        await fetched(answers)
+
+
+async def test_an_issuer_with_https_cannot_lead_to_an_address_without() -> None:
+    issuer = HttpIssuer(OAuth2Parameters("https://issuer.test", KEY))
+    for url in ("http://issuer.test/token", "HTTP://issuer.test/token", "ftp://x"):
+        with pytest.raises(CredentialsUnavailable, match="without https"):
+            issuer._expect_as_safe(url)
+    issuer._expect_as_safe("HTTPS://other.test/token")
+    HttpIssuer(OAuth2Parameters("http://issuer.test", KEY))._expect_as_safe("http://issuer.test/token")
 
 
 async def test_a_secret_is_not_sent_where_an_answer_points() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from proxy.brokers.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
-from proxy.brokers.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import BrokerUnavailable
 from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
 from tests.support.tools import ipv6_loopback
@@ -52,7 +52,7 @@ async def connect(
     port: int, addresses: list[str], timeout_seconds: float = 5.0, options: SocketOptions = OPTIONS
 ) -> Connected:
     dialer = Dialer(asyncio.get_running_loop(), options, timeout_seconds)
-    return await dialer.connect(BrokerAddress("broker", port), addresses, Connected)
+    return await dialer.connect(CheckedTarget(BrokerAddress("broker", port), addresses), Connected)
 
 
 def option(protocol: Connected, level: int, name: int) -> int:
@@ -68,6 +68,30 @@ async def close(protocol: Connected) -> None:
 
 @both_loops
 class TestConnecting:
+    def test_addresses_that_fail_are_reported_and_others_are_not(self, loop_factory: LoopFactory) -> None:
+        failed: list[str] = []
+
+        async def main(port: int) -> None:
+            dialer = Dialer(asyncio.get_running_loop(), OPTIONS, 5.0, on_failed=failed.append)
+            checked = CheckedTarget(BrokerAddress("broker", port), ["127.0.0.2", "127.0.0.1"])
+            await close(await dialer.connect(checked, Connected))
+
+        with broker() as port:
+            run_on(loop_factory, main(port))
+        assert failed == ["127.0.0.2"]
+
+    def test_an_address_that_does_not_answer_in_time_is_reported(self, loop_factory: LoopFactory) -> None:
+        failed: list[str] = []
+
+        async def main(port: int) -> None:
+            dialer = Dialer(asyncio.get_running_loop(), OPTIONS, 0.05, on_failed=failed.append)
+            with pytest.raises(BrokerUnavailable, match="no connection within"):
+                await dialer.connect(CheckedTarget(BrokerAddress("broker", port), ["127.0.0.1"]), Connected)
+
+        with silent_broker() as port:
+            run_on(loop_factory, main(port))
+        assert failed == ["127.0.0.1"]
+
     def test_a_broker_that_listens_is_connected_to(self, loop_factory: LoopFactory) -> None:
         async def main(port: int) -> None:
             protocol = await connect(port, ["127.0.0.1"])

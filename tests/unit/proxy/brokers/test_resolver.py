@@ -2,14 +2,16 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
-from proxy.brokers.resolver import MOST_ANSWERS, STALE_SECONDS, CachingResolver
+from proxy.brokers.resolver import MOST_ANSWERS, MOST_FAILED, CachingResolver
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
 
 TTL = 30.0
 NO_SUCH_NAME = socket.gaierror(socket.EAI_NONAME, "no such name")
@@ -19,7 +21,7 @@ RESOLVER_DOWN = socket.gaierror(socket.EAI_AGAIN, "try again")
 class Resolver:
     """A system's resolver: counts questions, answers or fails, or waits for `gate`."""
 
-    def __init__(self, at_once: int = 2) -> None:
+    def __init__(self, at_once: int = 2, *, stale_serves: bool = True) -> None:
         self.loop = asyncio.get_running_loop()
         self.asked: list[str] = []
         self.addresses = ["192.0.2.1", "192.0.2.1", "2001:db8::1"]
@@ -27,7 +29,7 @@ class Resolver:
         self.gate = asyncio.Event()
         self.gate.set()
         self.crashes: list[BaseException] = []
-        self.names = CachingResolver(self.loop, TTL, at_once, self.crashes.append, self.ask)
+        self.names = CachingResolver(self.loop, TTL, at_once, self.crashes.append, self.ask, stale_serves=stale_serves)
 
     async def ask(self, name: str) -> list[str]:
         self.asked.append(name)
@@ -37,12 +39,14 @@ class Resolver:
         return self.addresses
 
 
-def resolving(at_once: int = 2) -> Callable[[Callable[[Resolver], Awaitable[None]]], None]:
+def resolving(
+    at_once: int = 2, *, stale_serves: bool = True
+) -> Callable[[Callable[[Resolver], Awaitable[None]]], None]:
     """Run a test's body with a resolver in virtual time, and see that nothing crashed."""
 
     def run(body: Callable[[Resolver], Awaitable[None]]) -> None:
         async def main() -> None:
-            resolver = Resolver(at_once)
+            resolver = Resolver(at_once, stale_serves=stale_serves)
             await body(resolver)
             resolver.gate.set()
             await resolver.names.close()
@@ -70,6 +74,7 @@ def test_an_answer_is_kept_for_its_time_whatever_the_letters() -> None:
         assert resolver.asked == ["broker"]
         await asyncio.sleep(1)
         await resolver.names.resolve("broker")
+        await asyncio.sleep(0)
         assert resolver.asked == ["broker"] * 2
 
 
@@ -97,28 +102,159 @@ def test_a_name_that_does_not_resolve_is_asked_for_again_sooner() -> None:
         assert await resolver.names.resolve("broker")
 
 
-def test_the_last_addresses_serve_while_the_resolver_is_down_but_not_for_a_name_that_is_gone() -> None:
+def test_a_stale_answer_serves_at_once_while_the_new_one_is_asked_for() -> None:
     @resolving()
     async def _(resolver: Resolver) -> None:
         good = await resolver.names.resolve("broker")
-        resolver.error = RESOLVER_DOWN
-        for _ in range(5):
-            await asyncio.sleep(TTL)
-            assert await resolver.names.resolve("broker") == good
-        resolver.error = NO_SUCH_NAME
+        resolver.gate.clear()
+        resolver.addresses = ["192.0.2.2"]
         await asyncio.sleep(TTL)
+        began = resolver.loop.time()
+        for _ in range(3):
+            assert await resolver.names.resolve("broker") == good
+            await asyncio.sleep(1)
+        assert resolver.loop.time() - began == pytest.approx(3)
+        assert resolver.asked == ["broker"] * 2
+        resolver.gate.set()
+        await asyncio.sleep(1)
+        assert await resolver.names.resolve("broker") == ["192.0.2.2"]
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_stale_answer_serves_for_no_more_than_another_ttl(hangs: bool) -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        good = await resolver.names.resolve("broker")
+        if hangs:
+            resolver.gate.clear()
+        else:
+            resolver.error = RESOLVER_DOWN
+        await asyncio.sleep(2 * TTL - 1)
+        assert await resolver.names.resolve("broker") == good
+        await asyncio.sleep(1)
         with pytest.raises(TargetRefused):
             await resolver.names.resolve("broker")
 
 
-def test_the_last_addresses_do_not_serve_for_ever() -> None:
+def test_a_name_that_is_gone_serves_no_longer() -> None:
     @resolving()
     async def _(resolver: Resolver) -> None:
         await resolver.names.resolve("broker")
+        resolver.error = NO_SUCH_NAME
+        await asyncio.sleep(TTL)
+        await resolver.names.resolve("broker")
+        await asyncio.sleep(1)
+        with pytest.raises(TargetRefused):
+            await resolver.names.resolve("broker")
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_stale_answer_never_leads_to_an_address_that_failed(hangs: bool) -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        await resolver.names.resolve("broker")
+        if hangs:
+            resolver.gate.clear()
+        else:
+            resolver.error = RESOLVER_DOWN
+        resolver.names.address_failed("192.0.2.1")
+        await asyncio.sleep(TTL)
+        assert await resolver.names.resolve("broker") == ["2001:db8::1"]
+        await asyncio.sleep(1)
+        resolver.names.address_failed("2001:db8::1")
+        with pytest.raises(TargetRefused):
+            await resolver.names.resolve("broker")
+
+
+def test_an_address_that_failed_serves_again_when_it_is_found_again() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        resolver.names.address_failed("192.0.2.1")
+        await asyncio.sleep(1)
+        good = await resolver.names.resolve("broker")
+        resolver.gate.clear()
+        await asyncio.sleep(TTL)
+        assert await resolver.names.resolve("broker") == good
+
+
+def test_failed_addresses_beyond_those_that_are_remembered_make_no_answer_serve_longer() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        await resolver.names.resolve("broker")
+        await asyncio.sleep(1)
+        for number in range(MOST_FAILED + 1):
+            resolver.names.address_failed(f"address {number}")
+        assert len(resolver.names._failed_at) == MOST_FAILED
+        resolver.gate.clear()
+        await asyncio.sleep(TTL)
+        with pytest.raises(TargetRefused, match="was not resolved within"):
+            await resolver.names.resolve("broker")
+
+
+def test_where_credentials_would_be_shown_to_anybody_no_stale_answer_serves() -> None:
+    @resolving(stale_serves=False)
+    async def _(resolver: Resolver) -> None:
+        await resolver.names.resolve("broker")
         resolver.error = RESOLVER_DOWN
-        await asyncio.sleep(STALE_SECONDS + 1)
+        await asyncio.sleep(TTL)
         with pytest.raises(TargetRefused, match="try again"):
             await resolver.names.resolve("broker")
+
+
+def test_names_that_have_resolved_do_not_wait_for_names_that_never_did() -> None:
+    @resolving(at_once=1)
+    async def _(resolver: Resolver) -> None:
+        await resolver.names.resolve("broker")
+        resolver.gate.clear()
+        async with asyncio.TaskGroup() as group:
+            strangers = [group.create_task(swallow(resolver.names.resolve(f"strange-{n}"))) for n in range(20)]
+            await asyncio.sleep(2)
+            known = group.create_task(swallow(resolver.names.resolve("broker", 1.0)))
+            await asyncio.sleep(1)
+            assert resolver.asked == ["broker", "strange-0", "broker"]
+            resolver.gate.set()
+            await known
+            for stranger in strangers:
+                stranger.cancel()
+
+
+async def swallow(question: Awaitable[list[str]]) -> None:
+    with suppress(TargetRefused):
+        await question
+
+
+@both_loops
+def test_names_that_hang_in_the_system_leave_others_their_threads(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two resolvers on a real loop, as the proxy has them; the system's resolver hangs for one half of the names."""
+    released = threading.Event()
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        if host.startswith("hanging"):
+            released.wait()
+        return [(2, 1, 6, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    async def main() -> None:
+        loop, crashes = asyncio.get_running_loop(), list[BaseException]()
+        clients, own = (CachingResolver(loop, TTL, 4, crashes.append) for _ in range(2))
+        before = threading.active_count()
+        async with asyncio.TaskGroup() as group:
+            hanging = [group.create_task(swallow(clients.resolve(f"hanging-{n}"))) for n in range(50)]
+            await eventually(lambda: threading.active_count() == before + 4, "four threads that hang")
+            assert await own.resolve("broker") == ["192.0.2.1"]
+            for each in hanging:
+                each.cancel()
+        await clients.close()
+        await own.close()
+        assert not crashes
+
+    try:
+        run_on(loop_factory, main())
+    finally:
+        released.set()
 
 
 def test_equal_questions_are_asked_once() -> None:

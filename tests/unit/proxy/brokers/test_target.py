@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -117,6 +117,39 @@ class TestPorts:
 
     def test_a_star_allows_every_port(self) -> None:
         assert allowed("127.0.0.1", 22, ports=["*"])
+
+
+def allowed_in_a_gateway(host: str, addresses: Iterable[str] = ("*",), configured: Iterable[str] = ()) -> list[str]:
+    async def own(port: int) -> Collection[str]:
+        return set(configured)
+
+    validator = TargetValidator(["*"], addresses, ["*"], link_local=False)
+    return run_on(asyncio.new_event_loop, validator.resolve(BrokerAddress(host, 6650), own))
+
+
+class TestLinkLocal:
+    @pytest.mark.parametrize("host", ["169.254.169.254", "169.254.0.1", "fe80::1", "febf::1", "::ffff:169.254.169.254"])
+    @pytest.mark.parametrize("addresses", [("*",), ("0.0.0.0/0", "::/0"), ("169.0.0.0/8", "fe00::/8")])
+    def test_a_link_local_target_is_refused_in_a_gateway(self, host: str, addresses: tuple[str, ...]) -> None:
+        with pytest.raises(TargetRefused, match="link-local"):
+            allowed_in_a_gateway(host, addresses)
+
+    @pytest.mark.parametrize(
+        ("host", "network"),
+        [("169.254.1.2", "169.254.1.0/24"), ("fe80::1", "fe80::/10"), ("169.254.1.2", "169.254.1.2")],
+    )
+    def test_a_link_local_network_of_the_list_is_allowed(self, host: str, network: str) -> None:
+        assert allowed_in_a_gateway(host, ["*", network]) == [host]
+
+    def test_a_configured_broker_is_allowed(self) -> None:
+        assert allowed_in_a_gateway("169.254.1.2", configured=["169.254.1.2"]) == ["169.254.1.2"]
+
+    @pytest.mark.parametrize("host", ["169.253.255.255", "169.255.0.0", "fec0::1", "127.0.0.1"])
+    def test_others_are_as_before(self, host: str) -> None:
+        assert allowed_in_a_gateway(host) == [host]
+
+    def test_a_sidecar_is_not_asked(self) -> None:
+        assert allowed("169.254.169.254") == ["169.254.169.254"]
 
 
 class TestAddresses:

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.auth.failures import SettingFault
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
-from proxy.cli.admin.tables import CONNECTIONS, plain, seconds, size, table
+from proxy.cli.admin.tables import CONNECTIONS, seconds, shortened, size, table
 from proxy.cli.main import main
 from proxy.web.admin import routes
 from proxy.web.admin.access import read_token
@@ -201,7 +201,7 @@ def test_names_of_clients_can_neither_break_a_line_nor_fill_it() -> None:
     assert line.isprintable()
     assert "a?[2J?b" in line
     assert len(line) < 250
-    assert plain("ok") == "ok"
+    assert shortened("ok") == "ok"
 
 
 @pytest.mark.parametrize(

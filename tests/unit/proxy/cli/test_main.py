@@ -55,6 +55,26 @@ class TestCheckConfig:
         assert main(["check-config", "--config", str(conf)]) == 0
         assert capsys.readouterr() == ("configuration is valid\n", "")
 
+    def test_a_configuration_with_secret_credentials_says_who_gets_them(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "proxy.conf"
+        path.write_text(
+            "brokerServiceURL=pulsar://broker:6650\nbrokerProxyAllowedIPAddresses=10.0.0.0/8\n"
+            "brokerClientAuthenticationPlugin=token\nbrokerClientAuthenticationParameters=token:own-secret\n"
+        )
+        assert main(["check-config", "--config", str(path)]) == 0
+        out, err = capsys.readouterr()
+        assert out == (
+            "credentials (brokerClientAuthenticationPlugin) go only to these brokers:\n"
+            "  (a) in force: those of brokerServiceURL, and the addresses of its names at their ports\n"
+            "  (b) in force: those that lookup answers of known brokers named to this process\n"
+            "  (c) not in force: the list of the brokers is not asked for (brokerWebServiceURL is empty)\n"
+            "  (d) in force: targets inside brokerProxyAllowedIPAddresses\n"
+            "configuration is valid\n"
+        )
+        assert err == ""
+
     def test_every_wrong_key_is_reported_with_all_an_operator_needs(
         self, conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -281,3 +301,27 @@ class TestReaderGone:
     def test_a_proxy_that_is_not_ready_stays_so(self, conf: Path, unbuffered: str) -> None:
         conf.write_text(f"{GOOD}webServicePort=1\n")
         assert self.ended(unbuffered, "health", "--config", str(conf)) == (1, b"")
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--help"], ["admin", "drain", "--help"], ["demo", "--help"]])
+def test_a_command_parsed_alone_has_the_help_it_has_among_all(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        whole_parser().parse_args(arguments)
+    assert capsys.readouterr().out == alone
+
+
+@pytest.mark.parametrize("arguments", [[], ["serv"], ["serve", "--nothing"], ["--config", "serve"]])
+def test_wrong_arguments_are_named_as_by_the_parser_of_all(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    alone = capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        whole_parser().parse_args(arguments)
+    assert capsys.readouterr().err == alone

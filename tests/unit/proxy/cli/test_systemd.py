@@ -155,6 +155,14 @@ def test_event_files_have_a_place_under_the_unit_and_the_page_names_it() -> None
     assert f"eventLogDirectory=/var/log/{name}`" in page
 
 
+def test_lists_have_a_place_on_a_disk_under_the_unit_and_the_page_names_a_directory_in_it() -> None:
+    settings = unit()
+    [name] = settings["CacheDirectory"]
+    assert settings["CacheDirectoryMode"] == ["0700"]
+    # With DynamicUser the directory itself is a link, which the proxy refuses; the proxy makes the last part.
+    assert f"`topicListSpillDirectory=/var/cache/{name}/lists`" in PAGE.read_text(encoding="utf-8")
+
+
 def test_install_and_upgrade_link_what_the_unit_starts() -> None:
     page = PAGE.read_text(encoding="utf-8")
     links = [shlex.split(line) for line in not_run(page) if line.startswith("ln ")]

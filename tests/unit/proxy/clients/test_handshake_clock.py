@@ -18,6 +18,7 @@ from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.tls.arrivals import Arrivals
+from proxy.net.trusted_balancers import TrustedBalancers
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.loops.loops import eventually, run_virtual
 
@@ -29,9 +30,11 @@ class Silent(asyncio.Protocol):
     """A client that is known by its address and sends nothing more."""
 
     def __init__(self, door: "Door", address: str) -> None:
+        self.detail = ""
         self._door = door
         self._transport: asyncio.Transport | None = None
         self.client_address = self.name = address
+        self.detail = ""
         self.transport = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,7 +70,7 @@ class Door:
             SocketOptions(0, 1, 1, 0),
             lambda address, header: cast(ClientConnection, Silent(self, address)),
             self.arrivals,
-            proxy_headers=True,
+            balancers=TrustedBalancers(["*"]),
         )
         self.port = self.listener.open(LOOPBACK, 0, 10)
 

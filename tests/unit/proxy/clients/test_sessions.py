@@ -22,7 +22,9 @@ class FakeClient:
     def __init__(self, book: "Book", address: str, busy: bool) -> None:
         self._book = book
         self.client_address = address
+        self.detail = ""
         self.name = f"{address}:5000"
+        self.detail = ""
         self.busy = busy
         self.ticks: list[float] = []
         self.limit_changes = 0

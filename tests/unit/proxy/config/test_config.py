@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config.config import Config, ConfigError, ReverseProxyRoute
+from proxy.config.credential_targets import explained, narrowed_hosts
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
 from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
@@ -119,6 +120,9 @@ class TestSources:
             Config.load(overrides=BROKER).origin("nonsense")
 
 
+SECRET = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+
+
 class TestFaults:
     def test_a_proxy_that_no_client_can_reach_is_none(self) -> None:
         (fault,) = faults(servicePort="")
@@ -132,16 +136,21 @@ class TestFaults:
         Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
 
     def test_secret_credentials_for_any_host_are_warned_about(self) -> None:
-        own = BROKER | {
-            "brokerClientAuthenticationPlugin": "token",
-            "brokerClientAuthenticationParameters": "token:own",
-        }
-        (warning,) = Config.load(overrides=own).warnings
+        (warning,) = Config.load(overrides=BROKER | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}).warnings
         assert str(warning).endswith(
-            "brokerClientAuthenticationPlugin: the proxy sends these credentials to every host that a client names: "
-            "restrict brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, which are now *"
+            "brokerProxyCredentialsToAnyTarget: true: the proxy sends the credentials of "
+            "brokerClientAuthenticationPlugin to every host that a client names: set it to false, or restrict "
+            "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, which are now *"
         )
 
+    def test_secret_credentials_that_only_this_process_would_give_to_a_broker_are_warned_about(self) -> None:
+        (warning,) = Config.load(overrides=BROKER | SECRET).warnings
+        assert (
+            "brokerClientAuthenticationPlugin: a broker outside brokerServiceURL gets these credentials only after"
+            in (str(warning))
+        )
+
+    @pytest.mark.parametrize("any_target", ["true", "false"])
     @pytest.mark.parametrize(
         "keys",
         [
@@ -150,9 +159,56 @@ class TestFaults:
             {"checkActiveBrokers": "true"},
         ],
     )
-    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(self, keys: dict[str, str]) -> None:
-        own = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
-        assert Config.load(overrides=BROKER | own | keys).warnings == ()
+    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(
+        self, keys: dict[str, str], any_target: str
+    ) -> None:
+        chosen = keys | {"brokerProxyCredentialsToAnyTarget": any_target}
+        assert Config.load(overrides=BROKER | SECRET | chosen).warnings == ()
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"brokerProxyAllowedHostNames": "broker-*,*"},
+            {"brokerProxyAllowedHostNames": "*.*"},
+            {"brokerProxyAllowedIPAddresses": "0.0.0.0/0,::/0"},
+        ],
+    )
+    def test_a_list_of_all_hosts_counts_as_none(self, keys: dict[str, str]) -> None:
+        assert len(Config.load(overrides=BROKER | SECRET | keys).warnings) == 1
+
+    def test_a_sidecar_has_no_other_proxy_beside_it(self) -> None:
+        assert Config.load(overrides=BROKER | SECRET | {"proxyRole": "sidecar"}).warnings == ()
+
+    def test_a_list_that_the_brokers_show_is_enough_for_several_proxies(self) -> None:
+        listed = {"brokerWebServiceURL": "http://broker:8080"}
+        assert Config.load(overrides=BROKER | SECRET | listed).warnings == ()
+
+    @pytest.mark.parametrize("plugin", ["", "disabled", "tls"])
+    def test_credentials_that_are_not_secret_are_not_explained(self, plugin: str) -> None:
+        keys = {"brokerClientAuthenticationPlugin": plugin}
+        if plugin == "tls":
+            keys["brokerClientAuthenticationParameters"] = "tlsCertFile:/c.pem,tlsKeyFile:/k.pem"
+        assert explained(Config.load(overrides=BROKER | keys)) == []
+
+    @pytest.mark.parametrize(
+        ("keys", "in_force"),
+        [
+            ({}, "ab"),
+            ({"brokerWebServiceURL": "http://broker:8080"}, "abc"),
+            ({"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "abd"),
+            ({"brokerWebServiceURL": "http://broker:8080", "brokerProxyAllowedHostNames": "*.example"}, "abcd"),
+            ({"brokerWebServiceURL": "http://broker:8080", "checkActiveBrokers": "true"}, "a"),
+        ],
+    )
+    def test_the_ways_to_be_a_known_broker_are_explained(self, keys: dict[str, str], in_force: str) -> None:
+        lines = explained(Config.load(overrides=BROKER | SECRET | keys))
+        assert (
+            "".join(line.strip()[1] for line in lines if " in force" in line and "not in force" not in line) == in_force
+        )
+
+    def test_credentials_for_every_target_are_explained(self) -> None:
+        (line,) = explained(Config.load(overrides=BROKER | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}))
+        assert line.endswith("go to every target that a client may name (brokerProxyCredentialsToAnyTarget=true)")
 
     def test_an_admin_address_needs_a_token(self) -> None:
         (fault,) = faults(adminApiAddress="127.0.0.1:7070")
@@ -494,3 +550,26 @@ def test_reading_the_configuration_loads_nothing_slow() -> None:
     names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     for slow in ("aiohttp", "prometheus_client", "structlog", "asyncio", "uvloop", "google"):
         assert f"'{slow}'" not in names.stdout
+
+
+def test_more_password_threads_than_there_can_be_are_accepted_with_a_warning() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650", "maxConcurrentAuthentications": "256"})
+    (warning,) = [text for text in map(str, config.warnings) if "maxConcurrentAuthentications" in text]
+    assert "64 threads" in warning
+    assert config.password_threads == 64
+
+
+@pytest.mark.parametrize(
+    ("patterns", "narrowed"),
+    [
+        (["broker-0.example"], True),
+        (["broker-*.pulsar.svc.cluster.local", "*.example"], True),
+        (["pulsar-broker-*"], False),
+        (["broker.exam*"], False),
+        (["broker.example", "*"], False),
+        (["*.*"], False),
+        ([], False),
+    ],
+)
+def test_a_pattern_that_ends_in_a_wildcard_narrows_nothing(patterns: list[str], narrowed: bool) -> None:
+    assert narrowed_hosts(patterns) is narrowed

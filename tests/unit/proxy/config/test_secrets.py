@@ -55,7 +55,7 @@ def test_a_key_that_nobody_declared_is_hidden_by_its_name() -> None:
 def test_each_secret_key_is_hidden_and_says_that_it_is_set() -> None:
     secret = [key for key in Config.keys() if key.secret]  # noqa: SIM118
     assert {"tokenSecretKey", "brokerClientAuthenticationParameters"} <= {key.name for key in secret}
-    config = Config.load(overrides=BROKER | {key.name: "hush" for key in secret})
+    config = Config.load(overrides=BROKER | {key.name: "hush" * 4 for key in secret})
     document = config_document(config, {})
     assert b"hush" not in orjson.dumps(document)
     keys = document["keys"]
@@ -139,3 +139,17 @@ def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> 
     assert (keys["logLevel"]["origin"], keys["logLevel"]["dynamic"]) == ("live", True)
     assert keys["acceptBacklog"]["origin"] == keys["acceptBacklog"]["source"] == "default"
     assert set(keys) == {key.name for key in Config.keys()}  # noqa: SIM118
+
+
+@pytest.mark.parametrize("salt", ["salt", "s" * 15, "é" * 7, "a salt of 16 byt\u0007"])
+def test_a_salt_that_can_be_found_by_trying_is_refused_by_its_key_and_not_shown(salt: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        Config.load(None, {}, {"brokerServiceURL": "pulsar://b", "eventLogSalt": salt})
+    assert "eventLogSalt" in str(refusal.value)
+    assert "at least 16 bytes" in str(refusal.value)
+    assert salt not in str(refusal.value)
+
+
+@pytest.mark.parametrize("salt", ["", "s" * 16, "é" * 8])
+def test_a_long_salt_or_none_is_taken(salt: str) -> None:
+    assert Config.load(None, {}, {"brokerServiceURL": "pulsar://b", "eventLogSalt": salt}).event_log_salt == salt

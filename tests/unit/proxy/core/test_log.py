@@ -167,3 +167,32 @@ def test_every_field_in_use_is_in_the_table() -> None:
 
 def test_a_logger_is_what_open_log_gives() -> None:
     assert isinstance(Written().log.bind(port=1), Logger)
+
+
+TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize("text", [f"no key {TOKEN} fits", f"Authorization: Bearer {TOKEN}", f"token:{TOKEN}", TOKEN])
+def test_a_traceback_tells_no_token_that_the_exception_quotes(log_format: str, text: str) -> None:
+    written = Written(log_format=log_format)
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        written.log.error("unexpected error", detail=f"ValueError: {error}", exc_info=error)
+    assert "ValueError" in written.text()
+    assert "(hidden)" in written.text()
+    for part in TOKEN.split("."):
+        assert part not in written.text()
+
+
+def test_a_library_that_quotes_a_token_tells_nobody() -> None:
+    written = Written()
+    before = logging.getLogger().handlers[:]
+    try:
+        adopt_stdlib_logging(written.log)
+        logging.getLogger("asyncio").error("future: exception=ValueError(%r)", f"Bearer {TOKEN}")
+    finally:
+        logging.getLogger().handlers[:] = before
+    assert "future: exception=ValueError" in written.text()
+    assert TOKEN not in written.text()

@@ -139,6 +139,51 @@ def test_later_ones_are_called_after_all_were() -> None:
     run(test)
 
 
+def test_cheap_work_shares_one_budget_with_what_it_brings_about() -> None:
+    async def test(bench: Bench) -> None:
+        def work(number: int) -> None:
+            bench.note(number)
+            bench.loop_budget.charge(ITERATION_SECONDS / 4)
+
+        for number in range(100):
+            bench.loop_budget.defer_cheap(partial(work, number))
+        await turns(100)
+        assert bench.order == list(range(100))
+        assert max(Counter(turn for turn, _ in bench.called).values()) == 5
+
+    run(test)
+
+
+def test_work_that_is_put_off_again_has_its_next_turn_in_the_next_iteration() -> None:
+    async def test(bench: Bench) -> None:
+        left = {1: 3, 2: 1, 3: 2}
+
+        def work(number: int) -> None:
+            bench.note(number)
+            left[number] -= 1
+            if left[number]:
+                bench.loop_budget.defer_cheap(partial(work, number))
+
+        for number in left:
+            bench.loop_budget.defer_cheap(partial(work, number))
+        await turns(10)
+        assert bench.order == [1, 2, 3, 1, 3, 1]
+        assert list(Counter(turn for turn, _ in bench.called).values()) == [3, 2, 1]
+
+    run(test)
+
+
+def test_charged_work_counts_in_the_iteration_that_brought_it_about() -> None:
+    async def test(bench: Bench) -> None:
+        bench.loop_budget.charge(2 * ITERATION_SECONDS)
+        assert bench.loop_budget.spent()
+        await turns(1)
+        assert not bench.loop_budget.spent()
+        await turns(1)
+
+    run(test)
+
+
 def test_one_that_raises_against_the_rule_keeps_nobody_from_being_called() -> None:
     async def test(bench: Bench) -> None:
         def crash() -> None:

@@ -142,6 +142,63 @@ class TestUnsent:
         run_virtual(main())
 
 
+class TestTheFirstByte:
+    def test_the_caller_hears_of_it_once(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                begun: list[int] = []
+                pump = HalfPump(taken=4)
+                body = on.start(on.output.send_pumped(b"head", Sized(1000), pump, on_begun=lambda: begun.append(1)))
+                await settle()
+                assert begun == [1]
+                pump.let.set()
+                await body
+                assert begun == [1]
+
+        run_virtual(main())
+
+    def test_frames_before_the_body_are_not_its_beginning(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on:
+                begun: list[int] = []
+                on.output.send(b"frame")
+                body = on.start(on.output.send_body(b"head", slices(b"a"), on_begun=lambda: begun.append(1)))
+                await settle()
+                on.output.send(b"more")
+                assert begun == []
+                for _ in range(3):
+                    on.transport.take(9)
+                    await settle()
+                assert (begun, body.done()) == ([1], True)
+                assert on.transport.peer_bytes == b"framemoreheada"
+
+        run_virtual(main())
+
+    def test_a_body_given_up_before_it_leaves_the_connection_as_it_was(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                body = on.start(on.output.send_pumped(b"head", Sized(1000), HalfPump(taken=0)))
+                await settle()
+                on.output.send(b"frame")
+                body.cancel()
+                await settle()
+                assert on.client.open
+                assert on.transport.peer_bytes == b"frame"
+
+        run_virtual(main())
+
+    def test_a_body_given_up_after_it_ends_the_connection(self) -> None:
+        async def main() -> None:
+            async with stage(room=100) as on:
+                body = on.start(on.output.send_pumped(b"head", Sized(1000), HalfPump(taken=1)))
+                await settle()
+                body.cancel()
+                await settle()
+                assert on.client.cause is DisconnectCause.WRITE_FAILED
+
+        run_virtual(main())
+
+
 class TestOrder:
     def test_a_small_frame_goes_out_at_once(self) -> None:
         async def main() -> None:

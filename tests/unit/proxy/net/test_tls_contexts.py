@@ -1,6 +1,7 @@
 """What a configuration's TLS keys make, and how each fault is named."""
 
 import ssl
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def config(**keys: object) -> Config:
 
 def context(**keys: object) -> ssl.SSLContext:
     (settings,) = context_settings(config(**keys))
-    return load(settings).context
+    return load(settings, time.time()).context
 
 
 def faults(**keys: object) -> list[str]:

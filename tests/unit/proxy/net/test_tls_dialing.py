@@ -11,7 +11,7 @@ import pytest
 
 from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import Dialer, SocketOptions
-from proxy.brokers.target import BrokerAddress
+from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
@@ -61,7 +61,7 @@ class Calls:
         address = BrokerAddress(host, listener.getsockname()[1], tls=True, address=pinned)
         async with hangup_watcher() as watcher:
             return await self.dialer.connect(
-                address, [LOOPBACK], lambda: RecordingEndpoint(loop, SharedReadBuffer(), watcher)
+                CheckedTarget(address, [LOOPBACK]), lambda: RecordingEndpoint(loop, SharedReadBuffer(), watcher)
             )
 
     def handshakes(self, result: str) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from time import perf_counter
 from typing import cast
@@ -460,17 +460,18 @@ Made = Callable[[bytes], Body]
 
 
 class Slabs:
-    """An answer as far as bodies go: slabs, given once or any number of times."""
+    """An answer as far as bodies go: slabs, handed over once."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
-        self._slabs = [memoryview(data)[at : at + SLAB_BYTES] for at in range(0, len(data), SLAB_BYTES)]
+        self._slabs = [bytearray(data[at : at + SLAB_BYTES]) for at in range(0, len(data), SLAB_BYTES)]
 
-    def slices(self) -> list[memoryview]:
+    def hand_over(self) -> list[bytearray]:
         return self._slabs
 
-    def consume(self) -> Iterator[memoryview]:
-        return iter(self._slabs)
+    def give(self, slab: bytearray) -> None:
+        # Another list would use the slab: nothing of it may be read any more.
+        slab[:] = bytes(len(slab))
 
 
 def paged(data: bytes) -> Body:

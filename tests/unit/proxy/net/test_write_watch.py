@@ -41,6 +41,7 @@ class Reader:
         self.end: str | None = None
         self.breaks = False
         self.holds_up_a_list = False
+        self.disk_bytes = 0
         books.readers.append(self)
         books.watch.add(self)
         assert self.progress is not None

@@ -117,6 +117,40 @@ def test_all_forms_are_the_same_bytes_but_for_the_request_id() -> None:
     run_virtual(main())
 
 
+@pytest.mark.parametrize(("size", "members"), [(1_000_000, 1), (1_000_000, 2), (30_000, 1), (30_000, 2)])
+@pytest.mark.parametrize("position", [0, 1, slabs.SLAB_BYTES - 1, slabs.SLAB_BYTES, 3 * slabs.SLAB_BYTES + 17])
+def test_a_copy_from_any_position_is_the_list(size: int, members: int, position: int) -> None:
+    async def main() -> None:
+        answer = answer_of(size)
+        expected = b"".join(bytes(piece) for piece in answer.slices())
+        copied = await encode(answer, members, permit_for(answer))
+        buffer, found, at = bytearray(300_000), bytearray(), min(position, answer.size)
+        while at < answer.size:
+            count = copied.body.copy(at, memoryview(buffer))  # type: ignore[attr-defined]
+            found += buffer[:count]
+            at += count
+        assert found == expected[position:]
+        copied.close()
+
+    run_virtual(main())
+
+
+def test_a_copy_of_a_list_that_is_leaving_has_the_slabs_that_are_left() -> None:
+    async def main() -> None:
+        answer = answer_of(1_000_000)
+        expected = b"".join(bytes(piece) for piece in answer.slices())
+        body = LeavingBody(answer, lambda left: None)
+        position = 0
+        while position < 2 * slabs.SLAB_BYTES + 5:
+            position += len(body.read(position, 100_000))
+        buffer = bytearray(2_000_000)
+        count = body.copy(position, memoryview(buffer))
+        assert buffer[:count] == expected[position:]
+        body.close()
+
+    run_virtual(main())
+
+
 def test_a_sole_list_gives_its_memory_back_as_it_leaves() -> None:
     async def main() -> None:
         answer = answer_of(1_000_000)

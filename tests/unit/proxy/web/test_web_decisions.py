@@ -12,13 +12,14 @@ from proxy.brokers.target import TargetValidator
 from proxy.web.access_log import LINES_A_SECOND, _Pace
 from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
-from proxy.web.forward.lookup_answers import host_of, rewritten
+from proxy.web.forward.lookup_answers import rewritten
 from proxy.web.forward.own_credentials import identity_headers
 from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
 from proxy.web.forward.upstreams import Upstreams
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.gate import Gate, GateLimits
+from proxy.web.http.origins import host_of
 from tests.support.loops.clock import ManualClock
 
 # --- headers --------------------------------------------------------------------------------------
@@ -208,6 +209,19 @@ def test_servers_of_extra_routes_are_third_parties_unless_they_are_brokers_too()
     assert rules.is_third_party(URL("http://OTHER/z"))
     assert not rules.is_third_party(URL("http://broker:8080/admin"))
     assert not rules.is_third_party(URL("http://led-to:8080/admin"))
+
+
+@pytest.mark.parametrize("withholds", [True, False])
+def test_own_credentials_follow_redirects_of_known_servers_only(withholds: bool) -> None:
+    everywhere = TargetValidator(("*",), ("*",), ("8080",))
+    rules = RedirectRules(("http://broker:8080",), everywhere, ("http://other:80/x",), withholds=withholds)
+    broker, other, led_to = URL("http://broker:8080/a"), URL("http://other/x"), URL("http://led-to:8080/a")
+    assert rules.trusted(broker, named_by_trusted=False)
+    assert not rules.trusted(other, named_by_trusted=True)
+    assert rules.trusted(led_to, named_by_trusted=True)
+    assert rules.trusted(led_to, named_by_trusted=False) is not withholds
+    everywhere.apply(("*.brokers.example",), ("*",), ("8080",))
+    assert rules.trusted(led_to, named_by_trusted=False)
 
 
 # --- servers --------------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""Owns the scenarios of hostile neighbours as data: each flood by one attacker and by ten. Runs nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.ladder.rows import Bound, Budget, Column, Scenario
+
+# PING p99 of a neighbour: 50 ms, or twice what a broker that nobody else uses takes beside the same flood.
+PING_P99_MILLIS: Final = 50.0
+FLOOR: Final = "machine_p99_ms"
+# Bytes a second that each attacker may send at most; the server's own pace may be less.
+RATE: Final = 4_000_000
+SECONDS: Final = 8
+MIB: Final = 1024 * 1024
+
+FLOODS: Final = {
+    "pong": "PONGs, never answered",
+    "ping": "PINGs",
+    "flow": "FLOWs, refused",
+    "lookup": "LOOKUPs",
+    "lookup-properties": "LOOKUPs of 65 properties, refused",
+    "oversize-properties": "frames of 1 MiB that are empty properties",
+    "announced": "34 connections each that announce 1 MiB and send 200 bytes",
+    "announced-connects": "55 connections each that announce a CONNECT of 64 KiB and send 200 bytes",
+    "relayed-pongs": "five relays each, whose broker sends frames of 13 bytes",
+    "metrics": "requests for /metrics on five connections each",
+    "aborted-uploads": "uploads whose client leaves at once",
+    "dripping-uploads": "eight uploads each, then four bytes each half second",
+    "pipelines": "five connections each with 1,000 topic lists that are not read",
+}
+
+COLUMNS: Final = (
+    Column("ping_p50_ms", "PING p50, ms", 1), Column("ping_p99_ms", "p99", 1), Column("ping_max_ms", "max", 1),
+    Column(FLOOR, "to an idle one, p99", 1), Column("lookup_p99_ms", "LOOKUP p99, ms", 1),
+    Column("list_p99_ms", "list p99, ms", 1), Column("refused", "refused"), Column("lost", "lost"),
+    Column("flood_bytes", "flood", mib=True), Column("grown_bytes", "RSS above idle", mib=True),
+    Column("held_at_end", "permits left, bytes"),
+)  # fmt: skip
+
+
+def hostile() -> dict[str, Scenario]:
+    """Return each flood by one attacker and by ten."""
+    return {f"hostile-{name}-{count}": _beside(name, count) for name in FLOODS for count in (1, 10)}
+
+
+def _beside(name: str, attackers: int) -> Scenario:
+    who = "one attacker" if attackers == 1 else f"{attackers} attackers"
+    return Scenario(
+        f"honest clients beside {who} of at most {RATE / 1e6:g} MB/s: {FLOODS[name]}",
+        "memory", ("04", "04b"), "hostile",
+        ("--flood", name, "--attackers", str(attackers), "--rate", str(RATE), "--seconds", str(SECONDS), "--pings",
+         "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}"),
+        "flood", timed=False, broker=("--flood-frames", "pong"), second=(), columns=COLUMNS, optional=("04b",),
+        budget=Budget(60 * attackers, 10_000 * 102),
+        bounds=(
+            Bound("PING to PONG, p99, ms", "ping_p99_ms", PING_P99_MILLIS, floor=FLOOR),
+            Bound("permits that are left at the end, bytes", "held_at_end", 0),
+        ),
+    )  # fmt: skip

@@ -1,0 +1,426 @@
+//! Hostile neighbours: attackers flood the server in one way, each at a stated rate at most, while small honest
+//! clients PING, look topics up and list. What the honest ones wait and lose is the result; a PING to a broker that
+//! nobody else uses is the floor. At the end the server's permits must be back at zero.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::args::Args;
+use crate::asker::{self, Answer, Asker};
+use crate::exposition;
+use crate::link::Link;
+use crate::lists::{self, Names};
+use crate::session::Target;
+use crate::stats::{self, Latencies, PeakSampler, Report};
+use crate::wire::{self, Message};
+use crate::witnesses::Witnesses;
+
+const USED: [&str; 2] =
+    ["pulsar_proxy_topic_list_heap_memory_used_bytes", "pulsar_proxy_topic_list_direct_memory_used_bytes"];
+const LOOKUP_EVERY: Duration = Duration::from_millis(20);
+const LIST_EVERY: Duration = Duration::from_millis(200);
+const SETTLE_LIMIT: Duration = Duration::from_secs(15);
+const TICK: Duration = Duration::from_millis(1);
+/// A server that ends an attacker's connection is asked for another, not in a busy loop.
+const REOPEN: Duration = Duration::from_millis(10);
+const CHUNK_BYTES: usize = 16 * 1024;
+const MIB: usize = 1024 * 1024;
+const METADATA_LIMIT: u64 = 65;
+
+type Frames = fn() -> Vec<u8>;
+type Attack = fn(&Stage, &Watch) -> io::Result<u64>;
+
+/// What all attackers know.
+struct Stage {
+    target: Target,
+    /// The broker that relays are asked for.
+    broker: Option<SocketAddrV4>,
+    web: Option<SocketAddrV4>,
+    /// Bytes a second of each attacker.
+    rate: u64,
+}
+
+/// Bytes that may be sent by now, and whether to go on.
+struct Watch {
+    begun: Instant,
+    stop: Arc<AtomicBool>,
+}
+
+impl Watch {
+    fn over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sleep until so many bytes are within the rate; at most one tick.
+    fn pace(&self, rate: u64, spent: u64) -> bool {
+        let allowed = (self.begun.elapsed().as_secs_f64() * rate as f64) as u64;
+        if spent <= allowed {
+            return true;
+        }
+        thread::sleep(TICK);
+        false
+    }
+}
+
+fn attack_named(name: &str) -> Option<Attack> {
+    Some(match name {
+        "pong" => |stage, watch| pour(stage, watch, || wire::frame(wire::PONG, &Message::new())),
+        "ping" => |stage, watch| pour(stage, watch, || wire::frame(wire::PING, &Message::new())),
+        "flow" => |stage, watch| pour(stage, watch, flow),
+        "lookup" => |stage, watch| pour(stage, watch, || asker::lookup(1, "persistent://bench/ns/topic")),
+        "lookup-properties" => |stage, watch| pour(stage, watch, crowded_lookup),
+        "oversize-properties" => |stage, watch| pour(stage, watch, empty_properties),
+        "announced" => |stage, watch| announce(stage, watch, 34, true),
+        "announced-connects" => |stage, watch| announce(stage, watch, 55, false),
+        "relayed-pongs" => relayed,
+        "metrics" => pages,
+        "aborted-uploads" => aborted_uploads,
+        "dripping-uploads" => dripping_uploads,
+        "pipelines" => pipelines,
+        _ => return None,
+    })
+}
+
+/// Flood for `--seconds` by `--attackers`; report what honest clients waited meanwhile.
+pub fn run(args: &Args, target: &Target) -> Result<(), String> {
+    let name = args.text("flood", "");
+    let attack = attack_named(&name).ok_or(format!("--flood: got {name:?}, expected the name of a flood"))?;
+    let metrics = args.loopback("metrics")?.ok_or("got no --metrics, expected 127.0.0.1:PORT")?;
+    let (pid, names) = (args.number("pid", 0)?, Names::from(args)?);
+    let stage = Arc::new(Stage {
+        target: target.clone(),
+        broker: args.loopback("broker")?,
+        web: args.loopback("web")?,
+        rate: args.number("rate", 4_000_000)?,
+    });
+    let idle = stats::settled(pid)?;
+    let sampler = PeakSampler::start(pid);
+    let witnesses = Witnesses::call(args, target)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let neighbours = Neighbours::start(target.address, &names, &stop)?;
+    let attackers = args.number("attackers", 1)?;
+    let threads: Vec<_> = (0..attackers).map(|_| attacker(attack, &stage, &stop)).collect();
+    thread::sleep(args.seconds("seconds", 10.0)?);
+    let peak = sampler.peak();
+    let witnessed = witnesses.report(Report::default())?;
+    stop.store(true, Ordering::Relaxed);
+    let mut report = neighbours.report(witnessed)?;
+    let mut sent = 0;
+    for thread in threads {
+        sent += thread.join().map_err(|_| "an attacker panicked".to_owned())?;
+    }
+    report = report
+        .count("flood_bytes", sent)
+        .count("idle_rss_bytes", idle)
+        .count("peak_rss_bytes", peak)
+        .count("grown_bytes", peak.saturating_sub(idle))
+        .count("held_at_end", held_at_end(metrics)?);
+    report.print();
+    Ok(())
+}
+
+/// The bytes that permits hold once everybody has left: 0 at once, or what is left when the limit is reached.
+fn held_at_end(metrics: SocketAddrV4) -> Result<u64, String> {
+    let deadline = Instant::now() + SETTLE_LIMIT;
+    loop {
+        let held = exposition::sum(metrics, &USED)?;
+        if held == 0 || Instant::now() > deadline {
+            return Ok(held);
+        }
+        thread::sleep(50 * TICK);
+    }
+}
+
+fn attacker(attack: Attack, stage: &Arc<Stage>, stop: &Arc<AtomicBool>) -> JoinHandle<u64> {
+    let (stage, watch) = (Arc::clone(stage), Watch { begun: Instant::now(), stop: Arc::clone(stop) });
+    thread::spawn(move || {
+        let mut sent = 0;
+        while !watch.over() {
+            // A connection that the server ended or refused is what an attacker expects.
+            sent += attack(&stage, &watch).unwrap_or(0);
+            thread::sleep(REOPEN);
+        }
+        sent
+    })
+}
+
+/// Honest clients beside the flood: one looks up, one lists. PINGs are the witnesses'.
+struct Neighbours {
+    lookups: JoinHandle<Found>,
+    lists: JoinHandle<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    latencies: Latencies,
+    refused: u64,
+    wrong: u64,
+    lost: u64,
+}
+
+impl Neighbours {
+    fn start(address: SocketAddrV4, names: &Names, stop: &Arc<AtomicBool>) -> Result<Neighbours, String> {
+        let least = names.least_bytes();
+        let look = |asker: &mut Asker| asker.lookup("persistent://bench/here/topic");
+        let list = move |asker: &mut Asker| asker.list("bench/ns-00000", least);
+        Ok(Neighbours {
+            lookups: neighbour(Asker::open(address)?, LOOKUP_EVERY, Arc::clone(stop), look),
+            lists: neighbour(Asker::open(address)?, LIST_EVERY, Arc::clone(stop), list),
+        })
+    }
+
+    fn report(self, report: Report) -> Result<Report, String> {
+        let mut lookups = self.lookups.join().map_err(|_| "a neighbour panicked".to_owned())?;
+        let mut lists = self.lists.join().map_err(|_| "a neighbour panicked".to_owned())?;
+        Ok(report
+            .named_latencies("lookup", &mut lookups.latencies)
+            .named_latencies("list", &mut lists.latencies)
+            .count("refused", lookups.refused + lists.refused)
+            .count("wrong", lookups.wrong + lists.wrong)
+            .count("lost", lookups.lost + lists.lost))
+    }
+}
+
+fn neighbour(
+    mut asker: Asker,
+    every: Duration,
+    stop: Arc<AtomicBool>,
+    ask: impl Fn(&mut Asker) -> io::Result<Answer> + Send + 'static,
+) -> JoinHandle<Found> {
+    thread::spawn(move || {
+        let mut found = Found::default();
+        while !stop.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            match ask(&mut asker) {
+                Ok(Answer::Right) => found.latencies.add(begun.elapsed()),
+                Ok(Answer::Wrong) => found.wrong += 1,
+                Ok(Answer::Refused) => found.refused += 1,
+                Err(_) => {
+                    found.lost += 1;
+                    break;
+                }
+            }
+            thread::sleep(every.saturating_sub(begun.elapsed()));
+        }
+        found
+    })
+}
+
+fn flow() -> Vec<u8> {
+    wire::frame(wire::FLOW, &Message::new().varint(1, 1).varint(2, 1000))
+}
+
+/// A LOOKUP with more properties than are served.
+fn crowded_lookup() -> Vec<u8> {
+    let property = Message::new().text(1, "k").text(2, "v");
+    let start = Message::new().text(1, "persistent://bench/ns/topic").varint(2, 1).varint(3, 0);
+    wire::frame(wire::LOOKUP, &(0..METADATA_LIMIT).fold(start, |message, _| message.bytes(7, &property.0)))
+}
+
+/// A GET_OR_CREATE_SCHEMA of nearly 1 MiB that is nothing but empty properties.
+fn empty_properties() -> Vec<u8> {
+    const GET_OR_CREATE_SCHEMA: u64 = 39;
+    let properties = [5 << 3 | 2, 0].repeat((MIB - 256) / 2);
+    let schema = Message::new().text(1, "s").bytes(3, b"{}").varint(4, 0);
+    let schema = Message([schema.0, properties].concat());
+    let request = Message::new().varint(1, 1).text(2, "persistent://bench/ns/topic").bytes(3, &schema.0);
+    wire::frame(GET_OR_CREATE_SCHEMA, &request)
+}
+
+/// Send one frame again and again, within the rate, and discard what is answered.
+fn pour(stage: &Stage, watch: &Watch, frame: Frames) -> io::Result<u64> {
+    let frame = frame();
+    let chunk = frame.repeat((CHUNK_BYTES / frame.len()).max(1));
+    let mut link = stage.target.open()?;
+    link.set_nonblocking(true)?;
+    flood(&mut [link], &chunk, stage.rate, watch)
+}
+
+/// Write the chunk to all connections in turns until told to stop or a connection ends; return the bytes sent.
+fn flood(links: &mut [Link], chunk: &[u8], rate: u64, watch: &Watch) -> io::Result<u64> {
+    let (mut positions, mut answers, mut sent) = (vec![0; links.len()], vec![0u8; 65536], 0);
+    let begun = Watch { begun: Instant::now(), stop: Arc::clone(&watch.stop) };
+    while !begun.over() {
+        let mut idle = true;
+        for (link, position) in links.iter_mut().zip(&mut positions) {
+            if begun.pace(rate, sent) {
+                match link.write(&chunk[*position..]) {
+                    Ok(count) => {
+                        (idle, sent) = (false, sent + count as u64);
+                        *position = (*position + count) % chunk.len();
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(_) => return Ok(sent),
+                }
+            }
+            if !discard(link, &mut answers) {
+                return Ok(sent);
+            }
+        }
+        if idle {
+            thread::sleep(TICK);
+        }
+    }
+    Ok(sent)
+}
+
+/// Read what is there; tells whether the connection goes on.
+fn discard(link: &mut Link, buffer: &mut [u8]) -> bool {
+    match link.read(buffer) {
+        Ok(count) => count > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+/// Connections that send the first 200 bytes of a large frame and no more: 1 MiB after CONNECT, or a CONNECT of 64 KiB.
+fn announce(stage: &Stage, watch: &Watch, count: usize, connected: bool) -> io::Result<u64> {
+    let large = if connected { empty_properties() } else { announced_connect() };
+    let mut held: Vec<Option<Link>> = (0..count).map(|_| None).collect();
+    let (mut sent, mut buffer) = (0, vec![0u8; 4096]);
+    while !watch.over() {
+        for place in &mut held {
+            if place.as_mut().is_some_and(|link| discard(link, &mut buffer)) {
+                continue;
+            }
+            *place = None;
+            let mut link = match connected {
+                true => stage.target.open()?,
+                false => Link::from(TcpStream::connect(stage.target.address)?),
+            };
+            link.write_all(&large[..200])?;
+            link.set_nonblocking(true)?;
+            sent += 200;
+            *place = Some(link);
+        }
+        thread::sleep(50 * TICK);
+    }
+    Ok(sent)
+}
+
+fn announced_connect() -> Vec<u8> {
+    let connect = Message::new().text(1, "flood").varint(4, wire::PROTOCOL_VERSION);
+    wire::frame(wire::CONNECT, &connect.bytes(3, &[b'x'; 65_000]))
+}
+
+/// Five relays whose broker sends the smallest frames without end; read within the rate.
+fn relayed(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let broker = stage.broker.ok_or(io::Error::other("got no --broker, expected 127.0.0.1:PORT"))?;
+    let via = Target { via: Some(broker.to_string()), ..stage.target.clone() };
+    let mut links = Vec::new();
+    for _ in 0..5 {
+        let mut link = via.open()?;
+        link.write_all(&flow())?;
+        link.set_nonblocking(true)?;
+        links.push(link);
+    }
+    let (mut taken, mut buffer) = (0, vec![0u8; CHUNK_BYTES]);
+    while !watch.over() {
+        for link in &mut links {
+            if watch.pace(stage.rate, taken) {
+                match link.read(&mut buffer) {
+                    Ok(0) => return Ok(taken),
+                    Ok(count) => taken += count as u64,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(TICK / 10),
+                    Err(_) => return Ok(taken),
+                }
+            }
+        }
+    }
+    Ok(taken)
+}
+
+fn web(stage: &Stage) -> io::Result<TcpStream> {
+    TcpStream::connect(stage.web.ok_or(io::Error::other("got no --web, expected 127.0.0.1:PORT"))?)
+}
+
+/// Five connections that ask for /metrics without waiting for the answer.
+fn pages(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let mut links = Vec::new();
+    for _ in 0..5 {
+        let mut link = Link::from(web(stage)?);
+        link.set_nonblocking(true)?;
+        links.push(link);
+    }
+    flood(&mut links, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", stage.rate, watch)
+}
+
+/// Uploads whose client leaves at once.
+fn aborted_uploads(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let head = b"POST /admin/v2/persistent/a/b/c HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n100000\r\n";
+    let upload = [&head[..], &[b'x'; 100_000]].concat();
+    let (mut sent, mut turn) = (0, 0);
+    while !watch.over() {
+        if watch.pace(stage.rate, sent) {
+            let mut stream = web(stage)?;
+            stream.set_write_timeout(Some(1000 * TICK))?;
+            stream.write_all(&upload)?;
+            thread::sleep(turn % 5 * TICK);
+            (sent, turn) = (sent + upload.len() as u64, turn + 1);
+        }
+    }
+    Ok(sent)
+}
+
+/// Eight uploads of 0.85 MB, then four bytes each half second.
+fn dripping_uploads(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let head =
+        b"POST /admin/v2/persistent/a/b/c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n";
+    let upload = [&head[..], &[b'x'; 850_000]].concat();
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = web(stage)?;
+        stream.set_write_timeout(Some(2000 * TICK))?;
+        // A server that stops reading is what an attacker wants.
+        let _ = stream.write_all(&upload);
+        streams.push(stream);
+    }
+    let mut sent = (streams.len() * upload.len()) as u64;
+    while !watch.over() {
+        for stream in &mut streams {
+            stream.write_all(b"xxxx")?;
+            sent += 4;
+        }
+        thread::sleep(500 * TICK);
+    }
+    Ok(sent)
+}
+
+/// Five connections with 1,000 topic lists outstanding each, never read.
+fn pipelines(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let questions: Vec<u8> =
+        (1..=1000).flat_map(|id| lists::question(id, &format!("bench/ns-{id:05}"))).collect();
+    let mut links = stage.target.open_many(5).map_err(io::Error::other)?;
+    for link in &mut links {
+        link.write_all(&questions)?;
+        link.set_nonblocking(true)?;
+    }
+    while !watch.over() {
+        thread::sleep(50 * TICK);
+    }
+    Ok((links.len() * questions.len()) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flood_has_an_attack_and_other_names_have_none() {
+        assert!(attack_named("pong").is_some() && attack_named("pipelines").is_some());
+        assert!(attack_named("rain").is_none());
+    }
+
+    #[test]
+    fn the_frame_of_empty_properties_fits_the_proxy_s_largest() {
+        assert!((MIB - 4096..MIB).contains(&empty_properties().len()));
+    }
+
+    #[test]
+    fn the_smallest_frame_has_13_bytes() {
+        assert_eq!(wire::frame(wire::PONG, &Message::new()).len(), 13);
+    }
+}

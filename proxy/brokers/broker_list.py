@@ -1,0 +1,122 @@
+"""The brokers' own list of the active brokers: asked at the start, and again when a client names an unknown host.
+
+Rules: one question at a time serves all waiters, and questions begin at least a second apart, so clients that name
+unknown hosts cost the brokers one small request a second. A role that may not read the list stops the questions. The
+list has the hosts of brokers and the ports of their web services, so only its hosts are used.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from proxy.core.errors import ProxyError
+from proxy.core.log import LinePace, Logger
+from proxy.core.tasks import TaskScope
+
+PAUSE_SECONDS: Final = 1.0
+# The longest wait of a client's CONNECT for a list.
+WAIT_SECONDS: Final = 5.0
+LIST_SECONDS: Final = 60.0
+# A role that was refused may have a new token, or new rights, by then.
+REFUSED_SECONDS: Final = 300.0
+
+
+class ListRefused(ProxyError):
+    """The brokers do not show the list to the proxy's role."""
+
+
+class ListUnavailable(ProxyError):
+    """No web service answered with a list."""
+
+
+class BrokerList:
+    """The hosts of the list that `ask` returned last, from `start` to `close`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ask: Callable[[], Awaitable[frozenset[str]]],
+        log: Logger,
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._ask = ask
+        self._log = log
+        self._pace = LinePace()
+        self._scope = TaskScope(on_crash)
+        self._hosts: frozenset[str] = frozenset()
+        self._good_until = -math.inf
+        self._refused_until = -math.inf
+        self._told_refusal = False
+        self._not_before = -math.inf
+        self._begun = 0
+        self._answer: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Ask for the list, so that it is there before the first client."""
+        if self._answer is None and not self._closed:
+            self._begin()
+
+    async def close(self) -> None:
+        """Cancel a question under way; waiters get their answer from the last list."""
+        self._closed = True
+        self._scope.cancel()
+        await self._scope.emptied()
+
+    def __contains__(self, host: str) -> bool:
+        return host.lower() in self._hosts and self._loop.time() < self._good_until
+
+    @property
+    def off(self) -> bool:
+        """Return whether the proxy's role may not read the list."""
+        return self._loop.time() < self._refused_until
+
+    async def learn(self, host: str) -> bool:
+        """Return whether `host` is in the list, or in the answer to a question that begins after this call.
+
+        The wait ends after `WAIT_SECONDS`.
+        """
+        before = self._begun
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while host not in self:
+                    if self.off or self._closed or (self._answer is None and self._begun > before):
+                        return False
+                    answer = self._answer or self._begin()
+                    # Shielded: the question serves other clients after this client has left.
+                    await asyncio.shield(answer)
+        except TimeoutError:
+            return False
+        return True
+
+    def _begin(self) -> asyncio.Future[None]:
+        answer = self._answer = self._loop.create_future()
+        self._scope.start(self._work(), lambda: self._over(answer))
+        return answer
+
+    def _over(self, answer: asyncio.Future[None]) -> None:
+        self._answer = None
+        if not answer.done():
+            answer.set_result(None)
+
+    async def _work(self) -> None:
+        await asyncio.sleep(max(0.0, self._not_before - self._loop.time()))
+        self._begun += 1
+        self._not_before = self._loop.time() + PAUSE_SECONDS
+        try:
+            hosts = await self._ask()
+        except ListRefused as error:
+            self._refused_until = self._loop.time() + REFUSED_SECONDS
+            if not self._told_refusal:
+                self._told_refusal = True
+                self._log.warning("the list of brokers may not be read and is not used", detail=str(error))
+        except ListUnavailable as error:
+            if self._pace.due(self._loop.time()):
+                self._log.warning("the list of brokers cannot be read", detail=str(error))
+        else:
+            if hosts != self._hosts:
+                self._log.info("brokers listed", detail=f"{len(hosts)} hosts")
+            self._told_refusal = False
+            self._hosts, self._good_until = hosts, self._loop.time() + LIST_SECONDS

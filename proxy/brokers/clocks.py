@@ -1,0 +1,24 @@
+"""The times after which a connection to a broker acts."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from proxy.config.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerClocks:
+    """The times after which a broker connection acts, in seconds."""
+
+    keep_alive_seconds: float
+    answer_timeout_seconds: float
+    idle_seconds: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the times of a configuration."""
+        return cls(
+            keep_alive_seconds=config.keep_alive_interval_seconds,
+            answer_timeout_seconds=config.seconds(Config.topic_list_broker_answer_timeout_millis),
+            idle_seconds=config.seconds(Config.broker_connection_idle_millis),
+        )

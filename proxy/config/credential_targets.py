@@ -1,0 +1,94 @@
+"""Say which hosts may get the proxy's own secret credentials, as far as the configuration tells.
+
+Credentials of every plugin but none and TLS are secret: a host that gets them can use them on every broker.
+`proxy.brokers.gate` applies these rules to each connection; `check-config` and the charts use the same words.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from proxy.config.credential_parameters import is_secret
+from proxy.config.keys.key import Key
+from proxy.config.keys_table import ConfigKeys
+from proxy.config.values import ConfigValues
+
+# A wildcard stands for dots as well: after the last dot a wildcard lets in any domain of anybody.
+_OPEN_END: Final = re.compile(r"[*?\[\]][^.]*$")
+
+
+def withholds(config: ConfigValues) -> bool:
+    """Return whether the proxy's own credentials are withheld from hosts that are not known to be brokers."""
+    return is_secret(config.broker_client_authentication_plugin) and not config.broker_proxy_credentials_to_any_target
+
+
+def narrowed_hosts(patterns: Iterable[str]) -> bool:
+    """Return whether there are patterns of host names, and none of them has a wildcard in its last label."""
+    given = [pattern.strip() for pattern in patterns if pattern.strip()]
+    return bool(given) and not any(_OPEN_END.search(pattern) for pattern in given)
+
+
+def narrowed_networks(networks: Iterable[str]) -> bool:
+    """Return whether there are networks, and none of them has all addresses of its family."""
+    given = [text.strip() for text in networks if text.strip()]
+    return bool(given) and not any(_has_all(text) for text in given)
+
+
+def _has_all(network: str) -> bool:
+    return network == "*" or not ipaddress.ip_network(network, strict=False).prefixlen
+
+
+def narrowed_keys(config: ConfigValues) -> tuple[str, ...]:
+    """Return the names of the keys by which the operator has narrowed the targets."""
+    hosts, networks = ConfigKeys.broker_proxy_allowed_host_names, ConfigKeys.broker_proxy_allowed_ip_addresses
+    found = []
+    if narrowed_hosts(config.broker_proxy_allowed_host_names):
+        found.append(hosts.name)
+    if narrowed_networks(config.broker_proxy_allowed_ip_addresses):
+        found.append(networks.name)
+    return tuple(found)
+
+
+def list_urls(config: ConfigValues) -> tuple[str, ...]:
+    """Return the web services that may be asked for the brokers' own list; none if no list is needed."""
+    if not withholds(config) or config.check_active_brokers:
+        return ()
+    return config.value(url_keys(config)[1])
+
+
+def url_keys(config: ConfigValues) -> tuple[Key[str], Key[tuple[str, ...]]]:
+    """Return the keys of the brokers' URLs and of their web services' URLs, as they are spoken to: with TLS or not."""
+    if config.tls_enabled_with_broker:
+        return ConfigKeys.broker_service_url_tls, ConfigKeys.broker_web_service_url_tls
+    return ConfigKeys.broker_service_url, ConfigKeys.broker_web_service_url
+
+
+def explained(config: ConfigValues) -> list[str]:
+    """Return lines that say who gets the proxy's own secret credentials; none without such credentials."""
+    plugin = ConfigKeys.broker_client_authentication_plugin.name
+    if not is_secret(config.broker_client_authentication_plugin):
+        return []
+    if config.broker_proxy_credentials_to_any_target:
+        key = ConfigKeys.broker_proxy_credentials_to_any_target.name
+        return [f"credentials ({plugin}) go to every target that a client may name ({key}=true)"]
+    urls, web = url_keys(config)
+    lines = [f"credentials ({plugin}) go only to these brokers:"]
+    lines.append(f"  (a) in force: those of {urls.name}, and the addresses of its names at their ports")
+    if config.check_active_brokers:
+        return [*lines, f"  (b), (c), (d) not in force: {ConfigKeys.check_active_brokers.name}=true"]
+    lines.append("  (b) in force: those that lookup answers of known brokers named to this process")
+    asked = bool(list_urls(config))
+    lines.append(
+        f"  (c) in force, if the proxy's role may read the list: those in the list of {web.name}"
+        if asked
+        else f"  (c) not in force: the list of the brokers is not asked for ({web.name} is empty)"
+    )
+    narrowed = narrowed_keys(config)
+    hosts, networks = ConfigKeys.broker_proxy_allowed_host_names, ConfigKeys.broker_proxy_allowed_ip_addresses
+    lines.append(
+        f"  (d) in force: targets inside {' and '.join(narrowed)}"
+        if narrowed
+        else f"  (d) not in force: neither {hosts.name} nor {networks.name} is narrowed"
+    )
+    return lines

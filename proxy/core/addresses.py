@@ -1,0 +1,36 @@
+"""IP addresses as sockets, resolvers and headers write them; no I/O."""
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Final
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# The owner of an IPv6 address has 2^64 addresses of the same network.
+IPV6_HOST_NETWORK_BITS: Final = 64
+
+
+def parsed(address: str) -> Address:
+    """Return an address without its zone, and an IPv4 address that is mapped to IPv6 as itself; raises ValueError."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None)
+    return mapped if mapped is not None else found
+
+
+def inside(address: Address, networks: Iterable[Network]) -> bool:
+    """Return whether an address is in one of the networks."""
+    return any(address in network for network in networks)
+
+
+def host_network(address: str) -> str:
+    """Return what one host has: an IPv4 address, the /64 network of an IPv6 address; any other text as it is."""
+    if ":" not in address:
+        return address
+    try:
+        found = parsed(address)
+    except ValueError:
+        return address
+    if found.version == 4:
+        return str(found)
+    return str(ipaddress.ip_network((found, IPV6_HOST_NETWORK_BITS), strict=False))

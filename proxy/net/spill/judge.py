@@ -1,0 +1,118 @@
+"""Judge which lists are held up by slow readers: numbers only, no I/O and no clock of its own.
+
+Rules:
+- A reader is judged by the bytes its socket took in a window of 250 ms. A reader is slow if these are less than a
+  quick reader's share, and the socket was full in the end: a reader that waits for the proxy is not slow.
+- A quick reader's share is half of what readers took on average in the window, within bounds: where all are slow, all
+  are below the least share, and where the machine is busy, nobody has to take more than the most.
+- A list is slow if every reader of it is slow; a list that no reader has begun waits for its client.
+- Time in which the proxy stood still does not count.
+"""
+
+from collections.abc import Collection, Hashable, Iterable
+from typing import Final, Protocol, TypeVar
+
+from proxy.net.spill.space import SpillSpace
+
+WINDOW_SECONDS: Final = 0.25
+SWEEP_SECONDS: Final = 0.125
+# A longer time between two sweeps is the proxy's own delay.
+LONGEST_STEP_SECONDS: Final = 0.1875
+LEAST_SHARE_BYTES: Final = 64 * 1024
+MOST_SHARE_BYTES: Final = 256 * 1024
+# A smaller rest costs more books and descriptors than the memory is worth.
+LEAST_REST_BYTES: Final = 16 * 1024
+
+
+class ListReader(Protocol):
+    """A list on its way to one socket."""
+
+    position: int
+    # The socket may have room, and the proxy has not come to it yet.
+    queued: bool
+
+
+R = TypeVar("R", bound="JudgedList")
+
+
+class JudgedList(Protocol):
+    """A list in memory that may move to disk."""
+
+    window: "ReaderWindow | None"
+
+    @property
+    def readers(self) -> Collection[ListReader]:
+        """Return the readers that have begun."""
+
+    @property
+    def rest_bytes(self) -> int:
+        """Return the bytes that a move would write."""
+
+    @property
+    def key(self) -> Hashable:
+        """Return the fairness key that holds the list's memory."""
+
+
+class ReaderWindow:
+    """The positions of a list's readers when a window began, and whether all were slow in the window before."""
+
+    __slots__ = ("began", "positions", "slow")
+
+    def __init__(self, began: float, readers: Iterable[ListReader], *, slow: bool = False) -> None:
+        self.began = began
+        self.slow = slow
+        self.positions = {reader: reader.position for reader in readers}
+
+    def taken(self, reader: ListReader) -> int:
+        """Return the bytes that `reader` took since; a reader that began since has not had a whole window."""
+        before = self.positions.get(reader)
+        return MOST_SHARE_BYTES if before is None else reader.position - before
+
+
+class SpillJudge:
+    """Look at all lists in memory, eight times a second."""
+
+    def __init__(self) -> None:
+        self._looked_at: float | None = None
+        self._time = 0.0
+
+    def look(self, now: float, lists: Iterable[R]) -> list[R]:
+        """Return the lists whose readers were all slow in their last window; begin new windows where one has ended."""
+        if self._looked_at is not None:
+            self._time += min(now - self._looked_at, LONGEST_STEP_SECONDS)
+        self._looked_at = now
+        judged: list[tuple[R, ReaderWindow]] = []
+        slow: list[R] = []
+        readers = taken = 0
+        for each in lists:
+            window = each.window
+            if window is None:
+                each.window = ReaderWindow(self._time, each.readers)
+            elif self._time - window.began >= WINDOW_SECONDS:
+                judged.append((each, window))
+                readers += max(1, len(each.readers))
+                taken += sum(window.taken(reader) for reader in each.readers)
+            elif window.slow:
+                slow.append(each)
+        share = quick_share(readers, taken)
+        for each, window in judged:
+            is_slow = self._is_slow(each, window, share)
+            each.window = ReaderWindow(self._time, each.readers, slow=is_slow)
+            if is_slow:
+                slow.append(each)
+        return slow
+
+    def _is_slow(self, judged: JudgedList, window: ReaderWindow, share: int) -> bool:
+        if judged.rest_bytes < LEAST_REST_BYTES:
+            return False
+        return all(not reader.queued and window.taken(reader) < share for reader in judged.readers)
+
+
+def quick_share(readers: int, taken: int) -> int:
+    """Return the bytes that a quick reader takes in a window, if that many readers took `taken` together."""
+    return min(MOST_SHARE_BYTES, max(LEAST_SHARE_BYTES, taken // max(1, readers) // 2))
+
+
+def in_order(slow: Iterable[R], space: SpillSpace) -> list[R]:
+    """Return slow lists in the order in which they move: keys with least on the disk first, then large ones."""
+    return sorted(slow, key=lambda each: (space.held_by(each.key), -each.rest_bytes))

@@ -1,0 +1,133 @@
+"""Keep the books of the disk: who has reserved how much, how many files there are, and who may have more.
+
+Rules:
+- Space for a whole rest is reserved before anything is written, and is given back when its file has been closed.
+- Files are bounded, because each takes a descriptor of the process and an inode of the kernel.
+- A key has at most its share (`topicListMaxMemoryPercentPerKey`) if memory is shared by keys.
+- Space is short while a list that should move finds none: until then nobody is judged for holding space.
+
+No I/O and no clock. Sizes are whole blocks of the file system.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.net.spill.counters import Kept, SpillCounters
+
+BLOCK_BYTES: Final = 4096
+# Each file costs an inode and its extents in the kernel: 2 KiB, a line of the budget.
+MOST_FILES: Final = 4096
+# The part of the file system that stays free for others: a tenth.
+FREE_PART: Final = 10
+
+
+@dataclass(slots=True, eq=False)
+class SpaceReservation:
+    """The space of one file; `unwritten` is what is still to be written of `size`."""
+
+    key: Hashable
+    size: int
+    unwritten: int
+    released: bool = False
+
+
+class SpillSpace:
+    """The space on the disk. `limit` and `key_cap_percent` may be changed at any time; nobody loses space by that."""
+
+    def __init__(self, limit: int, most_files: int, counters: SpillCounters, key_cap_percent: int = 100) -> None:
+        self.most_files = most_files
+        self.key_cap_percent = key_cap_percent
+        self._counters = counters
+        self._by_key: dict[Hashable, int] = {}
+        self._unwritten = 0
+        self._wanted = 0
+        self._disk_full = False
+        self.limit = limit
+
+    @property
+    def limit(self) -> int:
+        """Return the most space that all files may take, in bytes."""
+        return self._counters.limit_bytes
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._counters.limit_bytes = limit
+
+    @property
+    def held(self) -> int:
+        """Return the space that is reserved or written."""
+        return self._counters.held_bytes
+
+    @property
+    def files(self) -> int:
+        """Return the number of files, those that are about to be made or closed included."""
+        return self._counters.files
+
+    @property
+    def unwritten(self) -> int:
+        """Return the reserved space that the file system does not know of yet."""
+        return self._unwritten
+
+    @property
+    def lacking(self) -> int:
+        """Return the bytes that lists on disk would have to give back for the list that found no space; 0: none."""
+        if self._disk_full or (self._wanted and self.files >= self.most_files):
+            return max(1, self._wanted)
+        return max(0, self._wanted - max(0, self.limit - self.held))
+
+    def held_by(self, key: Hashable) -> int:
+        """Return the space that `key` holds."""
+        return self._by_key.get(key, 0)
+
+    def reserve(self, size: int, key: Hashable) -> SpaceReservation | Kept:
+        """Reserve space for a file of `size` bytes, or return the reason why there is none."""
+        size = -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        if self.files >= self.most_files:
+            self._wanted = self._wanted or size
+            return Kept.NO_FILES
+        cap = self.limit * self.key_cap_percent // 100
+        if self.held + size > self.limit:
+            # A list larger than the whole space waits for nobody.
+            self._wanted = self._wanted or (size if size <= self.limit else 0)
+            return Kept.NO_SPACE
+        if self.key_cap_percent < 100 and self.held_by(key) + size > cap:
+            return Kept.NO_SPACE
+        self._counters.held_bytes += size
+        self._counters.files += 1
+        self._by_key[key] = self.held_by(key) + size
+        self._unwritten += size
+        return SpaceReservation(key, size, size)
+
+    def written(self, reservation: SpaceReservation, count: int) -> None:
+        """Record that `count` more bytes are on the disk: the file system counts them from now on."""
+        count = min(count, reservation.unwritten)
+        reservation.unwritten -= count
+        self._unwritten -= count
+
+    def release(self, reservation: SpaceReservation) -> None:
+        """Release the space: the file is closed. A second call does nothing."""
+        if reservation.released:
+            return
+        reservation.released = True
+        self.written(reservation, reservation.unwritten)
+        self._counters.held_bytes -= reservation.size
+        self._counters.files -= 1
+        left = self._by_key[reservation.key] - reservation.size
+        if left:
+            self._by_key[reservation.key] = left
+        else:
+            del self._by_key[reservation.key]
+
+    def ask_again(self) -> None:
+        """Forget the list that found no space: all lists are about to be looked at again."""
+        self._wanted = 0
+
+    def disk_full(self, full: bool) -> None:
+        """Record whether the file system has no room although the books have."""
+        self._disk_full = full
+
+
+def leaves_enough(free: int, total: int, unwritten: int) -> bool:
+    """Return whether a tenth of a file system stays free when all that is reserved has been written."""
+    return free - unwritten >= total // FREE_PART

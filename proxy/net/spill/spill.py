@@ -1,0 +1,218 @@
+"""Lists on disk: watch the lists that hold direct memory, move those of slow readers, read them back (ADR 20).
+
+The clock runs only while there are lists that could move. Without `topicListSpillDirectory` nothing of this exists.
+"""
+
+import asyncio
+import resource
+from collections import deque
+from typing import Final, Protocol
+
+from limiter.permit import Permit
+from proxy.config.config import Config
+from proxy.core.log import LinePace, Logger
+from proxy.net.spill.body import ListInMemory, SpillableBody
+from proxy.net.spill.counters import Kept, SpillCounters
+from proxy.net.spill.directory import open_directory
+from proxy.net.spill.disk import SpillDisk
+from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge, in_order
+from proxy.net.spill.moves import MOVES_AT_ONCE, ListMoves
+from proxy.net.spill.read_back import READERS, ReadBack
+from proxy.net.spill.space import MOST_FILES, SpillSpace
+from proxy.net.spill.workers import Workers, WorkerThreads
+
+MIB: Final = 1024 * 1024
+# After a failure of the disk no list is moved for this long: each would fail, and each costs a step of writing.
+REST_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 5.0
+# Lists judged in one turn of the loop (2 ms), and lists that may begin to move before the next sweep.
+LISTS_A_TURN: Final = 500
+MOST_FOUND: Final = 256
+_KEYS: Final = {
+    Kept.NO_SPACE: Config.topic_list_spill_max_mb.name,
+    Kept.NO_FILES: "the limit of open files",
+    Kept.DISK_FULL: Config.topic_list_spill_directory.name,
+    Kept.DISK_ERROR: Config.topic_list_spill_directory.name,
+}
+
+
+class DirectMemory(Protocol):
+    """The memory that slow readers hold (`proxy.net.write_watch.WriteWatch`)."""
+
+    @property
+    def short(self) -> bool:
+        """Return whether anybody waits for memory that others hold."""
+
+
+class ListSpill:
+    """The lists that may move to disk, those that are moving, and those that are there."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        disk: SpillDisk,
+        space: SpillSpace,
+        direct: DirectMemory,
+        counters: SpillCounters,
+        log: Logger,
+        writers: Workers,
+        readers: Workers,
+    ) -> None:
+        self.space = space
+        self._loop = loop
+        self._disk = disk
+        self._direct = direct
+        self._counters = counters
+        self._log = log
+        self._workers = (writers, readers)
+        self._judge = SpillJudge()
+        self._read_back = ReadBack(loop, readers, counters, self._read_failed)
+        self._moves = ListMoves(disk, space, writers, counters, self._kept, self._move_next, self._file_closed)
+        self._in_memory: dict[SpillableBody, None] = {}
+        self._slow: deque[SpillableBody] = deque()
+        # The sweep under way: lists that are not judged yet, and the slow ones among those that are.
+        self._unseen: list[SpillableBody] = []
+        self._found: list[SpillableBody] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._rests_until = 0.0
+        self._pace = LinePace()
+        self._untold = 0
+        self._closing: asyncio.Event | None = None
+
+    @property
+    def busy(self) -> int:
+        """Return how many lists, files and reads there are: 0 when nobody is being written to."""
+        return len(self._in_memory) + self.space.files + len(self._read_back) + self._counters.moving
+
+    def watch(self, memory: ListInMemory, permit: Permit, *, shared: bool) -> SpillableBody:
+        """Return a body that may move to disk; the caller closes it, and releases `permit` if it is still held."""
+        body = SpillableBody(memory, permit, self._read_back, self._left_memory, shared=shared)
+        self._in_memory[body] = None
+        if self._timer is None:
+            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        return body
+
+    def apply(self, config: Config) -> None:
+        """Apply changed limits; lists on disk stay there."""
+        self.space.limit = config.topic_list_spill_max_mb * MIB
+        self.space.key_cap_percent = _key_cap_percent(config)
+
+    async def close(self) -> None:
+        """Close all files and end the threads; a disk that does not answer is not waited for longer than 5 s."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._moves.close()
+        self._closing = asyncio.Event()
+        if self.space.files:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._closing.wait()
+            except TimeoutError:
+                self._log.warning("lists on disk were not closed in time", files=self.space.files)
+        for workers in self._workers:
+            workers.stop()
+        self._disk.shut()
+
+    # --- the clock --------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._timer = None
+        if self._in_memory:
+            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        if self._unseen:
+            # The sweep before is not over: the loop is busy.
+            return
+        self._unseen = list(self._in_memory)
+        self._found.clear()
+        self._look(self._loop.time())
+
+    def _look(self, now: float) -> None:
+        """Judge some lists, and the others in the next turns of the loop: a large memory holds many small lists."""
+        some = self._unseen[-LISTS_A_TURN:]
+        del self._unseen[-LISTS_A_TURN:]
+        slow = self._judge.look(now, [body for body in some if body in self._in_memory and not body.moving])
+        self._found = in_order([*self._found, *slow], self.space)[:MOST_FOUND]
+        if self._unseen:
+            self._loop.call_soon(self._look, now)
+        else:
+            self._looked()
+
+    def _looked(self) -> None:
+        slow, self._found = self._found, []
+        self._slow = deque(slow if self._direct.short else ())
+        self.space.ask_again()
+        if not self._slow:
+            self.space.disk_full(False)
+        self._move_next()
+
+    def _move_next(self) -> None:
+        if self._loop.time() < self._rests_until:
+            return
+        while self._slow and self._moves.free and self._direct.short:
+            body = self._slow.popleft()
+            if body.closed or body.moving or body.file is not None:
+                continue
+            found = self.space.reserve(body.rest_bytes, body.key)
+            if isinstance(found, Kept):
+                self._kept(found, "")
+            else:
+                self._moves.start(body, found)
+
+    def _kept(self, reason: Kept, detail: str) -> None:
+        """Count a list that stays in memory, and log it at most once a second."""
+        self._counters.count_kept(reason)
+        now = self._loop.time()
+        if reason in (Kept.DISK_FULL, Kept.DISK_ERROR):
+            self._rests_until = now + REST_SECONDS
+        self._untold += 1
+        if not self._pace.due(now, "kept"):
+            return
+        self._log.warning(
+            "slow readers' lists stay in memory",
+            reason=str(reason),
+            detail=detail,
+            change=_KEYS[reason],
+            lists=self._untold,
+            held=self.space.held,
+            limit=self.space.limit,
+        )
+        self._untold = 0
+
+    def _read_failed(self, error: BaseException) -> None:
+        """Log an error of the disk at most once a second; the client is logged with its cause."""
+        if not self._pace.due(self._loop.time(), "read"):
+            return
+        detail = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        self._log.error("a list on disk cannot be read", detail=detail, change=_KEYS[Kept.DISK_ERROR])
+
+    def _left_memory(self, body: SpillableBody) -> None:
+        self._in_memory.pop(body, None)
+
+    def _file_closed(self) -> None:
+        if self._closing is not None and not self.space.files:
+            self._closing.set()
+
+
+def most_files() -> int:
+    """Return the bound of files: a quarter of the descriptors that this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_FILES if soft == resource.RLIM_INFINITY else min(MOST_FILES, soft // 4)
+
+
+def _key_cap_percent(config: Config) -> int:
+    return 100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key
+
+
+def make_spill(
+    config: Config, loop: asyncio.AbstractEventLoop, direct: DirectMemory, counters: SpillCounters, log: Logger
+) -> ListSpill | None:
+    """Return the spill of a configuration, None without a directory; raises SettingFault for a directory it refuses."""
+    if not config.topic_list_spill_directory:
+        return None
+    disk = open_directory(config.topic_list_spill_directory)
+    space = SpillSpace(config.topic_list_spill_max_mb * MIB, most_files(), counters, _key_cap_percent(config))
+    # Threads that write also close. Readers never wait for either.
+    writers = WorkerThreads(loop, MOVES_AT_ONCE, "list-writer")
+    readers = WorkerThreads(loop, READERS, "list-reader")
+    return ListSpill(loop, disk, space, direct, counters, log, writers, readers)

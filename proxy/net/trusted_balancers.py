@@ -1,0 +1,38 @@
+"""The load balancers whose word about a client's address counts (trustedLoadBalancerIPAddresses)."""
+
+import ipaddress
+from collections.abc import Iterable
+
+from proxy.core.addresses import inside, parsed
+
+
+class TrustedBalancers:
+    """The addresses from which PROXY headers and X-Forwarded-For are read; `*` in `networks` means any address."""
+
+    __slots__ = ("_any", "_networks")
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        listed = [text.strip() for text in networks if text.strip()]
+        self._any = "*" in listed
+        self._networks = [ipaddress.ip_network(text, strict=False) for text in listed if text != "*"]
+
+    def __contains__(self, address: str) -> bool:
+        if self._any:
+            return True
+        try:
+            return inside(parsed(address), self._networks)
+        except ValueError:
+            return False
+
+    def client_of(self, accepted_from: str, forwarded_for: str) -> str:
+        """Return the client's address by `forwarded_for`, a list to which each balancer has appended its peer.
+
+        With a list of balancers: the last address that is no balancer's, for a client may have sent the rest by itself.
+        With `*` there is no way to know, and the first address counts.
+        """
+        said = [part.strip() for part in forwarded_for.split(",") if part.strip()]
+        if not said or accepted_from not in self:
+            return accepted_from
+        if self._any:
+            return said[0]
+        return next((address for address in reversed(said) if address not in self), said[0])

@@ -1,0 +1,137 @@
+"""Floods of small frames on real sockets: each iteration of the loop hears a little of each, and others are served."""
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from protocol import commands
+from protocol.commands import PONG_FRAME, frame, request_id_of
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.clients.connection import ClientConnection
+from proxy.net.transport import SMALL_READ_BYTES
+from proxy.relay.relay import TURN_SECONDS
+from tests.support.brokers.raw_broker import handshake, raw_broker
+from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
+from tests.support.patience import patient_millis
+from tests.support.proxies.proxy_under_test import TOPIC, staged
+
+FLOW = frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
+FLOODS = {"pong": PONG_FRAME, "ping": PING, "flow": FLOW}
+FLOOD_BYTES = 1 << 20
+
+
+class Watched:
+    """Note the most bytes that a client's connection got in an iteration of the loop."""
+
+    def __init__(self, session: ClientConnection) -> None:
+        self.session = session
+        self.most = 0
+        self._seen = session.received_bytes
+
+    def look(self) -> None:
+        self.most = max(self.most, self.session.received_bytes - self._seen)
+        self._seen = self.session.received_bytes
+
+
+def take(client: AsyncClient) -> None:
+    """Read what is there: a client that does not take its answers is not heard."""
+    with suppress(BlockingIOError):
+        while client.sock.recv(1 << 16):
+            pass
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+@pytest.mark.parametrize("attackers", [1, 5])
+async def test_an_iteration_hears_little_of_a_flood_and_others_are_served(kind: str, attackers: int) -> None:
+    async with staged(maxUnansweredCommandsPerSecond=0) as stage:
+        neighbour = await stage.connected()
+        data = FLOODS[kind] * 5000
+        clients = [await stage.connected() for _ in range(attackers)]
+        watched = [Watched(stage.session_of(client)) for client in clients]
+        while not all(one.session.received_bytes >= FLOOD_BYTES for one in watched):
+            for client, one in zip(clients, watched, strict=True):
+                client.flood(data)
+                take(client)
+                one.look()
+            await asyncio.sleep(0)
+        # The loop may look at its sockets once more between two looks of this test.
+        assert max(one.most for one in watched) <= 3 * SMALL_READ_BYTES
+        for client in clients:
+            client.flood(data)
+        await neighbour.ping()
+        assert (await neighbour.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def test_a_client_that_sends_pongs_too_fast_is_read_later_and_not_closed() -> None:
+    async with staged(maxUnansweredCommandsPerSecond=100) as stage:
+        client = await stage.connected()
+        session = stage.session_of(client)
+        await client.send(PONG_FRAME * 250)
+        await stage.until(lambda: session.holds == ("rate",), "a client that is read later")
+        await (await stage.connected()).ping()
+        await client.ping()
+        assert session.holds == ()
+
+
+async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
+    left_topic, topic = f"{TOPIC}-left", TOPIC
+
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            command = await peer.command()
+            if command.type == pb.BaseCommand.PING:
+                await peer.send(PONG_FRAME)
+            elif command.lookupTopic.topic == topic:
+                await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(
+            broker_port=broker.port,
+            brokerConnectionsPerKey=1,
+            topicListBrokerAnswerTimeoutMillis=patient_millis(1500),
+        ) as stage,
+    ):
+        left, served = await stage.connected(), await stage.connected()
+        await left.send(lookup_frame(1, left_topic))
+        counters = stage.proxy.counters.brokers
+        await stage.until(lambda: counters.unanswered_questions == 1, "a question that was given up")
+        assert (await served.lookup(topic)).brokerServiceUrl == "pulsar://owner:6650"
+        assert len(broker.peers) == 1
+        assert stage.caused("broker_silent") == 0
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("watched", ["true", "false"])
+async def test_a_relay_that_rests_after_each_read_loses_nothing(watched: str, level: int) -> None:
+    messages = b"".join(frame_of(number) for number in range(3000))
+
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        assert await peer.receive(len(messages)) == messages
+        await peer.send(messages)
+        await peer.rest()
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, watchTopicListLimitEnabled=watched, proxyLogLevel=level) as stage,
+    ):
+        # Each look at this clock finds that so much time has gone by.
+        ticks = count()
+        stage.proxy.sockets.loop_budget.now = lambda: next(ticks) * TURN_SECONDS
+        client = await stage.client()
+        await client.connect(target=f"{LOOPBACK}:{broker.port}")
+        await client.send(messages)
+        assert await client.receive(len(messages)) == messages
+        client.fin()
+        assert await client.rest() == b""
+
+
+def frame_of(number: int) -> bytes:
+    """Build a SEND of 10 to 2,000 bytes of payload that tells its number."""
+    send = pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=1, sequence_id=number))
+    whole = frame(send) + number.to_bytes(4, "big") * (3 + number % 500)
+    return (len(whole) - 4).to_bytes(4, "big") + whole[4:]

@@ -1,0 +1,75 @@
+"""Web pages of strangers, with the browser of somebody inside as their hands."""
+
+import pytest
+
+from tests.support.web.web_stage import ADMIN, web_staged
+from tests.unit.proxy.web.test_origins import CROSS_SITE
+
+EVIL = {"Origin": CROSS_SITE["Origin"], "Sec-Fetch-Site": CROSS_SITE["Sec-Fetch-Site"]}
+SOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("POST", "/proxy-stats/logging/2", EVIL),
+        ("POST", "/proxy-stats/logging/2", {"Origin": "http://evil.example"}),
+        ("POST", "/proxy-stats/logging/2", {"Sec-Fetch-Site": "same-site"}),
+        ("DELETE", ADMIN, EVIL),
+        ("PUT", ADMIN, {"Origin": "null"}),
+        ("POST", ADMIN, {"Sec-Fetch-Site": "cross-site"}),
+        ("GET", "/ws/v2/producer/persistent/t/n/x", EVIL | SOCKET),
+    ],
+)
+async def test_a_page_of_another_origin_changes_nothing(method: str, path: str, headers: dict[str, str]) -> None:
+    async with web_staged() as at:
+        async with at.client.request(method, at.url + path, headers=headers) as answer:
+            assert answer.status == 403
+            assert "webServiceAllowedOrigins" in await answer.text()
+        assert (at.broker.asked, at.stage.proxy.relay_log.level) == ([], 0)
+        assert at.stage.proxy.counters.web.refused == {"cross_origin": 1}
+        at.stage.change(webServiceAllowedOrigins="*")
+        if "Upgrade" not in headers:
+            async with at.client.request(method, at.url + path, headers=headers) as answer:
+                assert answer.status in (200, 204)
+
+
+async def test_pages_of_the_own_origin_and_programs_change_what_they_may() -> None:
+    async with web_staged() as at:
+        for headers in ({}, {"Origin": at.url}, {"Origin": at.url, "Sec-Fetch-Site": "same-origin"}):
+            async with at.client.post(at.url + "/proxy-stats/logging/1", headers=headers) as answer:
+                assert answer.status == 204
+            async with at.client.put(at.url + ADMIN, headers=headers) as answer:
+                assert answer.status == 200
+        assert len(at.broker.asked) == 3
+
+
+async def test_a_name_that_was_rebound_to_this_proxy_is_not_served() -> None:
+    async with web_staged(webServiceAllowedHosts="proxy.example") as at:
+        for path in ("/config", "/metrics", "/proxy-stats/connections", ADMIN):
+            for host, status in (("evil.example", 421), ("evil.example:80", 421), ("proxy.example:1", 200)):
+                async with at.client.get(at.url + path, headers={"Host": host}) as answer:
+                    assert answer.status == status
+                    assert status == 200 or "webServiceAllowedHosts" in await answer.text()
+            # By its address: the tests' own way, and that of scrapers.
+            async with at.client.get(at.url + path) as answer:
+                assert answer.status == 200
+        for path in ("/healthz", "/readyz", "/status.html"):
+            async with at.client.get(at.url + path, headers={"Host": "evil.example"}) as answer:
+                assert answer.status == 200
+        assert len(at.broker.asked) == 2
+
+
+async def test_a_target_in_absolute_form_is_served_if_both_names_are_the_same() -> None:
+    async with web_staged() as at:
+        for path in ("/healthz", f"{ADMIN}?x=http://y/"):
+            target = f"GET http://p:8080{path} HTTP/1.1\r\nHost: p:8080\r\nConnection: close\r\n\r\n"
+            assert await at.status_of(target) == 200
+        assert [asked.path for asked in at.broker.asked] == [f"{ADMIN}?x=http://y/"]
+        for name in ("q:8080", "p", "u@p:8080", ""):
+            target = f"GET http://{name}{ADMIN} HTTP/1.1\r\nHost: p:8080\r\nConnection: close\r\n\r\n"
+            assert await at.status_of(target) == 400
+        two = f"GET http://p{ADMIN}/1 HTTP/1.1\r\nHost: p\r\n\r\nGET http://p{ADMIN}/2 HTTP/1.1\r\nHost: p\r\n"
+        answers = await at.raw(f"{two}Connection: close\r\n\r\n".encode())
+        assert answers.count(b"HTTP/1.1 200 ") == 2
+        assert [asked.path for asked in at.broker.asked[1:]] == [f"{ADMIN}/1", f"{ADMIN}/2"]

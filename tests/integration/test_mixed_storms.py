@@ -1,0 +1,137 @@
+"""Storms in which some clients do not read: the others are served before any of those begins to read.
+
+Verdicts hang on the order of events: the quick clients of a storm all end while the slow ones have read nothing.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from proxy.app import proxy as app
+from proxy.cli.demo.topics import DEFAULT_NAMESPACE, GeneratedTopics
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    SLOW_READER_RCVBUF,
+    TIGHT,
+    TOPICS,
+    Stage,
+    direct_taken,
+    namespace,
+    staged,
+)
+
+SLOW, QUICK, LIMIT_MIB = 20, 30, 8
+NAMES: Final = GeneratedTopics(SLOW + 2 * QUICK, TOPICS, 100)
+# No client is closed for reading slowly: those that wait can only be served from memory that is free.
+STORM: Final[dict[str, Any]] = {
+    "maxTopicListInFlightHeapMemSizeMB": LIMIT_MIB,
+    "maxTopicListInFlightDirectMemSizeMB": LIMIT_MIB,
+    "topicListUnprovenReadersMemoryPercent": 50,
+    "topicListWriteMinBytesPerSecond": 0,
+    "topicListWriteStallTimeoutMillis": 0,
+}
+
+
+def proven(stage: Stage, client: AsyncClient) -> bool:
+    return stage.session_of(client).output.reads
+
+
+async def listed(client: AsyncClient, number: int) -> None:
+    assert len((await client.topics(namespace(number))).topics) == TOPICS
+
+
+async def slow_readers(stage: Stage) -> list[AsyncClient]:
+    """Have more clients that do not read than direct memory has room for."""
+    clients = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
+    for number, client in enumerate(clients):
+        await client.ask_topics(namespace(number))
+    share, half = stage.unproven, LIMIT_MIB * MIB // 2
+    await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > half, "unproven readers at their share")
+    return clients
+
+
+async def test_clients_that_read_are_served_while_others_take_nothing() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        quick = [await stage.connected() for _ in range(QUICK)]
+        for number, client in enumerate(quick, SLOW):
+            await listed(client, number)
+        slow = await slow_readers(stage)
+        assert stage.direct.held <= LIMIT_MIB * MIB // 2
+        await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, SLOW + QUICK)))
+        assert stage.outcome("answered") == 2 * QUICK
+        # Nobody was refused for the sake of others: those that begin to read now have their lists.
+        answers = await asyncio.gather(*(client.answer() for client in slow))
+        assert [answer.error.message for answer in answers] == [""] * SLOW
+        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+
+
+async def test_a_list_that_fits_into_the_send_buffer_waits_for_no_reader() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        await (await stage.connected()).topics(DEFAULT_NAMESPACE)
+        await slow_readers(stage)
+        fresh = await stage.connected()
+        assert not (await fresh.topics(DEFAULT_NAMESPACE)).topics
+
+
+async def test_a_client_that_stands_still_is_unproven_again_until_it_takes_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(NAMES, **STORM) as stage:
+        client = await stage.connected(SLOW_READER_RCVBUF)
+        output = stage.session_of(client).output
+        assert not proven(stage, client)
+        await listed(client, 0)
+        assert proven(stage, client)
+        await client.ask_topics(namespace(1))
+        await stage.until(lambda: output.holds_memory, "a body being written")
+        for second in range(4):
+            await stage.proxy.writes.sweep(second)
+        assert not proven(stage, client)
+        assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert proven(stage, client)
+
+
+async def test_a_share_ends_as_soon_as_its_client_takes_bytes() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        client = await stage.connected(SLOW_READER_RCVBUF)
+        await client.ask_topics(namespace(0))
+        output = stage.session_of(client).output
+        await stage.until(lambda: output.holds_memory, "a body being written")
+        assert stage.unproven.held >= LIST_BYTES
+        await client.receive(400 * 1024)
+        await stage.until(lambda: not stage.unproven.held, "the share free")
+        assert stage.direct.held
+
+
+async def test_the_share_changes_live_and_ends_with_100_percent() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        slow = await slow_readers(stage)
+        held = stage.direct.held
+        stage.change(topicListUnprovenReadersMemoryPercent=100)
+        await stage.until(lambda: stage.direct.held > held and not stage.unproven.queue_size, "more lists in memory")
+        for client in slow:
+            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_memory(tmp_path: Path) -> None:
+    async with staged(
+        **TIGHT,
+        topicListWriteMinBytesPerSecond=0,
+        topicListWriteStallTimeoutMillis=0,
+        topicListSpillDirectory=str(tmp_path / "lists"),
+    ) as stage:
+        quick = await stage.connected()
+        await listed(quick, 2)
+        slow = await direct_taken(stage)
+        await slow.ask_topics(namespace(1))
+        await stage.until(lambda: stage.heap.held >= LIST_BYTES, "the next list of the slow client")
+        # The size of this list is known, so it gets no heap memory, and nobody waits for direct memory.
+        await listed(quick, 2)
+        assert stage.proxy.counters.spill.moved_lists
+        for _ in range(2):
+            assert len((await slow.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS

@@ -1,0 +1,195 @@
+"""Many clients on the TLS port that do not go on with their handshake hold up nobody else."""
+
+import socket
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from proxy.net.tls import places
+from proxy.net.tls.arrivals import Arrival
+from tests.support.auth.tls import PemFiles, Sealer, TlsClient, authority, client_context, tls_client
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
+from tests.support.proxies.proxy_under_test import Stage, staged
+
+NEVER_SECONDS = 3600.0
+PATIENT: dict[str, Any] = {"handshakeTimeoutMillis": 3_600_000, "acceptBacklog": 1024}
+CROWD_ADDRESS = "127.0.0.2"
+MANY = 200
+DEPTH = 20
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
+
+
+def times(monkeypatch: pytest.MonkeyPatch, place: float, least: float) -> None:
+    monkeypatch.setattr(places, "PLACE_SECONDS", place)
+    monkeypatch.setattr(places, "LEAST_SECONDS", least)
+
+
+def hello() -> bytes:
+    sealer = Sealer(client_context())
+    with suppress(ssl.SSLWantReadError):
+        sealer.tls.do_handshake()
+    return sealer.outgoing.read()
+
+
+async def crowd(stage: Stage, sent: bytes, number: int = MANY) -> list[AsyncClient]:
+    """Give clients of another address that have sent `sent`, and nothing after it."""
+    clients = []
+    for _ in range(number):
+        address = (LOOPBACK, stage.proxy.tls_port)
+        client = AsyncClient(socket.create_connection(address, source_address=(CROWD_ADDRESS, 0)))
+        client.sock.setblocking(False)
+        stage.clients.append(client)
+        await client.send(sent)
+        clients.append(client)
+    await stage.until(lambda: len(stage.proxy.sessions) >= number, "all clients")
+    return clients
+
+
+async def served(stage: Stage) -> TlsClient:
+    client = await tls_client(stage)
+    await client.connect()
+    return client
+
+
+def half_done(stage: Stage) -> int:
+    """Return how many handshakes hold memory of OpenSSL."""
+    return sum(isinstance(each, Arrival) and each.transport is not None for each in stage.proxy.sessions._addresses)
+
+
+@pytest.mark.parametrize("part", [1, 100, -1])
+async def test_clients_with_a_part_of_a_hello_hold_no_place(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
+        await crowd(stage, hello()[:part])
+        await served(stage)
+        assert half_done(stage) == 0
+        assert stage.proxy.counters.tls.handshakes_waiting == 0
+        assert len(stage.proxy.sessions) == MANY + 1
+
+
+async def test_a_hello_in_pieces_is_a_hello(files: PemFiles) -> None:
+    async with staged(**files.server_keys) as stage:
+        plain = await stage.client(port=stage.proxy.tls_port)
+        client = TlsClient(plain.sock, client_context())
+        with suppress(ssl.SSLWantReadError):
+            client.sealer.tls.do_handshake()
+        whole = client.sealer.outgoing.read()
+        for byte in whole:
+            await plain.send(bytes((byte,)))
+        await client.shake()
+        await client.connect()
+
+
+async def test_half_done_handshakes_never_hold_more_than_their_places(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, 0.05, 0.05)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=4) as stage:
+        await crowd(stage, hello())
+        tls = stage.proxy.counters.tls
+        await stage.until(lambda: tls.handshakes.get(("client", "displaced"), 0) >= MANY - 4, "places change hands")
+        assert half_done(stage) <= 4
+        assert stage.caused("handshake_timeout") >= MANY - 4
+        monkeypatch.setattr(places, "PLACE_SECONDS", NEVER_SECONDS)
+        await served(stage)
+
+
+async def test_places_are_kept_while_nobody_waits(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, 0.0, 0.0)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=20) as stage:
+        await crowd(stage, hello(), 19)
+        for _ in range(5):
+            await served(stage)
+        assert half_done(stage) == 19
+
+
+async def test_another_address_has_the_next_turn_however_many_wait(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The crowd leaves no place to its own: only turns by address let another client in.
+    times(monkeypatch, NEVER_SECONDS, 0.0)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=2) as stage:
+        await crowd(stage, hello())
+        tls = stage.proxy.counters.tls
+        await stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
+        await served(stage)
+        assert tls.handshakes_waiting >= MANY - 4
+
+
+async def test_a_client_that_goes_on_keeps_its_place(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
+        plain = await stage.client(port=stage.proxy.tls_port)
+        slow = TlsClient(plain.sock, client_context())
+        with suppress(ssl.SSLWantReadError):
+            slow.sealer.tls.do_handshake()
+        await plain.send(slow.sealer.outgoing.read())
+        await stage.until(lambda: half_done(stage) == 1, "a place")
+        behind = await crowd(stage, hello(), 1)
+        await stage.until(lambda: stage.proxy.counters.tls.handshakes_waiting == 1, "a client that waits")
+        await slow.shake()
+        await slow.connect()
+        # Its place is free now.
+        assert await behind[0].receive(5)
+
+
+async def test_clients_that_leave_the_queue_are_forgotten(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
+        clients = await crowd(stage, hello(), 20)
+        tls = stage.proxy.counters.tls
+        await stage.until(lambda: tls.handshakes_waiting == 19, "a full queue")
+        for number, client in enumerate(clients):
+            (client.reset if number % 2 else client.close)()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert (tls.handshakes_in_flight, tls.handshakes_waiting) == (0, 0)
+        await served(stage)
+
+
+async def test_a_hello_that_is_none_is_refused_before_a_place(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
+        await crowd(stage, hello(), 1)
+        await stage.until(lambda: half_done(stage) == 1, "a place that is taken")
+        client = await stage.client(port=stage.proxy.tls_port)
+        await client.send(b"\x16\x03\x01\x40\x00\x01\xff\xff\xff")
+        with pytest.raises(Closed):
+            await client.receive(1)
+        assert stage.proxy.counters.tls.handshakes["client", "other"] == 1
+
+
+def client_of_depth(issuer: trustme.CA, depth: int) -> ssl.SSLContext:
+    """Return the context of a client whose certificate is so many authorities below `issuer`."""
+    for _ in range(depth):
+        issuer = issuer.create_child_ca()
+    return client_context(own=issuer.issue_cert("somebody"))
+
+
+def client_with_names(number: int) -> ssl.SSLContext:
+    """Return the context of a client whose certificate has 22 bytes for each of so many names."""
+    return client_context(own=authority().issue_cert(*(f"name-{each:07}.example" for each in range(number))))
+
+
+async def test_a_deep_chain_and_a_large_certificate_are_served_and_a_huge_one_is_refused(files: PemFiles) -> None:
+    demand: dict[str, Any] = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
+    deep = trustme.CA(path_length=DEPTH)
+    files.trust.write_bytes(authority().cert_pem.bytes() + deep.cert_pem.bytes())
+    async with staged(**files.server_keys, **demand) as stage:
+        for context in (client_of_depth(deep, DEPTH), client_with_names(2_000)):
+            client = await tls_client(stage, context)
+            await client.connect()
+        huge = await tls_client(stage, client_with_names(9_000))
+        with pytest.raises((Closed, ssl.SSLError)):
+            await huge.connect()
+        await stage.until(lambda: stage.caused("tls_handshake_failed") == 1, "a refusal")
+        await client.ping()

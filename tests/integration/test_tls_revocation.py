@@ -1,0 +1,118 @@
+"""Certificates that their authority has revoked are refused, on both sides of the proxy, from the next reload on."""
+
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.config.config import ConfigError
+from tests.support.auth.revocation import revocation_list
+from tests.support.auth.tls import PemFiles, authority, certificate, client_context, server_context, tls_client
+from tests.support.clients.async_client import Closed
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
+
+
+def demanding(files: PemFiles, lists: Path) -> dict[str, Any]:
+    return files.server_keys | {
+        "tlsTrustCertsFilePath": files.trust,
+        "tlsRequireTrustedClientCertOnConnect": "true",
+        "tlsCertificateRevocationListFilePath": lists,
+    }
+
+
+async def refused(stage: Stage, context: ssl.SSLContext) -> None:
+    client = await tls_client(stage, context)
+    with pytest.raises((Closed, ssl.SSLError)):
+        await client.connect()
+
+
+async def test_a_client_whose_certificate_is_revoked_is_refused(files: PemFiles, tmp_path: Path) -> None:
+    good, bad = authority().issue_cert("good"), authority().issue_cert("bad")
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(revocation_list(revoked=[bad]))
+    async with staged(**demanding(files, lists)) as stage:
+        await refused(stage, client_context(own=bad))
+        assert stage.proxy.counters.tls.handshakes["client", "certificate"] == 1
+        await (await tls_client(stage, client_context(own=good))).connect()
+        assert 0 < stage.proxy.counters.tls.list_expiries()["server"] <= 86_400
+
+
+async def test_a_certificate_that_is_revoked_later_is_refused_after_a_reload(files: PemFiles, tmp_path: Path) -> None:
+    leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
+    lists.write_bytes(revocation_list())
+    async with staged(**demanding(files, lists)) as stage:
+        context = client_context(own=leaf)
+        before = await tls_client(stage, context)
+        await before.connect()
+        lists.write_bytes(revocation_list(revoked=[leaf]))
+        stage.proxy.files_may_have_changed()
+        await stage.until(lambda: stage.proxy.counters.tls.reloads["applied"] == 1, "the new list")
+        await refused(stage, context)
+        # Like all changes of certificates: connections that are there stay.
+        await before.ping()
+
+
+async def test_an_expired_list_is_not_loaded_and_the_old_one_stays_in_force(files: PemFiles, tmp_path: Path) -> None:
+    leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
+    lists.write_bytes(revocation_list())
+    async with staged(**demanding(files, lists)) as stage:
+        lists.write_bytes(revocation_list(revoked=[leaf], valid=timedelta(days=-1)))
+        stage.proxy.files_may_have_changed()
+        await stage.until(lambda: stage.proxy.counters.tls.reloads["refused"] == 1, "a refusal")
+        await (await tls_client(stage, client_context(own=leaf))).connect()
+
+
+async def test_a_broker_whose_certificate_is_revoked_is_refused(files: PemFiles, tmp_path: Path) -> None:
+    own = certificate()
+    lists = tmp_path / "lists.pem"
+    keys = files.broker_keys | {"brokerClientCertificateRevocationListFilePath": lists}
+    for revoked, expected in (
+        ([], pb.CommandLookupTopicResponse.Connect),
+        ([own], pb.CommandLookupTopicResponse.Failed),
+    ):
+        lists.write_bytes(revocation_list(revoked=revoked))
+        async with staged(broker_tls=server_context(own), **keys) as stage:
+            client = await stage.connected()
+            assert (await client.lookup(TOPIC)).response == expected
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        (lambda: revocation_list(valid=timedelta(days=-1)), "with a list that expired at"),
+        (lambda: b"", "a PEM file with certificate revocation lists"),
+        (
+            lambda: b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
+            "a PEM file with certificate revocation lists",
+        ),
+        (lambda: authority("second").cert_pem.bytes() + revocation_list(), "with a certificate"),
+    ],
+    ids=["expired", "empty", "garbage", "certificate"],
+)
+async def test_what_is_no_list_in_force_is_a_fault_of_its_key(
+    files: PemFiles, tmp_path: Path, contents: Any, says: str
+) -> None:
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(contents())
+    with pytest.raises(ConfigError) as caught:
+        async with staged(**demanding(files, lists)):
+            pass
+    text = "; ".join(map(str, caught.value.problems))
+    assert "tlsCertificateRevocationListFilePath" in text
+    assert says in text
+
+
+async def test_a_list_without_authorities_is_a_fault(files: PemFiles, tmp_path: Path) -> None:
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(revocation_list())
+    with pytest.raises(ConfigError, match="tlsTrustCertsFilePath"):
+        async with staged(**files.server_keys, tlsCertificateRevocationListFilePath=lists):
+            pass

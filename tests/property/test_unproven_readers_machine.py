@@ -1,0 +1,156 @@
+"""Drive the share of unproven readers with generated clients over real semaphores, and check the books at each step.
+
+At the end all lists end one after the other, without time and without cancels, and nobody may be left: that is the
+freedom from deadlock.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Charge, Permit
+from proxy.requests.topic_lists.unproven import UnprovenReaders
+from proxy.telemetry.limiter_metrics import LimiterMetrics
+from tests.support.loops.clock import ManualClock
+
+LIMIT, PERCENT = 20, 50
+HALF = LIMIT * PERCENT // 100
+SIZES = st.integers(1, HALF)
+PICK = st.integers(0, 1000)
+
+
+@dataclass(eq=False)
+class Reader:
+    """A client's output as the rule sees it."""
+
+    reads: bool
+    room: int = 0
+
+    def has_room_for(self, size: int) -> bool:
+        return size <= self.room
+
+
+@dataclass(eq=False)
+class Member:
+    output: Reader
+    left: bool = False
+
+    @property
+    def client(self) -> "Member":
+        return self
+
+
+@dataclass(eq=False)
+class List:
+    """A list on its way: its waits are the steps of `TopicListService`, in their order."""
+
+    rule: UnprovenReaders
+    direct: AsyncSemaphore
+    key: str
+    size: int
+    reader: Reader
+    share: Permit | None = None
+    memory: Permit | None = None
+    task: "asyncio.Task[None] | None" = field(default=None, repr=False)
+
+    def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
+        return Charge(self.key)
+
+    async def go(self) -> None:
+        try:
+            self.share = await self.rule.share_for(self, [Member(self.reader)], self.size, self.size)  # type: ignore[arg-type,list-item]
+            self.memory = await self.direct.acquire(self.size, charge=Charge(self.key))
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def proven(self) -> None:
+        self.reader.reads = True
+        if self.share is not None:
+            self.share.release()
+
+    def end(self) -> None:
+        for permit in (self.share, self.memory):
+            if permit is not None:
+                permit.release()
+
+
+class UnprovenReadersMachine(RuleBasedStateMachine):
+    """The rule, direct memory, and lists of clients that read or do not."""
+
+    @initialize(share_by_key=st.booleans())
+    def begin(self, share_by_key: bool) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.limiter = AsyncDualMemoryLimiter.create(
+            heap_limit_bytes=0, heap_max_queue=0, heap_timeout_seconds=1e9, direct_limit_bytes=LIMIT,
+            direct_max_queue=0, direct_timeout_seconds=1e9, clock=ManualClock(),
+        )  # fmt: skip
+        self.rule = UnprovenReaders(self.limiter, LimiterMetrics(ManualClock().time), ManualClock(), PERCENT)
+        for memory in (self.limiter, self.rule):
+            memory.set_sharing(share_by_key, 100)
+        self.lists: list[List] = []
+
+    @rule(size=SIZES, reads=st.booleans(), key=st.sampled_from("ab"))
+    def arrive(self, size: int, reads: bool, key: str) -> None:
+        new = List(self.rule, self.limiter.direct, key, size, Reader(reads))
+        new.task = self.loop.create_task(new.go())
+        self.lists.append(new)
+        self.step()
+
+    @precondition(lambda self: self.lists)
+    @rule(pick=PICK)
+    def take_bytes(self, pick: int) -> None:
+        taking = self.lists[pick % len(self.lists)]
+        if taking.memory is not None:
+            taking.proven()
+        self.step()
+
+    @precondition(lambda self: self.lists)
+    @rule(pick=PICK)
+    def leave(self, pick: int) -> None:
+        gone = self.lists.pop(pick % len(self.lists))
+        assert gone.task is not None
+        gone.task.cancel()
+        gone.end()
+        self.step()
+
+    @invariant()
+    def unproven_readers_hold_half_at_most(self) -> None:
+        assert sum(each.size for each in self.holding(reads=False)) <= HALF
+
+    @invariant()
+    def proven_readers_wait_only_for_memory_that_proven_readers_hold(self) -> None:
+        waiting = [each.size for each in self.lists if each.memory is None and each.reader.reads and not each.share]
+        if waiting:
+            assert sum(each.size for each in self.holding(reads=True)) + HALF + max(waiting) > LIMIT
+
+    def holding(self, *, reads: bool) -> list[List]:
+        return [each for each in self.lists if each.memory is not None and each.reader.reads is reads]
+
+    def step(self) -> None:
+        self.loop.run_until_complete(_turns())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        while self.lists:
+            done = [each for each in self.lists if each.memory is not None]
+            assert done, "lists wait for each other"
+            done[0].end()
+            self.lists.remove(done[0])
+            self.step()
+        assert (self.limiter.direct.held, self.rule.share.held, self.rule.short) == (0, 0, False)
+        self.loop.close()
+
+
+async def _turns() -> Any:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+TestUnprovenReaders = UnprovenReadersMachine.TestCase
+TestUnprovenReaders.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,28 @@
+"""Certificate revocation lists of a test's authorities."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.auth.tls import authority
+
+
+def revocation_list(
+    of: str = "first", revoked: Iterable[trustme.LeafCert] = (), valid: timedelta = timedelta(days=1)
+) -> bytes:
+    """Return the list of an authority, as PEM, that names `revoked` and began a week ago."""
+    issuer = authority(of)
+    certificate = x509.load_pem_x509_certificate(issuer.cert_pem.bytes())
+    key = serialization.load_pem_private_key(issuer.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    now = datetime.now(UTC)
+    builder = x509.CertificateRevocationListBuilder(certificate.subject, now - timedelta(days=7), now + valid)
+    for leaf in revoked:
+        serial = x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes()).serial_number
+        entry = x509.RevokedCertificateBuilder(serial, now - timedelta(days=7)).build()
+        builder = builder.add_revoked_certificate(entry)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,177 @@
+"""Own a proxy's clients over transports in memory, in turns of the loop whose clock is set by hand.
+
+Clients are real; who serves the lists only notes whom it served.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from limiter.semaphore import AsyncSemaphore
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.app.metrics.counters import Counters
+from proxy.auth.fairness_key import FairnessKeys
+from proxy.brokers.target import BrokerAddress
+from proxy.clients.connection import ClientConnection
+from proxy.clients.requests import RequestServices
+from proxy.clients.services import ClientLimits, ClientServices
+from proxy.clients.upload_watch import UploadWatch
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.send_buffers import SendBuffers
+from proxy.net.transport import SharedReadBuffer
+from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.requests.lookups import LookupService
+from proxy.requests.topic_lists.service import ListRequest
+from proxy.telemetry.refusals import RefusalLog
+from tests.support.brokers.one_broker import OneBroker
+from tests.support.clients.async_client import connect_frame
+from tests.support.clients.list_clients import commands_in, turns
+from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.memory_transport import MemoryTransport
+
+LIMITS = ClientLimits(
+    max_frame_bytes=1 << 20,
+    max_message_bytes=1 << 20,
+    max_outstanding=100,
+    unanswered_per_second=1000,
+    send_buffer_bytes=0,
+    frame_seconds=30.0,
+    keep_alive=True,
+)
+BROKER = BrokerAddress("broker", 6650)
+
+
+class Lists:
+    """Answer each list request with an error about its id, and note the id; stands in for the TopicListService.
+
+    With a `gate` answers wait until it is open.
+    """
+
+    def __init__(self) -> None:
+        self.served: list[int] = []
+        self.gate: asyncio.Event | None = None
+        self.queues = SimpleNamespace(limits=SimpleNamespace(request_timeout_seconds=28.0))
+
+    async def serve(self, asked: ListRequest) -> None:
+        asked.begun = True
+        self.served.append(asked.request.request_id)
+        if self.gate is not None:
+            await self.gate.wait()
+        asked.client.output.send(commands.error(asked.request.request_id, ServerError.UnknownError, "no list"))
+
+
+class Registry:
+    """Note the ends of connections (`proxy.clients.services.SessionRegistry`)."""
+
+    def __init__(self) -> None:
+        self.ends: list[DisconnectCause] = []
+
+    def handshake_done(self, session: ClientConnection) -> None:
+        pass
+
+    def ended(self, session: ClientConnection, cause: DisconnectCause) -> None:
+        self.ends.append(cause)
+
+
+class Visitor:
+    """A client in lookup mode, and what it was sent since."""
+
+    def __init__(self, services: ClientServices, room: int) -> None:
+        self.session = ClientConnection(services, "192.0.2.1")
+        self.socket = MemoryTransport(services.loop, room)
+        self.socket.connect(self.session)
+        self.arrives(connect_frame())
+        self.answers()
+
+    def arrives(self, data: bytes) -> None:
+        """Let `data` be read at once."""
+        place = self.session.get_buffer(-1)
+        place[: len(data)] = data
+        self.session.buffer_updated(len(data))
+
+    def answers(self) -> list[pb.BaseCommand]:
+        found, end = commands_in(bytes(self.socket.peer_bytes))
+        del self.socket.peer_bytes[:end]
+        return found
+
+    def answered(self) -> list[int | str]:
+        """Give the ids of the answered requests, and the PONGs between them."""
+        pong = pb.BaseCommand.PONG
+        return ["pong" if answer.type == pong else answer.error.request_id for answer in self.answers()]
+
+
+class Desk:
+    """A proxy's clients, and turns whose clock is set by hand."""
+
+    def __init__(self, hangup: HangupWatcher, **limits: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = 100.0
+        self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
+        self.refusals = RefusalLog(open_log("error"), loop)
+        self.loop_budget = LoopBudget(loop, lambda: self.now)
+        self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
+        direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
+        brokers = OneBroker(BROKER)
+        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters.requests, 1.0)
+        self.services = ClientServices(
+            loop=loop,
+            shared=SharedReadBuffer(),
+            hangup=hangup,
+            counters=self.counters.clients,
+            limits=replace(LIMITS, **limits),
+            direct=direct,
+            handshakes=direct,
+            uploads=UploadWatch(lambda: WriteLimits(20.0, 32768), lambda: 0, open_log()),
+            requests=RequestServices(
+                loop,
+                self.counters.requests,
+                lookups,
+                cast(Any, self.lists),
+                self.loop_budget,
+                schemas=cast(Any, None),
+                refusals=self.refusals,
+            ),
+            direct_mode=cast(Any, None),
+            sessions=cast(Any, self.registry),
+            server_version="test",
+            writes=WriteWatch(direct, direct, lambda: 0, self.counters.net, WriteLimits(20.0, 32768), open_log()),
+            loop_budget=self.loop_budget,
+            fairness_keys=FairnessKeys("fifo"),
+            send_buffers=SendBuffers(self.counters.net),
+        )
+        self.visitors: list[Visitor] = []
+
+    def visitor(self, room: int = 1 << 40) -> Visitor:
+        """Let a client in that takes `room` bytes."""
+        self.visitors.append(Visitor(self.services, room))
+        return self.visitors[-1]
+
+    def work_long_enough(self) -> None:
+        """Have this turn work until it has had enough."""
+        self.loop_budget.spent()
+        self.now += 2 * ITERATION_SECONDS
+        assert self.loop_budget.spent()
+
+
+@asynccontextmanager
+async def desk(**limits: Any) -> AsyncIterator[Desk]:
+    """Give a desk; at its end nothing is under way and nobody has crashed."""
+    async with hangup_watcher() as hangup:
+        on = Desk(hangup, **limits)
+        yield on
+        for visitor in on.visitors:
+            visitor.session.abort(DisconnectCause.SHUTDOWN)
+        await turns()
+        places = on.services.requests.lookups.list_places
+        assert (len(on.loop_budget), on.slots.held, len(hangup)) == (0, 0, 0)
+        assert (places.held, places.queue_size, places.waiting) == (0, 0, 0)
+        assert len(on.registry.ends) == len(on.visitors)
+        assert on.counters.shared.internal_errors == {}

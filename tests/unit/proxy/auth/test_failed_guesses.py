@@ -1,0 +1,75 @@
+"""Wrong passwords are remembered by pair and by network, for a minute, in tables that cannot grow without end."""
+
+import pytest
+
+from proxy.auth import failed_guesses
+from proxy.auth.failed_guesses import FORGET_SECONDS, FailedGuesses, network_of
+
+
+def test_each_wrong_password_of_a_pair_doubles_its_delay_up_to_a_bound() -> None:
+    guesses = FailedGuesses()
+    pair = guesses.pair_of("192.0.2.1:1", "alice")
+    delays = []
+    for _ in range(6):
+        guesses.failed(pair, 100.0)
+        delays.append(guesses.delayed_until(pair) - 100.0)
+    assert delays == [0.25, 0.5, 1.0, 2.0, 2.0, 2.0]
+
+
+def test_only_the_pair_is_delayed_and_only_its_network_is_marked() -> None:
+    guesses = FailedGuesses()
+    guesses.failed(guesses.pair_of("192.0.2.1:1", "alice"), 0.0)
+    for client, user in (("192.0.2.1:1", "bob"), ("192.0.2.2:1", "alice")):
+        pair = guesses.pair_of(client, user)
+        assert guesses.delayed_until(pair) == 0.0
+        assert not guesses.pair_has_failed(pair, 0.0)
+    assert guesses.network_has_failed("192.0.2.1", 0.0)
+    assert not guesses.network_has_failed("192.0.2.2", 0.0)
+
+
+def test_the_right_password_ends_the_delay_of_its_pair() -> None:
+    guesses = FailedGuesses()
+    pair = guesses.pair_of("192.0.2.1:1", "alice")
+    guesses.failed(pair, 0.0)
+    guesses.proven(pair)
+    assert guesses.delayed_until(pair) == 0.0
+
+
+def test_wrong_passwords_are_forgotten_in_time() -> None:
+    guesses = FailedGuesses()
+    old, new = guesses.pair_of("192.0.2.1:1", "alice"), guesses.pair_of("192.0.2.2:1", "bob")
+    guesses.failed(old, 0.0)
+    assert guesses.pair_has_failed(old, FORGET_SECONDS - 1)
+    assert not guesses.pair_has_failed(old, FORGET_SECONDS)
+    assert not guesses.network_has_failed(old.network, FORGET_SECONDS)
+    guesses.failed(new, FORGET_SECONDS)
+    assert len(guesses) == 1
+    guesses.failed(old, FORGET_SECONDS)
+    assert guesses.delayed_until(old) == FORGET_SECONDS + 0.25
+
+
+def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failed_guesses, "MOST_PAIRS", 10)
+    monkeypatch.setattr(failed_guesses, "MOST_NETWORKS", 5)
+    guesses = FailedGuesses()
+    for number in range(30):
+        guesses.failed(guesses.pair_of(f"192.0.2.{number}:1", "alice"), float(number))
+    assert (len(guesses._pairs), len(guesses._networks)) == (10, 5)
+    assert guesses.network_has_failed("192.0.2.29", 29.0)
+
+
+@pytest.mark.parametrize(
+    ("client", "network"),
+    [
+        ("192.0.2.1:6650", "192.0.2.1"),
+        ("[2001:db8:1:2:3:4:5:6]:6650", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9:6650", "2001:db8:1:2::/64"),
+        ("[::ffff:192.0.2.1]:6650", "192.0.2.1"),
+        ("[fe80::1%eth0]:6650", "fe80::/64"),
+        ("?", ""),
+        ("unknown:0", "unknown"),
+        ("x" * 500 + ":0", "x" * 64),
+    ],
+)
+def test_a_network_is_an_ipv4_address_or_what_one_host_has_of_ipv6(client: str, network: str) -> None:
+    assert network_of(client) == network

@@ -1,0 +1,283 @@
+"""A shared connection to a broker: unanswered questions are given up one by one, and its frames take turns."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.commands import PING_FRAME, PONG_FRAME
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabBody, SlabPool
+from proxy.brokers import connection as brokers_connection
+from proxy.brokers.clocks import BrokerClocks
+from proxy.brokers.connection import FRAMES_PER_TURN, BrokerConnection
+from proxy.brokers.request import SmallRequest
+from proxy.core.errors import DisconnectCause, QuestionUnanswered
+from proxy.core.loop_budget import ITERATION_SECONDS, TASK_SECONDS, LoopBudget
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
+from tests.support.brokers.raw_broker import CONNECTED, list_answer
+from tests.support.clients.list_clients import turns
+from tests.support.loops.loops import run_virtual
+from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.memory_transport import MemoryTransport
+
+CLOCKS = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=10.0, idle_seconds=3600)
+
+
+class Owner:
+    """Note what a connection reports (`proxy.brokers.connection.BrokerConnectionOwner`)."""
+
+    def __init__(self) -> None:
+        self.causes: list[DisconnectCause] = []
+        self.unknown = self.unanswered = 0
+
+    def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
+        pass
+
+    def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
+        self.causes.append(cause)
+
+    def connection_paused(self) -> None:
+        pass
+
+    def question_unanswered(self) -> None:
+        self.unanswered += 1
+
+    def unknown_answer(self) -> None:
+        self.unknown += 1
+
+    def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+        pass
+
+    def connection_crashed(self, error: BaseException) -> None:
+        raise error
+
+
+class Bench:
+    """A connection in memory whose broker is played by the test."""
+
+    def __init__(self, connection: BrokerConnection, owner: Owner, socket: MemoryTransport, budget: LoopBudget) -> None:
+        self.connection = connection
+        self.owner = owner
+        self.socket = socket
+        self.budget = budget
+
+    def arrives(self, data: bytes) -> None:
+        """Let `data` be read, as much at a time as there is room for."""
+        while data and self.connection.cause is None:
+            place = self.connection.get_buffer(-1)
+            count = min(len(place), len(data))
+            place[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def ask(self) -> tuple[int, SmallRequest]:
+        request_id = self.connection.new_request_id()
+        question = SmallRequest(self.connection.loop, CommandType.LOOKUP_RESPONSE, lambda: None)
+        self.connection.ask(question, request_id, b"")
+        return request_id, question
+
+    def tick(self) -> None:
+        self.connection.tick(self.connection.loop.time(), CLOCKS)
+
+    async def pass_seconds(self, seconds: int, *, pongs: bool) -> None:
+        """Let time pass, the clocks being looked at each second; the broker answers PINGs if `pongs`."""
+        for _ in range(seconds):
+            await asyncio.sleep(1)
+            self.tick()
+            if pongs and self.pings():
+                self.arrives(PONG_FRAME)
+
+    def pings(self) -> int:
+        found = self.socket.peer_bytes.count(PING_FRAME)
+        self.socket.peer_bytes.clear()
+        return found
+
+
+def answer(request_id: int) -> bytes:
+    return commands.lookup_connect(request_id, "pulsar://owner:6650")
+
+
+def answered(question: SmallRequest) -> bool:
+    return question.answer.done() and question.answer.exception() is None
+
+
+@asynccontextmanager
+async def bench(now: Callable[[], float] | None = None) -> AsyncIterator[Bench]:
+    loop = asyncio.get_running_loop()
+    budget, owner = LoopBudget(loop, now or loop.time), Owner()
+    async with hangup_watcher() as hangup:
+        connection = BrokerConnection(loop, SharedReadBuffer(), hangup, owner, budget, b"")
+        socket = MemoryTransport(loop)
+        socket.connect(connection)
+        on = Bench(connection, owner, socket, budget)
+        on.arrives(CONNECTED)
+        yield on
+        connection.abort(DisconnectCause.SHUTDOWN)
+        await turns()
+        assert (len(budget), len(hangup)) == (0, 0)
+
+
+def played(play: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with bench() as on:
+            await play(on)
+
+    run_virtual(main())
+
+
+# --- questions that nobody answers ----------------------------------------------------------------
+
+
+def test_a_question_left_unanswered_ends_no_other() -> None:
+    async def play(on: Bench) -> None:
+        _, left = on.ask()
+        await on.pass_seconds(6, pongs=True)
+        later_id, later = on.ask()
+        await on.pass_seconds(6, pongs=True)
+        assert isinstance(left.answer.exception(), QuestionUnanswered)
+        assert (on.connection.open, on.connection.usable, on.owner.unanswered) == (True, True, 1)
+        on.arrives(answer(later_id))
+        assert answered(later)
+
+    played(play)
+
+
+def test_an_answer_that_comes_too_late_is_passed_over() -> None:
+    async def play(on: Bench) -> None:
+        late_id, late = on.ask()
+        await on.pass_seconds(12, pongs=True)
+        assert isinstance(late.answer.exception(), QuestionUnanswered)
+        next_id, next_question = on.ask()
+        on.arrives(answer(late_id) + answer(next_id))
+        assert answered(next_question)
+        assert on.owner.unknown == 0
+        on.arrives(answer(late_id))
+        assert on.owner.unknown == 1
+
+    played(play)
+
+
+def test_a_large_answer_that_comes_too_late_is_passed_over() -> None:
+    async def play(on: Bench) -> None:
+        late_id, _ = on.ask()
+        await on.pass_seconds(12, pongs=True)
+        on.arrives(list_answer(late_id, ("x" * 100_000,)))
+        next_id, next_question = on.ask()
+        on.arrives(answer(next_id))
+        await turns(40)
+        assert answered(next_question)
+        assert (on.owner.unknown, on.owner.causes) == (0, [])
+
+    played(play)
+
+
+def test_a_broker_that_answers_nothing_at_all_ends_with_its_connection() -> None:
+    async def play(on: Bench) -> None:
+        questions = [on.ask()[1] for _ in range(3)]
+        await on.pass_seconds(6, pongs=False)
+        assert on.pings() == 1
+        assert on.connection.open
+        await on.pass_seconds(6, pongs=False)
+        assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+        assert all(question.answer.exception() for question in questions)
+
+    played(play)
+
+
+def test_a_broker_that_stops_answering_pings_after_a_question_was_given_up_is_silent() -> None:
+    async def play(on: Bench) -> None:
+        on.ask()
+        await on.pass_seconds(11, pongs=True)
+        on.ask()
+        await on.pass_seconds(5, pongs=True)
+        assert on.connection.open
+        await on.pass_seconds(7, pongs=False)
+        assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+
+    played(play)
+
+
+def test_a_broker_that_leaves_too_many_questions_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers_connection, "MOST_GIVEN_UP", 5)
+
+    async def play(on: Bench) -> None:
+        for _ in range(6):
+            on.ask()
+        await on.pass_seconds(12, pongs=True)
+        assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+        assert on.owner.unanswered == 5
+
+    played(play)
+
+
+def test_a_list_whose_bytes_stop_in_the_middle_ends_the_connection() -> None:
+    class Diverted(SmallRequest):
+        def on_response_head(self, head: Any) -> SlabBody:
+            return SlabBody(head.rest_bytes, SlabPool(0))
+
+        def body_complete(self) -> None:
+            pass
+
+    async def play(on: Bench) -> None:
+        question = Diverted(on.connection.loop, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, lambda: None)
+        request_id = on.connection.new_request_id()
+        on.connection.ask(question, request_id, b"")
+        on.arrives(list_answer(request_id, ("x" * 100_000,))[:50_000])
+        await on.pass_seconds(12, pongs=False)
+        assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+
+    played(play)
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+async def test_answers_are_handed_on_a_share_at_a_time() -> None:
+    async with bench(now=lambda: 100.0) as on:
+        asked = [on.ask() for _ in range(80)]
+        data = b"".join(answer(request_id) for request_id, _ in asked)
+        assert len(answer(1)) * 40 < SMALL_READ_BYTES
+        on.arrives(data[:SMALL_READ_BYTES])
+        share = ITERATION_SECONDS / TASK_SECONDS
+        at_once = sum(question.answer.done() for _, question in asked)
+        assert share - 1 <= at_once <= share + 1
+        assert not on.connection.reading
+        await turns(5)
+        on.arrives(data[SMALL_READ_BYTES:])
+        await turns(12)
+        assert all(question.answer.done() for _, question in asked)
+        assert on.connection.reading
+
+
+async def test_frames_that_nobody_asked_for_take_turns() -> None:
+    async with bench(now=lambda: 100.0) as on:
+        unknown = commands.error(1 << 40, 1, "")
+        frames = SMALL_READ_BYTES // len(unknown)
+        assert frames > 2 * FRAMES_PER_TURN
+        on.arrives(unknown * frames)
+        assert on.owner.unknown == FRAMES_PER_TURN
+        await turns(1)
+        assert on.owner.unknown == 2 * FRAMES_PER_TURN
+        await turns(4)
+        assert on.owner.unknown == frames
+
+
+async def test_a_read_that_filled_its_buffer_is_followed_by_a_rest() -> None:
+    async with bench(now=lambda: 100.0) as on:
+        on.arrives(PONG_FRAME * (SMALL_READ_BYTES // len(PONG_FRAME)) + b"\0")
+        assert on.socket.events[-1] == "pause reading"
+        await turns(2)
+        assert on.socket.events[-1] == "resume reading"
+
+
+async def test_hundreds_of_pings_are_answered_by_one_pong_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench(now=lambda: 100.0) as on:
+        monkeypatch.setattr(commands, "decode_command", None)
+        on.socket.peer_bytes.clear()
+        on.arrives(PING_FRAME * 300)
+        assert bytes(on.socket.peer_bytes) == PONG_FRAME

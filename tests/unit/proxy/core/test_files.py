@@ -1,0 +1,139 @@
+"""Files that an operator names: regular ones, up to a bound."""
+
+import ast
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.auth.failures import SettingFault
+from proxy.auth.own.broker_credentials import read_file
+from proxy.auth.sources import Watched
+from proxy.config.config import Config
+from proxy.config.sources import ConfigError
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.files import LARGEST_FILE_BYTES, read_regular
+from proxy.net.tls.contexts import PemFile
+from proxy.net.tls.suites import BadTlsSetting
+from proxy.web.admin.access import read_token
+
+PROXY = Path(read_regular.__code__.co_filename).resolve().parent.parent
+# The kernel's files and the files of this program's own package and children.
+READERS = {
+    "app/metrics/process.py", "cli/completions.py", "cli/demo/children.py", "cli/installation.py",
+    "core/files.py", "core/process_memory.py", "net/send_buffers.py",
+}  # fmt: skip
+
+
+def endless(directory: Path) -> Path:
+    path = directory / "endless"
+    path.symlink_to("/dev/zero")
+    return path
+
+
+def silent(directory: Path) -> Path:
+    path = directory / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def a_directory(directory: Path) -> Path:
+    return directory
+
+
+def huge(directory: Path) -> Path:
+    path = directory / "huge"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    return path
+
+
+UNFIT = [(endless, "not a regular file"), (silent, "not a regular file"), (a_directory, "directory"), (huge, "larger")]
+
+
+@pytest.mark.parametrize(("make", "reason"), UNFIT)
+def test_a_file_that_is_not_regular_or_too_large_is_refused_with_the_reason(
+    make: Callable[[Path], Path], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OSError, match=reason) as refused:
+        read_regular(make(tmp_path))
+    assert reason in (refused.value.strerror or "").lower()
+
+
+def test_a_file_of_the_largest_size_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for size in (0, 1, 10):
+        path.write_bytes(b"x" * size)
+        assert read_regular(path, 10) == b"x" * size
+    path.write_bytes(b"x" * 11)
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        read_regular(path, 10)
+
+
+def test_a_path_with_a_zero_byte_is_an_error_like_any_other() -> None:
+    with pytest.raises(OSError, match="zero byte") as refused:
+        read_regular("/etc/\0")
+    assert refused.value.errno == errno.EINVAL
+
+
+def test_a_link_to_a_regular_file_is_read_as_kubernetes_mounts_secrets(tmp_path: Path) -> None:
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "token").write_bytes(b"secret")
+    (tmp_path / "token").symlink_to("..data/token")
+    assert read_regular(tmp_path / "token") == b"secret"
+
+
+@pytest.mark.parametrize(("make", "reason"), UNFIT)
+def test_every_reader_refuses_what_is_no_file(make: Callable[[Path], Path], reason: str, tmp_path: Path) -> None:
+    path = str(make(tmp_path))
+    with pytest.raises(SettingFault, match=reason):
+        read_token(path)
+    with pytest.raises(CredentialsUnavailable, match=reason):
+        read_file(path)
+    with pytest.raises(SettingFault, match=f"(?i){reason}"):
+        Watched(path, "tokenSecretKey", bytes)
+    with pytest.raises(BadTlsSetting, match=f"(?i){reason}"):
+        PemFile("tlsKeyFilePath", path).read()
+    if make is not endless:  # A process with little memory reads this file, see below.
+        with pytest.raises(ConfigError, match=f"(?i){reason}"):
+            Config.load(path)
+
+
+def test_a_configuration_without_end_takes_no_memory(tmp_path: Path) -> None:
+    path = endless(tmp_path)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    found = subprocess.run(
+        [sys.executable, "-m", "proxy", "check-config", "--config", str(path)],
+        capture_output=True, text=True, preexec_fn=limited, timeout=60, check=False,
+    )  # fmt: skip
+    assert found.returncode == 2, found
+    assert f"{path}: got not a regular file, expected a readable file" in found.stdout + found.stderr
+    assert LARGEST_FILE_BYTES < 1 << 30
+
+
+def test_no_other_module_reads_files_that_are_named_to_it() -> None:
+    found = {
+        path.relative_to(PROXY).as_posix()
+        for path in PROXY.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _reads(node)
+    }
+    assert found <= READERS, found - READERS
+
+
+def _reads(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open"
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr == "open" and call.args and isinstance(call.args[0], ast.Constant):
+        return "r" in str(call.args[0].value)
+    return call.func.attr in ("read_text", "read_bytes")

@@ -1,0 +1,154 @@
+"""Who is slow: numbers in, lists out."""
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.net.spill.counters import SpillCounters
+from proxy.net.spill.judge import (
+    LEAST_REST_BYTES,
+    LEAST_SHARE_BYTES,
+    MOST_SHARE_BYTES,
+    SWEEP_SECONDS,
+    ReaderWindow,
+    SpillJudge,
+    in_order,
+    quick_share,
+)
+from proxy.net.spill.space import SpillSpace
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+@dataclass(eq=False)
+class Reader:
+    position: int = 0
+    queued: bool = False
+
+
+@dataclass(eq=False)
+class List:
+    readers: Collection[Reader] = ()
+    rest_bytes: int = MIB
+    key: Hashable = "a"
+    window: ReaderWindow | None = field(default=None)
+
+
+class Watch:
+    """A judge, and the clock that it is told."""
+
+    def __init__(self, *lists: List) -> None:
+        self.judge = SpillJudge()
+        self.lists = list(lists)
+        self.now = 0.0
+        assert self.judge.look(self.now, self.lists) == []
+
+    def sweep(self, seconds: float = SWEEP_SECONDS) -> list[List]:
+        self.now += seconds
+        return self.judge.look(self.now, self.lists)
+
+
+def test_a_reader_that_takes_nothing_is_slow_after_a_quarter_of_a_second() -> None:
+    slow = List([Reader()])
+    watch = Watch(slow)
+    assert watch.sweep() == []
+    assert watch.sweep() == [slow]
+    assert watch.sweep() == [slow], "until its next window has shown otherwise"
+
+
+def test_a_list_that_waits_for_its_client_is_slow() -> None:
+    waits = List()
+    watch = Watch(waits)
+    watch.sweep()
+    assert watch.sweep() == [waits]
+
+
+def test_a_reader_that_takes_a_share_is_quick_and_is_looked_at_again() -> None:
+    reader = Reader()
+    taken = List([reader], rest_bytes=10 * MIB)
+    watch = Watch(taken)
+    watch.sweep()
+    reader.position = LEAST_SHARE_BYTES
+    assert watch.sweep() == []
+    watch.sweep()
+    assert watch.sweep() == [taken]
+
+
+def test_a_reader_that_the_proxy_keeps_waiting_is_not_slow() -> None:
+    watch = Watch(List([Reader(queued=True)]))
+    watch.sweep()
+    assert watch.sweep() == []
+
+
+def test_one_quick_reader_keeps_a_shared_list_in_memory() -> None:
+    quick = Reader()
+    watch = Watch(List([Reader(), Reader(), quick]))
+    watch.sweep()
+    quick.position = MOST_SHARE_BYTES
+    assert watch.sweep() == []
+
+
+def test_a_reader_that_has_just_begun_has_a_window_of_its_own() -> None:
+    shared = List([Reader()])
+    watch = Watch(shared)
+    watch.sweep()
+    shared.readers = [*shared.readers, Reader()]
+    assert watch.sweep() == []
+    watch.sweep()
+    assert watch.sweep() == [shared]
+
+
+def test_a_small_rest_is_not_worth_a_file() -> None:
+    watch = Watch(List([Reader()], rest_bytes=LEAST_REST_BYTES - 1))
+    watch.sweep()
+    assert watch.sweep() == []
+
+
+def test_seconds_in_which_the_proxy_stood_still_do_not_count() -> None:
+    watch = Watch(List([Reader()]))
+    assert watch.sweep(30.0) == []
+    assert len(watch.sweep()) == 1
+
+
+def test_all_may_be_slow_at_once() -> None:
+    lists = [List([Reader()]) for _ in range(10)]
+    watch = Watch(*lists)
+    watch.sweep()
+    for each in lists:
+        for reader in each.readers:
+            reader.position += LEAST_SHARE_BYTES // 2
+    assert watch.sweep() == lists
+
+
+@pytest.mark.parametrize(
+    ("readers", "taken", "share"),
+    [
+        (0, 0, LEAST_SHARE_BYTES),
+        (10, 0, LEAST_SHARE_BYTES),
+        (1, 100 * MIB, MOST_SHARE_BYTES),
+        (10, 3_000 * KIB, 150 * KIB),
+    ],
+)
+def test_the_share_is_half_of_what_readers_take_within_bounds(readers: int, taken: int, share: int) -> None:
+    assert quick_share(readers, taken) == share
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10**12))
+def test_the_share_is_always_within_its_bounds(readers: int, taken: int) -> None:
+    assert LEAST_SHARE_BYTES <= quick_share(readers, taken) <= MOST_SHARE_BYTES
+
+
+def test_keys_with_little_on_the_disk_go_first_then_large_lists() -> None:
+    space = SpillSpace(100 * MIB, 100, SpillCounters())
+    space.reserve(10 * MIB, "much")
+    space.reserve(MIB, "little")
+    much, small, large, none = (
+        List(key="much", rest_bytes=9 * MIB),
+        List(key="little"),
+        List(key="little", rest_bytes=2 * MIB),
+        List(key="new"),
+    )
+    assert in_order([much, small, large, none], space) == [none, large, small, much]

@@ -1,0 +1,361 @@
+"""Lists move to disk step by step; whatever fails in between, a list is wholly in memory or wholly on disk."""
+
+import asyncio
+import errno
+import io
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from proxy.core.log import open_log
+from proxy.net.spill import spill
+from proxy.net.spill.body import SpillableBody
+from proxy.net.spill.counters import SpillCounters
+from proxy.net.spill.judge import SWEEP_SECONDS
+from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
+from proxy.net.spill.space import SpillSpace
+from proxy.net.spill.spill import ListSpill
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
+from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
+
+MIB = 1024 * 1024
+LIST_BYTES = 2 * MIB + 12_345
+
+
+class Memory:
+    """A list in memory that knows whether it was given back."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.data = os.urandom(1024) * (size // 1024 + 1)
+        self.closed = 0
+        self.copied: list[int] = []
+
+    def write(self, fd: int, prefix: memoryview, position: int) -> int:
+        raise NotImplementedError
+
+    def read(self, position: int, count: int) -> memoryview:
+        raise NotImplementedError
+
+    def copy(self, position: int, buffer: memoryview) -> int:
+        assert not self.closed
+        self.copied.append(position)
+        piece = self.data[position : min(self.size, position + len(buffer))]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Reader:
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+        self.queued = False
+
+
+class Stage:
+    """A spill over a fake disk, with direct memory for three lists."""
+
+    def __init__(self, disk: FakeDisk, limit: int, files: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.counters = SpillCounters()
+        self.disk, self.writers, self.readers = disk, StandingWorkers(), StandingWorkers()
+        self.space = SpillSpace(limit, files, self.counters)
+        self.direct = AsyncSemaphore("direct", 3 * LIST_BYTES, max_queue=0, timeout_seconds=1000, clock=ManualClock())
+        self._file = io.BytesIO()
+        log = open_log("info", "json", self._file)
+        self.spill = ListSpill(self.loop, disk, self.space, self.direct, self.counters, log, self.writers, self.readers)
+        self.bodies: list[SpillableBody] = []
+        self.permits: list[Permit] = []
+        self.waiters: list[Any] = []
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._file.getvalue().splitlines()]
+
+    def list(self, *readers: Reader, shared: bool = False) -> tuple[SpillableBody, Memory]:
+        permit = self.direct.try_acquire(LIST_BYTES, key=f"key-{len(self.permits)}")
+        assert permit is not None
+        memory = Memory(LIST_BYTES)
+        body = self.spill.watch(memory, permit, shared=shared)
+        for reader in readers:
+            body.begin(reader)
+        self.bodies.append(body)
+        self.permits.append(permit)
+        return body, memory
+
+    async def others_wait(self, size: int = 3 * LIST_BYTES) -> None:
+        """Have somebody wait for direct memory."""
+        self.waiters.append(self.loop.create_task(self.direct.acquire(size)))
+        await self.turns()
+
+    async def windows_pass(self) -> None:
+        """Let time go by until a slow reader has been slow for long enough."""
+        await asyncio.sleep(4 * SWEEP_SECONDS)
+
+    async def turns(self) -> None:
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+    async def slow(self) -> None:
+        await self.others_wait()
+        await self.windows_pass()
+
+    async def contents(self, body: SpillableBody) -> bytes:
+        """Read all that is on disk of a list."""
+        assert body.file is not None
+        found: list[bytes | None] = []
+        position = body.file.start
+        while position < body.size:
+            read = body.read_from_disk(position, 300_000, found.append)
+            await self.readers.go_on()
+            read.end()
+            assert found[-1] is not None
+            position += len(found[-1])
+        return b"".join(piece or b"" for piece in found)
+
+
+def stage(
+    main: Callable[[Stage], Awaitable[None]], disk: FakeDisk | None = None, limit: int = 100 * MIB, files: int = 100
+) -> None:
+    """Run `main`; at the end nothing is held, in memory or on disk."""
+
+    async def run() -> None:
+        on = Stage(FakeDisk() if disk is None else disk, limit, files)
+        await main(on)
+        for waiter in on.waiters:
+            if not waiter.cancel():
+                waiter.result().release()
+        for body, permit in zip(on.bodies, on.permits, strict=True):
+            body.close()
+            permit.release()
+        on.disk.faults.clear()
+        await on.writers.finish()
+        await on.turns()
+        await on.writers.finish()
+        assert (on.spill.busy, on.space.held, on.space.files, on.space.unwritten) == (0, 0, 0, 0)
+        assert (on.disk.files, on.direct.held) == ({}, 0)
+        await on.spill.close()
+        assert (on.writers.stopped, on.readers.stopped, on.disk.is_shut) == (True, True, True)
+
+    run_virtual(run())
+
+
+def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
+    async def main(on: Stage) -> None:
+        body, memory = on.list(Reader())
+        told: list[str] = []
+        body.listen(lambda: told.append("moved"))
+        await on.slow()
+        await on.writers.go_on(4)
+        assert (body.file, on.permits[0].released, memory.closed) == (None, False, 0), "two of three steps are written"
+        await on.writers.go_on()
+        assert body.file is not None
+        assert (on.permits[0].released, memory.closed, told) == (True, 1, ["moved"])
+        assert await on.contents(body) == memory.data[:LIST_BYTES]
+        assert (on.counters.moved_lists, on.counters.written_bytes) == (1, LIST_BYTES)
+        assert [count for _, _, count in on.disk.writes] == [STEP_BYTES, STEP_BYTES, LIST_BYTES - 2 * STEP_BYTES]
+
+    stage(main)
+
+
+def test_nothing_moves_while_nobody_waits() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        await on.windows_pass()
+        assert not on.writers.calls
+        await on.others_wait()
+        await on.windows_pass()
+        assert on.writers.calls
+
+    stage(main)
+
+
+def test_only_the_unsent_rest_moves() -> None:
+    async def main(on: Stage) -> None:
+        body, memory = on.list(Reader(MIB + 5))
+        await on.slow()
+        await on.writers.finish()
+        assert body.file is not None
+        assert body.file.start == MIB + 5
+        assert on.space.held < LIST_BYTES - MIB + 4096
+        assert await on.contents(body) == memory.data[MIB + 5 : LIST_BYTES]
+
+    stage(main)
+
+
+def test_a_shared_list_moves_as_a_whole_for_members_that_have_not_begun() -> None:
+    async def main(on: Stage) -> None:
+        body, memory = on.list(Reader(MIB), Reader(2 * MIB), shared=True)
+        await on.slow()
+        await on.writers.finish()
+        assert await on.contents(body) == memory.data[:LIST_BYTES]
+        assert len(on.disk.files) == 1
+
+    stage(main)
+
+
+def test_what_the_reader_takes_during_the_move_is_not_written() -> None:
+    async def main(on: Stage) -> None:
+        reader = Reader()
+        body, memory = on.list(reader)
+        await on.slow()
+        await on.writers.go_on(2)
+        reader.position = 2 * MIB
+        await on.writers.finish()
+        assert memory.copied == [0, 2 * MIB]
+        found: list[bytes | None] = []
+        read = body.read_from_disk(2 * MIB, 100_000, found.append)
+        await on.readers.finish()
+        assert found == [memory.data[2 * MIB : LIST_BYTES]]
+        read.end()
+
+    stage(main)
+
+
+def test_so_many_moves_at_once_and_no_more() -> None:
+    async def main(on: Stage) -> None:
+        bodies = [on.list(Reader())[0] for _ in range(3)]
+        await on.slow()
+        assert [body.moving for body in bodies].count(True) == MOVES_AT_ONCE == 2
+        await on.writers.finish()
+        assert all(body.file is not None for body in bodies)
+
+    stage(main)
+
+
+def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
+    async def main(on: Stage) -> None:
+        bodies = [on.list(Reader())[0] for _ in range(3)]
+        await on.others_wait(LIST_BYTES)
+        await on.windows_pass()
+        await on.writers.finish()
+        assert [body.file is not None for body in bodies].count(True) == 2, "two were moving when memory was free"
+
+    stage(main)
+
+
+@pytest.mark.parametrize("calls", range(6))
+def test_a_client_that_leaves_at_any_step_gives_its_permit_back_at_once(calls: int) -> None:
+    async def main(on: Stage) -> None:
+        body, memory = on.list(Reader())
+        await on.slow()
+        await on.writers.go_on(min(calls, 5))
+        body.close()
+        on.permits[0].release()
+        assert (on.permits[0].released, memory.closed) == (True, 1)
+        await on.writers.finish()
+        assert on.space.files == 0
+
+    stage(main)
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_a_disk_that_is_full_leaves_the_list_in_memory(calls: int) -> None:
+    async def main(on: Stage) -> None:
+        body, memory = on.list(Reader())
+        await on.slow()
+        await on.writers.go_on(calls)
+        for method in ("room", "create", "write"):
+            on.disk.fail(method, errno.ENOSPC)
+        await on.writers.finish()
+        assert (body.file, on.permits[0].released, memory.closed) == (None, False, 0)
+        assert on.counters.kept["disk_full"] == 1
+        assert on.space.lacking > 0, "those who hold space and are too slow may have to leave"
+        assert (on.space.files, on.disk.files) == (0, {})
+
+    stage(main)
+
+
+def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() -> None:
+    async def main(on: Stage) -> None:
+        body, _ = on.list(Reader())
+        on.disk.fail("write", errno.EIO)
+        await on.slow()
+        await on.writers.finish()
+        await on.windows_pass()
+        assert not on.writers.calls
+        await on.windows_pass()
+        await on.windows_pass()
+        assert on.writers.calls
+        on.disk.faults.clear()
+        await on.writers.finish()
+        assert body.file is not None
+        (line,) = on.lines
+        assert (line["reason"], line["change"], line["lists"]) == ("disk_error", "topicListSpillDirectory", 1)
+        assert line["level"] == "warning"
+
+    stage(main)
+
+
+def test_a_tenth_of_the_disk_stays_free() -> None:
+    async def main(on: Stage) -> None:
+        body, _ = on.list(Reader())
+        await on.slow()
+        await on.writers.finish()
+        assert body.file is None
+        assert on.counters.kept["disk_full"] == 1
+
+    stage(main, FakeDisk(free=100 * MIB + LIST_BYTES, total=1000 * MIB))
+
+
+def test_without_space_a_list_stays_and_the_log_names_the_key() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        on.list(Reader())
+        await on.slow()
+        await on.writers.finish()
+        assert [each.file is None for each in on.bodies].count(True) == 1
+        assert on.counters.kept["no_space"] >= 1
+        assert on.space.lacking > 0
+        assert on.lines[0]["change"] == "topicListSpillMaxMB"
+
+    stage(main, limit=3 * MIB)
+
+
+def test_without_files_a_list_stays() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        on.list(Reader())
+        await on.slow()
+        await on.writers.finish()
+        assert on.counters.kept["no_files"] >= 1
+
+    stage(main, files=1)
+
+
+def test_many_lists_are_judged_some_in_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(on: Stage) -> None:
+        judged: list[int] = []
+        really = on.spill._judge.look
+
+        def look(now: float, lists: list[SpillableBody]) -> list[SpillableBody]:
+            judged.append(len(lists))
+            return really(now, lists)
+
+        monkeypatch.setattr(on.spill._judge, "look", look)
+        monkeypatch.setattr(spill, "LISTS_A_TURN", 2)
+        bodies = [on.list(Reader())[0] for _ in range(3)]
+        await on.slow()
+        assert judged[:2] == [2, 1]
+        await on.writers.finish()
+        assert all(body.file is not None for body in bodies)
+
+    stage(main)
+
+
+def test_the_clock_stands_while_there_is_nothing_to_move() -> None:
+    async def main(on: Stage) -> None:
+        body, _ = on.list(Reader())
+        body.close()
+        await on.windows_pass()
+        assert on.spill._timer is None
+
+    stage(main)

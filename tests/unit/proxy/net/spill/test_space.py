@@ -1,0 +1,148 @@
+"""The books of the disk: whatever comes and goes, nobody has more than there is, and all of it comes back."""
+
+from collections.abc import Hashable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.net.spill.counters import Kept, SpillCounters
+from proxy.net.spill.space import BLOCK_BYTES, SpaceReservation, SpillSpace, leaves_enough
+
+MIB = 1024 * 1024
+
+
+def space(limit: int = 10 * MIB, files: int = 100, cap: int = 100) -> SpillSpace:
+    return SpillSpace(limit, files, SpillCounters(), cap)
+
+
+def reserved(books: SpillSpace, size: int, key: Hashable = "a") -> SpaceReservation:
+    found = books.reserve(size, key)
+    assert isinstance(found, SpaceReservation)
+    return found
+
+
+def test_space_is_counted_in_whole_blocks() -> None:
+    books = space()
+    assert reserved(books, 1).size == BLOCK_BYTES
+    assert reserved(books, BLOCK_BYTES + 1).size == 2 * BLOCK_BYTES
+    assert books.held == 3 * BLOCK_BYTES
+
+
+def test_nobody_gets_more_than_there_is() -> None:
+    books = space(2 * MIB)
+    first = reserved(books, MIB)
+    reserved(books, MIB)
+    assert books.reserve(1, "b") is Kept.NO_SPACE
+    books.release(first)
+    reserved(books, MIB, "b")
+
+
+def test_files_are_bounded() -> None:
+    books = space(files=2)
+    first = reserved(books, 1)
+    reserved(books, 1)
+    assert books.reserve(1, "b") is Kept.NO_FILES
+    assert books.lacking, "files are as scarce as space: slow lists on disk are judged by their rate"
+    books.release(first)
+    reserved(books, 1, "b")
+
+
+def test_a_key_has_at_most_its_share() -> None:
+    books = space(10 * MIB, cap=30)
+    reserved(books, 3 * MIB, "greedy")
+    assert books.reserve(1, "greedy") is Kept.NO_SPACE
+    assert books.lacking == 0, "the space is not short for others"
+    reserved(books, 3 * MIB, "other")
+
+
+def test_a_second_release_does_nothing() -> None:
+    books = space()
+    first = reserved(books, MIB)
+    reserved(books, MIB)
+    books.release(first)
+    books.release(first)
+    assert (books.held, books.files, books.held_by("a")) == (MIB, 1, MIB)
+
+
+def test_space_is_short_until_there_is_room_for_the_list_that_found_none() -> None:
+    books = space(4 * MIB)
+    held = [reserved(books, MIB) for _ in range(4)]
+    assert books.lacking == 0
+    books.reserve(2 * MIB, "b")
+    assert books.lacking == 2 * MIB
+    books.release(held[0])
+    assert books.lacking == MIB
+    books.release(held[1])
+    assert books.lacking == 0
+
+
+def test_the_first_list_that_found_no_space_is_the_measure() -> None:
+    books = space(MIB)
+    reserved(books, MIB)
+    books.reserve(MIB // 2, "b")
+    books.reserve(MIB, "c")
+    assert books.lacking == MIB // 2
+    books.ask_again()
+    assert books.lacking == 0
+
+
+def test_a_list_that_could_never_have_space_makes_nobody_leave() -> None:
+    books = space(MIB)
+    assert books.reserve(2 * MIB, "b") is Kept.NO_SPACE
+    assert books.lacking == 0
+
+
+def test_a_full_file_system_is_short_of_space_although_the_books_have_some() -> None:
+    books = space()
+    books.disk_full(True)
+    assert books.lacking > 0
+    books.disk_full(False)
+    assert books.lacking == 0
+
+
+def test_a_tenth_of_the_file_system_stays_free() -> None:
+    assert leaves_enough(free=100, total=1000, unwritten=0)
+    assert not leaves_enough(free=99, total=1000, unwritten=0)
+    assert leaves_enough(free=150, total=1000, unwritten=50)
+    assert not leaves_enough(free=150, total=1000, unwritten=51)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["reserve", "write", "release", "limit", "cap"]),
+        st.integers(0, 7),
+        st.integers(1, 4 * MIB),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_the_books_add_up_whatever_happens(steps: list[tuple[str, int, int]]) -> None:
+    books = space(6 * MIB, files=5)
+    held: list[SpaceReservation] = []
+    for action, number, size in steps:
+        if action == "reserve":
+            before = books.held
+            found = books.reserve(size, number % 3)
+            if isinstance(found, SpaceReservation):
+                held.append(found)
+                assert books.held <= books.limit
+            else:
+                assert books.held == before
+        elif action == "write" and held:
+            books.written(held[number % len(held)], size)
+        elif action == "release" and held:
+            books.release(held.pop(number % len(held)))
+        elif action == "limit":
+            books.limit = size
+        elif action == "cap":
+            books.key_cap_percent = 1 + number * 14
+        assert books.held == sum(each.size for each in held)
+        assert books.files == len(held) <= 5
+        assert books.unwritten == sum(each.unwritten for each in held) >= 0
+        assert all(books.held_by(key) == sum(e.size for e in held if e.key == key) for key in range(3))
+        assert books.lacking >= 0
+    for each in held:
+        books.release(each)
+    assert (books.held, books.files, books.unwritten) == (0, 0, 0)

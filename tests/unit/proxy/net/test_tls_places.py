@@ -1,0 +1,94 @@
+"""Turns by address for handshakes, and which half-done handshake leaves for others."""
+
+import pytest
+
+from proxy.core.addresses import host_network
+from proxy.net.tls.places import LEAST_SECONDS, PLACE_SECONDS, Places, TurnQueue
+
+
+class Client:
+    """A client that is known by its address only."""
+
+    def __init__(self, client_address: str) -> None:
+        self.client_address = client_address
+
+
+def places(limit: int, *addresses: str) -> tuple[Places[Client], list[Client]]:
+    """Give places of which each address has got one, a tenth of a second after the one before."""
+    given: Places[Client] = Places(limit)
+    clients = [Client(address) for address in addresses]
+    for number, client in enumerate(clients):
+        given.take(client, number / 10)
+    return given, clients
+
+
+def test_addresses_take_turns_and_the_clients_of_an_address_keep_their_order() -> None:
+    queue: TurnQueue[str] = TurnQueue()
+    for member in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        queue.push(member[0], member)
+    assert [queue.pop() for _ in range(len(queue))] == ["a1", "b1", "c1", "a2", "b2", "a3"]
+    assert not queue.keys
+
+
+def test_who_leaves_the_queue_leaves_no_trace() -> None:
+    queue: TurnQueue[str] = TurnQueue()
+    for member in ("a1", "b1", "b2"):
+        queue.push(member[0], member)
+    queue.remove("a1")
+    queue.remove("a1")
+    assert ("a1" in queue, "b1" in queue, queue.keys) == (False, True, 1)
+    queue.remove("b1")
+    queue.remove("b2")
+    assert (len(queue), queue.keys) == (0, 0)
+
+
+def test_a_key_that_is_skipped_comes_last() -> None:
+    queue: TurnQueue[str] = TurnQueue()
+    for member in ("a1", "b1", "c1"):
+        queue.push(member[0], member)
+    queue.skip()
+    assert [queue.pop() for _ in range(3)] == ["b1", "c1", "a1"]
+
+
+def test_the_oldest_of_the_address_with_most_places_leaves_first() -> None:
+    given, clients = places(4, "other", "crowd", "crowd", "crowd")
+    assert given.full
+    assert given.crowd() == (clients[1], 3)
+    assert given.leave(clients[1])
+    assert not given.leave(clients[1])
+    assert given.crowd() == (clients[2], 2)
+    assert not given.full
+
+
+def test_among_equals_the_oldest_leaves_first() -> None:
+    given, clients = places(3, "b", "a", "c")
+    assert given.crowd() == (clients[0], 1)
+
+
+def test_an_address_with_many_places_gives_one_to_others_sooner_than_to_itself() -> None:
+    given, (oldest, *_) = places(100, "crowd", "crowd")
+    assert given.due(oldest, 2, host_network("other"), 0) == LEAST_SECONDS
+    assert given.due(oldest, 2, host_network("crowd"), 0) == PLACE_SECONDS
+
+
+def test_a_place_is_kept_for_a_shorter_time_while_more_wait_but_never_less_than_the_least() -> None:
+    given, (oldest,) = places(100, "a")
+    waited = [given.due(oldest, 1, "a", waiting) for waiting in (0, 50, 100, 10_000)]
+    assert waited == sorted(waited, reverse=True)
+    assert (waited[0], waited[-1]) == (PLACE_SECONDS, LEAST_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("no:address", "no:address", True),
+    ],
+)
+def test_the_owner_of_an_ipv6_network_has_one_turn(one: str, other: str, same: bool) -> None:
+    assert (host_network(one) == host_network(other)) is same

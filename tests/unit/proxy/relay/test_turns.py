@@ -1,0 +1,260 @@
+"""Busy relays take turns: none is read for longer than its share, and tiny frames are read little at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from limiter.semaphore import AsyncSemaphore
+from protocol.commands import PONG_FRAME
+from proxy.app.metrics.counters import Counters
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
+from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
+from proxy.net.hangup import HangupWatcher
+from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES, SharedReadBuffer
+from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
+from proxy.relay.relay import COSTLY_READ_SECONDS, TURN_SECONDS, Relay, RelayEndpoint
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_relay import WatchedRelay
+from tests.support.clients.list_clients import turns
+from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.memory_transport import MemoryTransport
+
+BULK = 256 * 1024
+# libuv reads a socket so often in one iteration of the loop, as long as each read fills its buffer.
+READS_PER_ITERATION = 32
+KINDS = ("raw", "watched", "logged", "logged watched")
+
+
+def do_nothing(relay: Relay, cause: DisconnectCause) -> None:
+    """Stand in for the end of a relay."""
+
+
+class Clock:
+    """A clock that goes on by what work costs: each byte that is written, and parsed."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.byte_seconds = 1e-10
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CostlyTransport(MemoryTransport):
+    """A transport whose writes take time by the clock, and that tells whether its socket is read."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        super().__init__(loop)
+        self.clock = clock
+        self.taken = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.clock.now += len(data) * self.clock.byte_seconds
+        self.taken += len(data)
+
+    def read_on(self) -> bool:
+        told = [event for event in self.events if event in ("pause reading", "resume reading")]
+        return not told or told[-1] == "resume reading"
+
+
+class Flooded:
+    """A relay whose broker always has more to say, read as libuv reads it."""
+
+    def __init__(self, relay: Relay, client: CostlyTransport, broker: CostlyTransport) -> None:
+        self.relay = relay
+        self.client = client
+        self.broker = broker
+
+    def poll(self, available: int = 1 << 40) -> list[int]:
+        """Let the loop find the broker's socket ready; give the sizes of its reads."""
+        sizes: list[int] = []
+        while self.broker.read_on() and len(sizes) < READS_PER_ITERATION and available:
+            place = self.relay.broker.get_buffer(-1)
+            count = min(len(place), available)
+            self.relay.broker.buffer_updated(count)
+            sizes.append(count)
+            available -= count
+            if count < len(place):
+                break
+        return sizes
+
+
+class Bench:
+    """Relays over one loop budget whose clock goes on by the cost of work."""
+
+    def __init__(self, hangup: HangupWatcher) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.clock = Clock()
+        self.budget = LoopBudget(self.loop, self.clock)
+        self.hangup = hangup
+        self.shared = SharedReadBuffer(BULK)
+        self.counters = Counters(DisconnectCause)
+        direct = AsyncSemaphore("direct", 1 << 30, max_queue=1, timeout_seconds=1, clock=self.loop)
+        self.limits = WatchLimits(
+            direct, self.counters.relay, window_bytes=BULK, enabled=True, max_pause_seconds=1, longest_hold_seconds=28
+        )
+        self.log = RelayLog(open_log("error"), self.loop.time, 1)
+        self.relays: list[Flooded] = []
+        self.parse_byte_seconds = 0.0
+        # What all buffers of this bench are full of.
+        whole = PONG_FRAME * (BULK // len(PONG_FRAME) + 1)
+        for buffer in (self.shared.bulk, self.shared.large):
+            buffer[:] = whole[: len(buffer)]
+
+    def relay(self, kind: str) -> Flooded:
+        common = (self.loop, self.shared, self.hangup, self.budget, self.counters.relay, 75.0, do_nothing)
+        relay: Relay
+        if kind == "raw":
+            relay = Relay(*common)
+        elif kind == "watched":
+            relay = WatchedRelay(*common, watch=self.limits, key="me")
+        else:
+            watched = "watched" in kind
+            logged = LoggedWatchedRelay(*common, watch=self.limits, key="me") if watched else LoggedRelay(*common)
+            logged.relay_log = self.log
+            relay = logged
+        client, broker = CostlyTransport(self.loop, self.clock), CostlyTransport(self.loop, self.clock)
+        relay.start(client, broker, b"", b"")
+        self.relays.append(Flooded(relay, client, broker))
+        return self.relays[-1]
+
+    def parsing_costs(self, monkeypatch: pytest.MonkeyPatch, byte_seconds: float) -> None:
+        """Let scans and taps find nothing, and take so long for each byte until `parse_byte_seconds` is set anew."""
+        self.parse_byte_seconds = byte_seconds
+
+        def parse(parser: object, data: memoryview, count: int) -> Any:
+            self.clock.now += count * self.parse_byte_seconds
+
+        monkeypatch.setattr("protocol.scanner.FrameScanner.scan", parse)
+        monkeypatch.setattr("proxy.relay.relay_log.RelayTap.to_client", parse)
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    async with hangup_watcher() as hangup:
+        on = Bench(hangup)
+        yield on
+        for flooded in on.relays:
+            flooded.relay.abort(DisconnectCause.SHUTDOWN)
+        await turns(100)
+        assert (len(on.budget), len(hangup)) == (0, 0)
+        assert on.counters.shared.internal_errors == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_busy_relay_rests_when_its_share_is_used_up(kind: str) -> None:
+    async with bench() as on:
+        on.clock.byte_seconds = TURN_SECONDS / BULK / 3
+        flooded = on.relay(kind)
+        began = on.clock.now
+        sizes = flooded.poll()
+        assert not flooded.broker.read_on()
+        assert on.clock.now - began < 2 * TURN_SECONDS
+        assert len(sizes) < READS_PER_ITERATION
+        await turns(2)
+        assert flooded.broker.read_on()
+        assert flooded.client.taken == sum(sizes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_however_many_relays_are_busy_an_iteration_reads_a_few_of_them(kind: str) -> None:
+    async with bench() as on:
+        on.clock.byte_seconds = TURN_SECONDS / BULK
+        for _ in range(100):
+            on.relay(kind)
+        for flooded in on.relays:
+            flooded.poll()
+        assert not any(flooded.broker.read_on() for flooded in on.relays[10:])
+        moved = [flooded.client.taken for flooded in on.relays]
+        longest = 0.0
+        for _ in range(400):
+            await turns(1)
+            began = on.clock.now
+            for flooded in on.relays:
+                flooded.poll()
+            longest = max(longest, on.clock.now - began)
+        assert longest <= 2 * ITERATION_SECONDS
+        # In turns: nobody is left behind.
+        gained = [flooded.client.taken - before for flooded, before in zip(on.relays, moved, strict=True)]
+        assert min(gained) > 0
+        assert max(gained) <= 4 * min(gained)
+
+
+@pytest.mark.parametrize("kind", ["watched", "logged", "logged watched"])
+async def test_tiny_frames_are_read_little_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as on:
+        # The frames of a large read take 3 ms, so those of a small read 0.2 ms.
+        on.parsing_costs(monkeypatch, 3 * COSTLY_READ_SECONDS / LARGE_READ_BYTES)
+        flooded = on.relay(kind)
+        first = flooded.poll()
+        assert first[0] == (LARGE_READ_BYTES if kind == "watched" else SMALL_READ_BYTES)
+        await turns(2)
+        began = on.clock.now
+        assert set(flooded.poll()) == {SMALL_READ_BYTES}
+        assert on.clock.now - began < 2 * TURN_SECONDS
+        # A pause in between does not make it larger.
+        await turns(2)
+        flooded.poll(100)
+        assert set(flooded.poll()) == {SMALL_READ_BYTES}
+
+
+@pytest.mark.parametrize("kind", ["watched", "logged", "logged watched"])
+async def test_a_relay_whose_frames_become_large_is_read_much_at_a_time_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench() as on:
+        on.parsing_costs(monkeypatch, 3 * COSTLY_READ_SECONDS / LARGE_READ_BYTES)
+        flooded = on.relay(kind)
+        flooded.poll()
+        await turns(2)
+        assert set(flooded.poll()) == {SMALL_READ_BYTES}
+        on.parse_byte_seconds = 0.0
+        await turns(2)
+        assert flooded.poll()[-1] == BULK
+
+
+async def test_many_reads_that_do_not_fill_their_buffer_are_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as on:
+        on.parsing_costs(monkeypatch, 3 * COSTLY_READ_SECONDS / LARGE_READ_BYTES)
+        flooded = on.relay("watched")
+        assert flooded.poll(LARGE_READ_BYTES - 1) == [LARGE_READ_BYTES - 1]
+        await turns(2)
+        assert flooded.poll(LARGE_READ_BYTES - 1)[0] == SMALL_READ_BYTES
+
+
+@pytest.mark.parametrize("kind", ["raw", "watched"])
+async def test_small_reads_bring_no_pause(kind: str) -> None:
+    async with bench() as on:
+        flooded = on.relay(kind)
+        told = len(flooded.broker.events)
+        for _ in range(100):
+            assert flooded.poll(1024) == [1024]
+        assert flooded.broker.events[told:] == []
+        assert len(on.budget) == 0
+
+
+@pytest.mark.parametrize("kind", ["raw", "watched"])
+async def test_a_relay_that_waits_for_its_peer_while_it_rests_is_not_read_early(kind: str) -> None:
+    async with bench() as on:
+        on.clock.byte_seconds = TURN_SECONDS / BULK
+        flooded = on.relay(kind)
+        flooded.poll()
+        endpoint = flooded.relay.broker
+        assert isinstance(endpoint, RelayEndpoint)
+        endpoint.pause_reading()
+        await turns(2)
+        assert not flooded.broker.read_on()
+        endpoint.resume_reading()
+        assert flooded.broker.read_on()
+        flooded.poll()
+        assert not flooded.broker.read_on()
+        endpoint.pause_reading()
+        endpoint.resume_reading()
+        assert not flooded.broker.read_on()
+        await turns(2)
+        assert flooded.broker.read_on()

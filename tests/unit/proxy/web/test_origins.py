@@ -1,0 +1,124 @@
+"""Which requests of web pages are served."""
+
+import pytest
+
+from proxy.config.config import Config
+from proxy.config.sources import ConfigError
+from proxy.web.http.errors import HttpRefused
+from proxy.web.http.origins import OriginRules, names_a_page
+from proxy.web.http.paths import origin_form
+from tests.support.web.web_parts import config
+
+CROSS_SITE = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Host": "p:8080"}
+
+
+def served(rules: OriginRules, method: str = "POST", **headers: str) -> bool:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        rules.check_host(given)
+        rules.check_site(method, given)
+    except HttpRefused:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, True),
+        ({"Host": "p"}, True),
+        ({"Host": "p:8080", "Origin": "http://p:8080"}, True),
+        ({"Host": "P:8080", "Origin": "https://p:8080"}, True),
+        ({"Host": "p:8080", "Origin": "http://p"}, False),
+        ({"Host": "p:8080", "Origin": "http://evil.example"}, False),
+        ({"Host": "p:8080", "Origin": "null"}, False),
+        ({"Origin": "null"}, False),
+        ({"Host": "p:8080", "Sec-Fetch-Site": "same-origin", "Origin": "http://p:8080"}, True),
+        # A balancer may have changed the name: the browser knows better.
+        ({"Host": "inner", "Sec-Fetch-Site": "same-origin", "Origin": "https://p"}, True),
+        ({"Host": "p:8080", "Sec-Fetch-Site": "none"}, True),
+        ({"Host": "p:8080", "Sec-Fetch-Site": "same-site"}, False),
+        ({"Host": "p:8080", "Sec-Fetch-Site": "cross-site"}, False),
+        ({"Host": "p:8080", "Sec-Fetch-Site": "of-tomorrow"}, False),
+        (CROSS_SITE, False),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_only_pages_of_the_own_origin_and_programs_change_anything(
+    method: str, headers: dict[str, str], expected: bool
+) -> None:
+    assert served(OriginRules(), method, **headers) is expected
+
+
+def test_reading_is_free_but_opening_a_websocket_is_not() -> None:
+    for method in ("GET", "HEAD", "OPTIONS"):
+        assert served(OriginRules(), method, **CROSS_SITE)
+    assert not served(OriginRules(), "GET", Upgrade="websocket", **CROSS_SITE)
+    assert served(OriginRules(), "GET", Upgrade="websocket", Host="p")
+
+
+def test_listed_origins_may_and_a_star_is_all() -> None:
+    rules = OriginRules(("*",), ("https://Console.example",))
+    assert served(rules, Origin="https://console.example", Sec_Fetch_Site="cross-site", Host="p")
+    assert not served(rules, Origin="http://console.example", Sec_Fetch_Site="cross-site", Host="p")
+    assert served(OriginRules(("*",), ("*",)), **CROSS_SITE)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("pulsar.example.org", True),
+        ("PULSAR.example.org.:8080", True),
+        ("a.inner.example", True),
+        ("localhost:8080", False),
+        ("evil.example", False),
+        ("pulsar.example.org.evil.example", False),
+        ("10.0.0.1:8080", True),
+        ("[::1]:8080", True),
+        ("", True),
+        ("evil.example/", False),
+        ("10.0.0.1.evil.example", False),
+    ],
+)
+def test_only_listed_names_are_served_and_every_address(host: str, expected: bool) -> None:
+    rules = OriginRules(("pulsar.example.org", "*.inner.example"))
+    assert served(rules, "GET", Host=host) is expected
+    assert served(OriginRules(), "GET", Host=host)
+
+
+def test_the_admin_api_takes_any_word_of_a_page_for_one() -> None:
+    assert names_a_page({"Origin": "http://p"})
+    assert names_a_page({"Sec-Fetch-Site": "same-origin"})
+    assert not names_a_page({"Sec-Fetch-Site": "None"})
+    assert not names_a_page({})
+
+
+def test_rules_are_those_of_the_keys() -> None:
+    found = config(webServiceAllowedHosts="a,b", webServiceAllowedOrigins="https://c:8443, http://d")
+    assert found.web_service_allowed_hosts == ("a", "b")
+    assert found.web_service_allowed_origins == ("https://c:8443", "http://d")
+    for wrong in ("console.example", "https://c/path", "https://u@c"):
+        with pytest.raises(ConfigError, match="webServiceAllowedOrigins"):
+            Config.load(overrides={"brokerServiceURL": "pulsar://b", "webServiceAllowedOrigins": wrong})
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "expected"),
+    [
+        ("http://p/a?x=1", "p", "/a?x=1"),
+        ("HTTPS://P:8080/", "p:8080", "/"),
+        ("http://p", "p", "/"),
+        ("http://p?x", "p", "/?x"),
+        ("http://p//a", "p", "//a"),
+        ("http://p/http://q/", "p", "/http://q/"),
+        ("http://q/a", "p", None),
+        ("http://p:80/a", "p", None),
+        ("http://u@p/a", "p", None),
+        ("http:///a", "", None),
+        ("ftp://p/a", "p", None),
+        ("p:80", "p:80", None),
+        ("*", "p", None),
+    ],
+)
+def test_a_target_with_the_own_name_is_its_path(target: str, host: str, expected: str | None) -> None:
+    assert origin_form(target, host) == expected

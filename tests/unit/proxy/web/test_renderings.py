@@ -1,0 +1,268 @@
+"""Contents of pages that clients share: how often they are made, for whom, and in which slices."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from proxy.web.http import renderings
+from proxy.web.http.clients import WebClient
+from proxy.web.http.documents import Answer, Document, JsonRows
+from proxy.web.http.errors import HttpRefused
+from proxy.web.http.renderings import Content, Rendered, Renderings, SharedRendering, accepts_gzip
+from proxy.web.pages import ROWS_A_PIECE, PageRequest, document_page
+from tests.support.loops.loops import run_virtual
+from tests.support.web.web_parts import running
+from tests.unit.limiter.harness import settle, start
+
+
+class Counting:
+    """A content that says how often it was made, when the gate is open."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> Content:
+        self.made += 1
+        number = self.made
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return Content(200, (f"{number}".encode(),))
+
+
+def on_books(test: Callable[[Renderings, Counting, SharedRendering], Awaitable[None]], keep: float) -> None:
+    async def main() -> None:
+        books, make = Renderings(keep), Counting()
+        await test(books, make, books.of(make))
+        await books.close()
+
+    run_virtual(main())
+
+
+def test_clients_that_ask_during_a_rendering_share_it() -> None:
+    async def test(_: Renderings, make: Counting, shared: SharedRendering) -> None:
+        make.gate.clear()
+        asking = [await start(shared.get()) for _ in range(50)]
+        make.gate.set()
+        assert {rendered.body for rendered in await asyncio.gather(*asking)} == {b"1"}
+        assert make.made == 1
+        assert (await shared.get()).body == b"2"
+
+    on_books(test, keep=0.0)
+
+
+def test_a_content_is_kept_as_long_as_the_key_says_and_not_longer() -> None:
+    async def test(books: Renderings, make: Counting, shared: SharedRendering) -> None:
+        bodies = []
+        for _ in range(4):
+            bodies.append((await shared.get()).body)
+            await asyncio.sleep(0.4)
+        assert bodies == [b"1", b"1", b"1", b"2"]
+        await asyncio.sleep(1.0)
+        # Nothing is kept in memory for nobody.
+        assert shared._kept is None
+        books.keep_seconds = 0.0
+        assert [(await shared.get()).body for _ in range(2)] == [b"3", b"4"]
+
+    on_books(test, keep=1.0)
+
+
+def test_the_client_that_asked_first_may_leave() -> None:
+    async def test(_: Renderings, make: Counting, shared: SharedRendering) -> None:
+        make.gate.clear()
+        first, second = await start(shared.get()), await start(shared.get())
+        first.cancel()
+        await settle()
+        make.gate.set()
+        assert (await second).body == b"1"
+        assert first.cancelled()
+
+    on_books(test, keep=0.0)
+
+
+def test_an_error_reaches_those_who_wait_and_the_next_one_tries_again() -> None:
+    async def test(_: Renderings, make: Counting, shared: SharedRendering) -> None:
+        make.error = OSError("the disk")
+        make.gate.clear()
+        asking = [await start(shared.get()) for _ in range(3)]
+        make.gate.set()
+        for found in await asyncio.gather(*asking, return_exceptions=True):
+            assert isinstance(found, OSError)
+        make.error = None
+        assert (await shared.get()).body == b"2"
+
+    on_books(test, keep=1.0)
+
+
+def test_nobody_gets_a_content_from_before_a_change() -> None:
+    async def test(books: Renderings, make: Counting, shared: SharedRendering) -> None:
+        assert (await shared.get()).body == b"1"
+        books.forget()
+        make.gate.clear()
+        early = await start(shared.get())
+        books.forget()
+        late = await start(shared.get())
+        make.gate.set()
+        assert ((await early).body, (await late).body) == (b"2", b"3")
+        assert (await shared.get()).body == b"3"
+
+    on_books(test, keep=1.0)
+
+
+def test_the_end_of_the_proxy_ends_renderings_and_tells_their_clients() -> None:
+    async def test(books: Renderings, make: Counting, shared: SharedRendering) -> None:
+        make.gate.clear()
+        asking = await start(shared.get())
+        await books.close()
+        with pytest.raises(HttpRefused, match="stopping"):
+            await asking
+        with pytest.raises(HttpRefused, match="stopping"):
+            await shared.get()
+
+    on_books(test, keep=1.0)
+
+
+def test_the_loop_turns_between_slices_and_one_content_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def pieces(name: str) -> Iterator[bytes]:
+        for number in range(3):
+            order.append(f"{name}{number}")
+            yield b"x"
+
+    async def main() -> None:
+        monkeypatch.setattr(renderings, "SLICE_SECONDS", 0.0)
+        books = Renderings()
+        shared = []
+        for name in ("a", "b"):
+
+            async def make(name: str = name) -> Content:
+                return Content(200, pieces(name))
+
+            shared.append(books.of(make))
+
+        async def other() -> None:
+            for _ in range(3):
+                order.append("other")
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(each.get() for each in shared), other())
+        assert [each for each in order if each != "other"] == ["a0", "a1", "a2", "b0", "b1", "b2"]
+        # Others had their turns before the first content was made wholly.
+        assert order.index("a2") > 2 + order.index("a0")
+
+    run_virtual(main())
+
+
+def test_a_large_content_has_a_packed_form_that_is_the_same() -> None:
+    async def main() -> None:
+        books = Renderings()
+
+        async def large() -> Content:
+            return Content(200, (b"abc" * 100 for _ in range(100)))
+
+        async def small() -> Content:
+            return Content(412, (b"abc",))
+
+        rendered = await books.of(large).get()
+        assert rendered.packed is not None
+        assert len(rendered.packed) < len(rendered.body) // 10
+        assert gzip.decompress(rendered.packed) == rendered.body == b"abc" * 10_000
+        assert await books.of(small).get() == Rendered(412, b"abc", None)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("x-gzip", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0, br", False),
+        ("identity", False),
+        ("bgzip", False),
+    ],
+)
+def test_gzip_is_for_clients_that_take_it(header: str, accepted: bool) -> None:
+    assert accepts_gzip(header) is accepted
+
+
+class Guarded:
+    authentication_enabled = True
+    authorization_enabled = True
+    super_user_roles = ("admin",)
+
+
+def test_access_is_checked_for_each_request_although_the_content_is_kept() -> None:
+    async def main() -> None:
+        made: list[int] = []
+
+        def handler(_: object) -> Answer:
+            made.append(1)
+            return Answer(200, {"secret": len(made)})
+
+        books = Renderings(1.0)
+        page = document_page(Document("GET", "/secret", handler, "A test."), Guarded(), books)
+        roles = ("admin", None, "bob", "admin")
+        answers = [await page.serve(PageRequest(WebClient("a:1", "a", role))) for role in roles]
+        assert [answer.status for answer in answers] == [200, 401, 403, 200]
+        assert [b"secret" in answer.body for answer in answers] == [True, False, False, True]
+        assert len(made) == 1
+        await books.close()
+
+    run_virtual(main())
+
+
+def test_rows_are_an_array_whatever_their_number() -> None:
+    async def main() -> None:
+        for count in (0, 1, ROWS_A_PIECE, ROWS_A_PIECE + 1, 3 * ROWS_A_PIECE):
+            rows = [{"number": number} for number in range(count)]
+
+            def handler(_: object, rows: list[dict[str, int]] = rows) -> Answer:
+                return Answer(200, JsonRows(iter(rows)))
+
+            page = document_page(Document("GET", "/rows", handler, "A test."), Guarded(), Renderings())
+            answer = await page.serve(PageRequest(WebClient("a:1", "a", "admin")))
+            assert json.loads(answer.body) == rows
+
+    run_virtual(main())
+
+
+async def test_metrics_are_rendered_once_for_all_who_ask_within_the_time_and_packed_for_those_who_want() -> None:
+    made: list[int] = []
+
+    def render() -> bytes:
+        made.append(1)
+        return b"a_metric 1.0\n" * 1000
+
+    async with running(render, webServicePageReuseMillis="60000") as server:
+        answers = await asyncio.gather(*(server.get("/metrics") for _ in range(20)))
+        assert {(status, body) for status, _, body in answers} == {(200, "a_metric 1.0\n" * 1000)}
+        request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        head, _, body = (await server.raw(request)).partition(b"\r\n\r\n")
+        assert b"Content-Encoding: gzip" in head
+        assert b"Vary: Accept-Encoding" in head
+        assert gzip.decompress(body) == b"a_metric 1.0\n" * 1000
+        assert "Content-Encoding" not in (await server.get("/metrics"))[1]
+        assert len(made) == 1
+
+
+async def test_a_page_that_is_not_made_in_time_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr("proxy.web.pages.in_thread", hangs)
+    async with running(statusFilePath="/somewhere", metricsServletTimeoutMs="50") as server:
+        answers = await asyncio.gather(*(server.get("/status.html") for _ in range(5)))
+        assert {status for status, _, _ in answers} == {503}
+        assert all("metricsServletTimeoutMs" in body for _, _, body in answers)
+        assert (await server.get("/healthz"))[0] == 200

@@ -1,0 +1,144 @@
+"""Copies of request bodies for redirects: what they hold, and who they give way to."""
+
+from collections.abc import Callable
+
+import pytest
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.core.counters import SharedCounters
+from proxy.web.forward import replay_copies
+from proxy.web.forward.replay_copies import FIRST_STEP_BYTES, STEP_BYTES, ReplayCopies, ReplayCopy
+from proxy.web.http.counters import WebCounters
+from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
+from tests.unit.limiter.harness import start
+
+LIMIT = 4 * 1024 * 1024
+QUARTER = LIMIT // 4
+
+
+class Books:
+    """A semaphore, the copies under it, and the callbacks that the event loop would run in its next turn."""
+
+    def __init__(self, limit: int = LIMIT, key_cap_percent: int = 100) -> None:
+        self.turn: list[Callable[[], None]] = []
+        self.direct = AsyncSemaphore(
+            "direct", limit, max_queue=100, timeout_seconds=5, clock=ManualClock(),
+            share_by_key=key_cap_percent < 100, key_cap_percent=key_cap_percent,
+        )  # fmt: skip
+        self.counters = WebCounters(SharedCounters())
+        self.copies = ReplayCopies(self.direct, self.counters, self.turn.append)
+
+    def copy(self, size: int, key: str = "a", limit: int = LIMIT) -> ReplayCopy:
+        copy = self.copies.new(limit, key)
+        for _ in range(size // 1000):
+            copy.keep(bytes(1000))
+        return copy
+
+    def run_turn(self) -> None:
+        callbacks, self.turn[:] = list(self.turn), []
+        for callback in callbacks:
+            callback()
+
+
+def test_a_small_body_takes_little_and_a_large_one_half_as_much_again() -> None:
+    books = Books()
+    books.copy(1000)
+    assert books.direct.held == FIRST_STEP_BYTES * 3 // 2
+    books = Books()
+    books.copy(512_000)
+    assert 512_000 * 3 // 2 <= books.direct.held <= (512_000 + STEP_BYTES) * 3 // 2
+    assert books.copies.held_bytes == books.direct.held
+
+
+def test_all_copies_together_take_a_quarter_of_direct_memory_at_most() -> None:
+    books = Books()
+    copies = [books.copy(400_000) for _ in range(20)]
+    assert [copy.whole for copy in copies].count(True) == 1
+    assert QUARTER // 2 < books.direct.held <= QUARTER
+    assert all(copy.piece(0, 10) is None for copy in copies[1:])
+    for copy in copies:
+        copy.give_up()
+        copy.give_up()
+    assert (books.direct.held, books.copies.held_bytes) == (0, 0)
+    assert books.copy(400_000).whole
+
+
+def test_without_a_limit_the_copies_are_bounded_all_the_same() -> None:
+    books = Books(limit=0)
+    for _ in range(100):
+        books.copy(1_000_000)
+    assert books.direct.held <= replay_copies.UNLIMITED_BYTES
+
+
+def test_a_body_above_its_own_limit_has_no_copy() -> None:
+    books = Books()
+    assert not books.copy(2000, limit=1000).whole
+    assert books.direct.held == 0
+
+
+def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_needs() -> None:
+    async def main() -> None:
+        books = Books()
+        first, second, third = (books.copy(100_000) for _ in range(3))
+        taken = await books.direct.acquire(LIMIT - books.direct.held)
+        assert books.turn == []
+        waiting = await start(books.direct.acquire(1000))
+        assert books.direct.short
+        books.run_turn()
+        assert (first.whole, second.whole, third.whole) == (False, True, True)
+        (await waiting).release()
+        assert books.counters.copies_dropped == 1
+        # A growth that waits is a request that waits.
+        other = await books.direct.acquire(books.direct.available)
+        growth = await start(books.direct.update(taken, taken.size + 1_000))
+        books.run_turn()
+        assert books.direct.growers_waiting == 0
+        for permit in (await growth, other):
+            permit.release()
+
+    run_virtual(main())
+
+
+def test_a_large_request_gets_all_copies_in_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(replay_copies, "DROPS_A_TURN", 2)
+        books = Books()
+        copies = [books.copy(10_000) for _ in range(5)]
+        waiting = await start(books.direct.acquire(LIMIT))
+        for left in (3, 1, 0):
+            assert len(books.turn) == 1
+            books.run_turn()
+            assert [copy.whole for copy in copies].count(True) == left
+        assert books.turn == []
+        (await waiting).release()
+
+    run_virtual(main())
+
+
+def test_nobody_waits_for_the_copies_of_its_own_key() -> None:
+    async def main() -> None:
+        books = Books(key_cap_percent=20)
+        own, other = books.copy(100_000, "a"), books.copy(100_000, "b")
+        # A fifth of the limit, without the copy.
+        waiting = await start(books.direct.acquire(LIMIT // 5 - 1000, key="a"))
+        assert not waiting.done()
+        assert not books.direct.short
+        books.run_turn()
+        assert (own.whole, other.whole) == (False, True)
+        (await waiting).release()
+        assert books.direct.queue_size == 0
+
+    run_virtual(main())
+
+
+def test_no_copy_begins_while_others_wait() -> None:
+    async def main() -> None:
+        books = Books()
+        taken = await books.direct.acquire(LIMIT - 1_000_000)
+        waiting = await start(books.direct.acquire(2_000_000))
+        assert not books.copy(1000).whole
+        taken.release()
+        (await waiting).release()
+
+    run_virtual(main())

@@ -1,0 +1,92 @@
+"""The lint of cleanups: refused examples beside the code to write instead."""
+
+import pytest
+
+from scripts import check_cleanup
+from scripts.lint import report
+
+# Refused, passed: bodies of an asynchronous function.
+CLEANUPS = [
+    # The defect that the lint is for: a cancel inside `stop` lost the permits of a copy.
+    (
+        "try: pass\nfinally:\n  await body.stop()\n  copy.give_up()",
+        "try: pass\nfinally:\n  copy.give_up()\n  await body.stop()",
+    ),
+    (
+        "try: pass\nfinally:\n  await body.stop()\n  copy.give_up()",
+        "try: pass\nfinally:\n  try:\n    await body.stop()\n  finally:\n    copy.give_up()",
+    ),
+    (
+        "try: pass\nfinally:\n  try:\n    await body.stop()\n    copy.give_up()\n  finally:\n    pass",
+        "try: pass\nfinally:\n  if body:\n    await body.stop()",
+    ),
+    (
+        "try: pass\nexcept:\n  await stop()\n  permit.release()\n  raise",
+        "try: pass\nexcept:\n  permit.release()\n  await stop()\n  raise",
+    ),
+    (
+        "try: pass\nexcept (OSError, BaseException):\n  await stop()\n  permit.release()",
+        "try: pass\nexcept OSError:\n  await again()\n  count()",
+    ),
+    (
+        "try: pass\nexcept asyncio.CancelledError:\n  if late:\n    await stop()\n  permit.release()",
+        "try: pass\nexcept asyncio.CancelledError:\n  permit.release()\n  if late:\n    await stop()\n  raise",
+    ),
+    (
+        "try: pass\nfinally:\n  for each in opened:\n    await each.close()",
+        "try: pass\nfinally:\n  for each in opened:\n    each.close()",
+    ),
+    ("try: pass\nfinally:\n  release(await found())", "try: pass\nfinally:\n  await release(found)"),
+    (
+        "try: pass\nfinally:\n  async with lock:\n    held.clear()",
+        "try: pass\nfinally:\n  async with asyncio.timeout(1):\n    await ended()",
+    ),
+    (
+        "try: pass\nfinally:\n  if await stopped():\n    permit.release()",
+        "try: pass\nfinally:\n  with suppress(OSError):\n    await stopped()",
+    ),
+    (
+        "permit = await memory.acquire(1)\nawait connected()\ntry: pass\nfinally: permit.release()",
+        "permit = await memory.acquire(1)\nbegan = now()\ntry: await connected()\nfinally: permit.release()",
+    ),
+    (
+        "slot = lookups.try_begin()\nif slot:\n  await serve()",
+        "slot = lookups.try_begin()\nwith slot:\n  await serve()",
+    ),
+]
+MANAGERS = [
+    ("yield permit\npermit.release()", "try: yield permit\nfinally: permit.release()"),
+    ("with file:\n  yield file\n  file.flush()", "with file:\n  yield file"),
+]
+
+
+def of_function(body: str, name: str = "serve", decorator: str = "") -> list[str]:
+    lines = "".join(f"  {line}\n" for line in body.splitlines())
+    return [fault.reason for fault in check_cleanup.check_source(f"{decorator}\nasync def {name}():\n{lines}")]
+
+
+@pytest.mark.parametrize(("refused", "passed"), CLEANUPS)
+def test_a_cleanup_gives_back_before_it_awaits(refused: str, passed: str) -> None:
+    assert len(of_function(refused)) == 1
+    assert of_function(passed) == []
+
+
+@pytest.mark.parametrize(("refused", "passed"), MANAGERS)
+def test_a_context_manager_gives_back_although_its_block_raises(refused: str, passed: str) -> None:
+    for decorator in ("@asynccontextmanager", "@contextlib.asynccontextmanager", "@contextmanager"):
+        assert len(of_function(refused, decorator=decorator)) == 1
+        assert of_function(passed, decorator=decorator) == []
+    assert of_function(refused) == []
+
+
+def test_an_aexit_is_a_cleanup_as_a_whole() -> None:
+    assert of_function("await stop()\npermit.release()", "__aexit__") == [check_cleanup.AFTER_AWAIT]
+    assert of_function("permit.release()\nawait stop()", "__aexit__") == []
+
+
+def test_a_function_that_a_cleanup_defines_is_not_run_by_it() -> None:
+    assert of_function("try: pass\nfinally:\n  async def later(): await stop()\n  permit.release()") == []
+
+
+def test_the_packages_give_back_before_they_await(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(check_cleanup.check_source, []) == 0, capsys.readouterr().out
