@@ -337,6 +337,7 @@ class ClientConnection(Endpoint):
             return
         self._processing = True
         frames, decoder, budget = 0, self._decoder, self._services.loop_budget
+        self.output.gather()
         try:
             while not self._holds and self.cause is None:
                 if self._pass_keep_alives():
@@ -355,9 +356,12 @@ class ClientConnection(Endpoint):
                     self.hold(Hold.TURN)
                     self._await_turn(budget.defer_cheap)
         except Exception as error:
+            # The frames before the broken frame have their answers.
+            self.output.send_gathered()
             self.crashed(error)
         finally:
             self._processing = False
+            self.output.send_gathered()
 
     def _pass_keep_alives(self) -> bool:
         """Answer the PINGs and pass over the PONGs that come next, without decoding; return whether there were any."""
@@ -419,16 +423,13 @@ class ClientConnection(Endpoint):
             if large is not None:
                 self._large.handled()
         elif verdict is Verdict.REFUSE:
-            self._refuse(kind, frame)
+            request_id = read_request_id(kind, frame.command)
+            self.refuse(kind, commands.REQUEST_ID_NONE if request_id is None else request_id)
         elif verdict is Verdict.CLOSE:
             self.close(self._close_cause(kind))
 
     def _close_cause(self, kind: int) -> DisconnectCause:
         return DisconnectCause(self._state.close_cause(kind))
-
-    def _refuse(self, kind: int, frame: Frame) -> None:
-        request_id = read_request_id(kind, frame.command)
-        self.refuse(kind, commands.REQUEST_ID_NONE if request_id is None else request_id)
 
     def refuse(self, kind: int, request_id: int) -> None:
         """Answer a command that is not served here."""
