@@ -30,7 +30,7 @@ from proxy.telemetry.refusals import RefusalLog
 # Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
 # more, answers that wait for their own client would fill the heap limit, while clients that could read get none.
 LISTS_AT_ONCE: Final = 2
-# Those of one connection that are under way in all: lists on disk hold no memory, but files and tasks.
+# Lists of one connection that are under way in all: lists on disk hold no memory, but files and tasks.
 LISTS_WITH_THOSE_ON_DISK: Final = 16
 
 
@@ -104,7 +104,7 @@ class ClientRequests:
         self._services = services
         self._scope = scope
         self._on_fewer = on_fewer
-        # Those on disk are not among those under way.
+        # Lists on disk are not among the lists under way.
         self._lists_under_way = self._lists_on_disk = 0
         # Whether the client must not be read because of the lists that wait.
         self.enough_waits = False
@@ -219,7 +219,7 @@ class ClientRequests:
         self._start(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
 
     def _list_on_disk(self, held: _Held) -> None:
-        """Let the next list take memory: this list holds none any more."""
+        """Called when a list has moved to disk: the next list may take memory."""
         held.on_disk = True
         self._lists_under_way -= 1
         self._lists_on_disk += 1

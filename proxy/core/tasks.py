@@ -67,6 +67,6 @@ def do_nothing() -> None:
 
 
 def stop_clock(clock: asyncio.Timeout) -> None:
-    """Let `clock` run no longer; a clock that has run out, whose task is about to hear of it, stays as it is."""
+    """Stop `clock`; a clock that has run out, whose task is about to hear of it, stays as it is."""
     if not clock.expired():
         clock.reschedule(None)
