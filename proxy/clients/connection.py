@@ -415,8 +415,7 @@ class ClientConnection(Endpoint):
                 if self._requests.serve(command, frame.command, large) and large is not None:
                     self._large.detach_permit()
                 # While too many requests are outstanding the client is not read.
-                requests = self._requests
-                if requests.enough_waits or requests.outstanding >= self._services.limits.max_outstanding:
+                if self._requests.enough(self._services.limits.max_outstanding):
                     self.hold(Hold.OUTSTANDING)
             else:
                 self._serve(kind, command)
@@ -462,6 +461,5 @@ class ClientConnection(Endpoint):
 
     def _fewer_requests(self) -> None:
         # A lowered limit may be below the number still outstanding.
-        requests = self._requests
-        if not requests.enough_waits and requests.outstanding < self._services.limits.max_outstanding:
+        if not self._requests.enough(self._services.limits.max_outstanding):
             self.unhold(Hold.OUTSTANDING)
