@@ -45,15 +45,15 @@ class BrokerTurns:
             )
             self._at_brokers[broker] = turns
         permit = turns.try_acquire(1, key=asker)
-        if permit is None:
-            # Sharing costs something: nobody pays until a question has to wait.
-            turns.set_sharing(True, 100)
-            self._counters.lookups_waiting += 1
-            try:
-                permit = await turns.acquire(1, key=asker, timeout_seconds=longest_seconds)
-            finally:
-                self._counters.lookups_waiting -= 1
-        return Turn(self, broker, permit)
+        if permit is not None:
+            return Turn(self, broker, permit)
+        # Sharing costs something: nobody pays until a question has to wait.
+        turns.set_sharing(True, 100)
+        self._counters.lookups_waiting += 1
+        try:
+            return Turn(self, broker, await turns.acquire(1, key=asker, timeout_seconds=longest_seconds))
+        finally:
+            self._counters.lookups_waiting -= 1
 
     def forget_idle(self, broker: BrokerAddress) -> None:
         """Forget a broker that nobody asks: redirects may name any number of brokers."""
@@ -73,6 +73,6 @@ class Turn:
         self._permit = permit
 
     def release(self) -> None:
-        """Give the place to the next question."""
+        """Release the place, for the next question."""
         self._permit.release()
         self._turns.forget_idle(self._broker)
