@@ -408,7 +408,7 @@ class Relay:
             self._on_end(self, cause)
 
     def _dissolve(self) -> None:
-        """Release what makes reference cycles of a relay that is over; else only a full collection would free the relay."""
+        """Release what makes reference cycles of a relay that is over: only a full collection would free them."""
         if self.client.transport is not None or self.broker.transport is not None:
             self.client.loop.call_later(DISSOLVE_SECONDS, self._dissolve)
             return
