@@ -19,6 +19,7 @@ mod lists;
 mod memory;
 mod neighbour;
 mod ping;
+mod processor;
 mod relay;
 mod session;
 mod stats;
@@ -49,7 +50,7 @@ const SCENARIOS: [&str; 11] = [
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 40] = [
+const OPTIONS: [&str; 42] = [
     "address",
     "via",
     "connections",
@@ -89,6 +90,8 @@ const OPTIONS: [&str; 40] = [
     "attackers",
     "rate",
     "web",
+    "watch",
+    "names",
     "splice",
 ];
 
