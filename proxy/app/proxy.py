@@ -6,6 +6,7 @@ ports for clients are open: half of the time that the start takes goes into impo
 
 import asyncio
 import gc
+import importlib
 import os
 import time
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 from proxy.core.version import VERSION
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
@@ -197,6 +199,8 @@ class Proxy:
             self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, version=VERSION)
 
     async def _start_web(self) -> None:
+        # Half of the start: clients are served meanwhile.
+        await in_thread(lambda: importlib.import_module("proxy.app.web_side"), "web", None)
         from proxy.app.web_side import PageSources, web_parts
         from proxy.web.port import start_web
 

@@ -1,7 +1,7 @@
 """Build the web ports and their pages, from the parts that clients' services are built from.
 
-`proxy.app.proxy` imports this module when the ports for clients are open, and only if there is a web port: what HTTP
-needs takes as long to load as all the rest.
+`proxy.app.proxy` imports this module in a thread when the ports for clients are open, and only if there is a web port:
+the modules for HTTP take as long to load as all others together.
 """
 
 from dataclasses import dataclass
