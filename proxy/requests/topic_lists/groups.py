@@ -212,8 +212,14 @@ class ListGroup:
 
     def _member_to_charge(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
         """Return the first member whose key is not at its cap: a capped member must not delay the others."""
-        members = [(member, self._key_of(member)) for member in islice(self.members, MEMBERS_ASKED)]
-        return next((found for found in members if not memory.at_cap(found[1], n)), members[0])
+        first: tuple[GroupMember, Hashable] | None = None
+        for member in islice(self.members, MEMBERS_ASKED):
+            found = member, self._key_of(member)
+            if not memory.at_cap(found[1], n):
+                return found
+            first = first or found
+        assert first is not None, "a group without members is over"
+        return first
 
     def _key_of(self, member: GroupMember) -> Hashable:
         return self._key_for(member.client, self.request.namespace)
