@@ -400,23 +400,29 @@ class ListGroups:
 
 async def await_a_reader(members: Sequence[GroupMember]) -> None:
     """Wait until the client of one of `members` has taken its earlier lists, and reserve its write lock."""
+    if _reserve_first_ready(members):
+        return
     changed = asyncio.Event()
     locks = [member.client.output.write_lock for member in members]
     for lock in locks:
         lock.listen(changed.set)
     try:
-        while True:
-            for member, lock in zip(members, locks, strict=True):
-                # Never reserve for a member that left: nothing would release the reservation, and the client would
-                # never get another list.
-                if not member.left and lock.free:
-                    member.reserve()
-                    return
+        while not _reserve_first_ready(members):
             await changed.wait()
             changed.clear()
     finally:
         for lock in locks:
             lock.forget(changed.set)
+
+
+def _reserve_first_ready(members: Sequence[GroupMember]) -> bool:
+    for member in members:
+        # Never reserve for a member that left: nothing would release the reservation, and the client would never get
+        # another list.
+        if not member.left and member.client.output.write_lock.free:
+            member.reserve()
+            return True
+    return False
 
 
 def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:

@@ -360,6 +360,17 @@ async def test_memory_is_asked_for_when_one_client_is_ready() -> None:
 
 
 @on_a_loop
+async def test_nobody_listens_to_the_other_clients_when_one_is_ready() -> None:
+    books = Books()
+    ready, other = Asker("a"), Asker("b")
+    group, _ = books.join(ready, 1)
+    books.join(other, 2)
+    await await_a_reader(list(group.members))
+    assert [member.reserved for member in group.members] == [True, False]
+    assert other.output._write_lock is None, "nobody has asked for it"
+
+
+@on_a_loop
 async def test_nobody_ready_waits_for_the_first_who_is() -> None:
     books = Books()
     askers = [Asker("a"), Asker("b")]
