@@ -24,7 +24,7 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import TopicListAnswer, heap_size
+from protocol.topic_list import CountingScanner, TopicListAnswer, heap_size
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
@@ -346,7 +346,7 @@ class TopicListService:
         self._learn(group, answer)
         request_id = group.charged_member.request_id
         size = answer.encoded_size(request_id)
-        recipients = self._recipients(group, answer, size)
+        recipients = await self._recipients(group, answer, size)
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
@@ -389,20 +389,27 @@ class TopicListService:
 
     def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
         found = answer.scanner
-        self._counters.list_name_bytes += found.name_bytes
-        group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        self._counters.list_answer_bytes += answer.size
+        if isinstance(found, CountingScanner):
+            group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
             self._sizes.learn(group.request, heap_size(answer.size))
             self._unproven.learn(answer.size)
 
-    def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
+    async def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
         """Return the members whose clients accept a frame of that size; settle the others with a failure."""
-        recipients = []
-        for member in group.members:
-            if frame_bytes <= member.client.max_frame_bytes:
-                recipients.append(member)
-            else:
-                failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
+        members = list(group.members)
+        recipients = [member for member in members if frame_bytes <= member.client.max_frame_bytes]
+        if len(recipients) == len(members):
+            return recipients
+        # The failure has the number of topics, which nobody needs otherwise.
+        topics = 0
+        for counted in answer.count():
+            await asyncio.sleep(0)
+            topics = counted.topic_count
+        for member in members:
+            if frame_bytes > member.client.max_frame_bytes:
+                failure = too_large_for(member.client, topics, frame_bytes)
                 self._loop_budget.defer(partial(member.settle, failure))
         return recipients
 
