@@ -75,9 +75,11 @@ class ListMoves:
             if await self._written(body, file):
                 self._counters.moved_lists += 1
                 self._space.disk_full(False)
+                self._space.failing = False
                 body.moved(file)
         except OSError as error:
             full = error.errno in _FULL
+            body.kept = self._space.failing = True
             self._space.disk_full(full)
             self._on_kept(Kept.DISK_FULL if full else Kept.DISK_ERROR, error.strerror or str(error))
 

@@ -212,10 +212,11 @@ class ListGroup:
 
     def _member_to_charge(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
         """Return the first member whose key is not at its cap: a capped member must not delay the others."""
-        members = [(member, self._key_of(member)) for member in islice(self.members, MEMBERS_ASKED)]
+        members = [(member, self.key_of(member)) for member in islice(self.members, MEMBERS_ASKED)]
         return next((found for found in members if not memory.at_cap(found[1], n)), members[0])
 
-    def _key_of(self, member: GroupMember) -> Hashable:
+    def key_of(self, member: GroupMember) -> Hashable:
+        """Return the fairness key that is charged for a member."""
         return self._key_for(member.client, self.request.namespace)
 
     def leave(self, member: GroupMember) -> bool:

@@ -109,6 +109,7 @@ class TopicListService:
         self._refusals = refusals
         self._usage = usage
         self._spill = spill
+        self._fairness_keys = fairness_keys
         self._groups = ListGroups(loop, fairness_keys.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
@@ -168,7 +169,8 @@ class TopicListService:
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
         # Step 1: join the requests that ask the same, or begin a group.
         broker = self._brokers.home(request.namespace)
-        unproven = self._unproven.holds(client.output, self._sizes.known(request))
+        key = self._fairness_keys.key(client, request.namespace)
+        unproven = self._unproven.holds(client.output, self._sizes.known(request), key)
         group, member, new = self._groups.join(
             client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
         )
@@ -183,17 +185,18 @@ class TopicListService:
                 if isinstance(answer, Exception):
                     return answer
                 # Step 12: write the list when the client has taken its earlier ones.
-                async with client.output.write_lock:
-                    # From its first byte only the rules for slow readers end a list: no clock cuts a body. A list for
-                    # several clients keeps its share: any of them may still stand.
-                    await client.output.send_pumped(
-                        answer.prefix(request.request_id), answer.body, self._pump,
-                        on_begun=partial(clock.reschedule, None),
-                        on_proven=group.end_share if len(group.members) == 1 else None,
-                    )  # fmt: skip
-                    self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
-                    asked.record.sent(request.request_id, answer.size)
-                    return None
+                with client.output.holding(answer.body):
+                    async with client.output.write_lock:
+                        # From its first byte only the rules for slow readers end a list: no clock cuts a body. A list
+                        # for several clients keeps its share: any of them may still stand.
+                        await client.output.send_pumped(
+                            answer.prefix(request.request_id), answer.body, self._pump,
+                            on_begun=partial(clock.reschedule, None),
+                            on_proven=group.end_share if len(group.members) == 1 else None,
+                        )  # fmt: skip
+                self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
+                asked.record.sent(request.request_id, answer.size)
+                return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
         finally:
@@ -356,6 +359,7 @@ class TopicListService:
 
     def _moved_to_disk(self, group: ListGroup) -> None:
         group.moved_to_disk()
+        group.end_share()
         self._account(group, group.direct_since, group.direct_bytes)
         # The rest of the group's life costs no memory.
         group.direct_bytes = 0
