@@ -13,21 +13,94 @@ from typing import Any, Final
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
-from proxy.net.body_turns import BodyTurn
+from proxy.net.pieces import write_pieces
 from proxy.net.pump import Body, Pump
 from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint, peer_name
-from proxy.net.write_lock import WriteLock
 from proxy.net.write_watch import STALLED_SECONDS, WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
 # Answers of a client that reads may pass a full limit by this much, one client at a time, before the client is closed.
 OVERSHOOT_BYTES: Final = 64 * 1024
-# A client that takes everything at once yields to others after this much: about 2 ms of writing.
-STEP_BYTES: Final = 8 * 1024 * 1024
 # More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
 PROOF_BYTES: Final = 256 * 1024
+
+
+class WriteLock(asyncio.Lock):
+    """The right to write a list to one client; it can be reserved for a list that has no memory yet.
+
+    A list on disk holds the lock, and no memory. A reservation keeps other lists of this client from asking for memory,
+    not from writing: a list that waits for memory with a reservation must not hold up a list that has its memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reserved = 0
+        self._on_disk = False
+        self._listeners: dict[Callable[[], None], None] = {}
+
+    @property
+    def free(self) -> bool:
+        """Return whether no list in memory is being written, and no write is reserved."""
+        return not self._reserved and (self._on_disk or not self.locked())
+
+    @property
+    def awaited(self) -> bool:
+        """Return whether anybody listens for the lock to become free."""
+        return bool(self._listeners)
+
+    def reserve(self) -> None:
+        """Count one list that is about to have its memory."""
+        self._reserved += 1
+
+    def unreserve(self) -> None:
+        """End a reservation: the list was written, or never will be."""
+        self._reserved -= 1
+        self._notify()
+
+    def moved_to_disk(self) -> None:
+        """Record that the list being written holds no memory any more: the next list may take memory."""
+        self._on_disk = True
+        self._notify()
+
+    def release(self) -> None:
+        """Release the lock and notify the listeners."""
+        self._on_disk = False
+        super().release()
+        self._notify()
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` whenever the lock may have become free, until `forget`."""
+        self._listeners[on_change] = None
+
+    def forget(self, on_change: Callable[[], None]) -> None:
+        """Stop calling `on_change`."""
+        self._listeners.pop(on_change, None)
+
+    def _notify(self) -> None:
+        for on_change in list(self._listeners):
+            on_change()
+
+
+class BodyTurn:
+    """A body on its way to the client, in progress (`begun`) or behind another; `spillable` if it may move to disk."""
+
+    __slots__ = ("begun", "spillable")
+
+    def __init__(self, spillable: SpillableBody | None) -> None:
+        self.spillable = spillable
+        self.begun = False
+
+    @property
+    def holds_memory(self) -> bool:
+        """Return whether the body holds direct memory that only its client can give back.
+
+        A list that waits behind another one is about to move to disk if that is needed: its client is not to blame for
+        the list's memory, unless the spill has found no place for it.
+        """
+        body = self.spillable
+        return body is None or (body.file is None and (self.begun or body.kept))
 
 
 class Output:
@@ -127,9 +200,9 @@ class Output:
 
     @property
     def holds_memory(self) -> bool:
-        """Return whether a permit owns bytes until this client has taken them.
+        """Return whether a permit owns bytes until this client takes them: many frames, or a body that is not on disk.
 
-        These are frames above the allowance, the body in progress unless it is on disk, and the bodies behind it.
+        A body behind the body in progress counts, too: the client that does not take the first keeps the others there.
         """
         return self._permit is not None or any(turn.holds_memory for turn in self._turns)
 
@@ -162,7 +235,8 @@ class Output:
         if self._body or self._endpoint.write_pending:
             return False
         # Half of a send buffer is for the kernel's own records.
-        return size + self.expected_bytes + self._endpoint.kernel_queue_bytes() <= self._endpoint.send_buffer_bytes() // 2
+        taken = self.expected_bytes + self._endpoint.kernel_queue_bytes()
+        return size + taken <= self._endpoint.send_buffer_bytes() // 2
 
     @property
     def _taken_bytes(self) -> int:
@@ -217,9 +291,9 @@ class Output:
         """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
 
         The next piece is fetched when the last has left; `on_left` is called with the count of bytes then, `on_begun`
-        with the first byte, `on_proven` when the client has shown during the write that it reads. Another body waits for
-        this one; both hold their direct permits already, so nobody waits here for memory. A cancel before the first byte leaves the connection as it was, a later one ends it. Raises
-        ConnectionClosed if the client is gone.
+        with the first byte, `on_proven` when the client has shown during the write that it reads. Another body waits
+        for this one; both hold their direct permits already, so nobody waits here for memory. A cancel before the first
+        byte leaves the connection as it was, a later one ends it. Raises ConnectionClosed if the client is gone.
         """
         if self._writing is None:
             self._writing = asyncio.Lock()
@@ -285,30 +359,15 @@ class Output:
             if endpoint.open:
                 self._flush()
 
-    async def _write_pieces(
+    def _write_pieces(
         self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
-    ) -> None:
-        endpoint, first, in_this_step = self._endpoint, prefix, 0
-        for piece in pieces:
-            self.handed(len(first) + len(piece))
-            if first:
-                endpoint.writelines((first, piece))
-                first = b""
-            else:
-                endpoint.write(piece)
-            await endpoint.drained()
+    ) -> Coroutine[Any, Any, None]:
+        def left(count: int) -> None:
             self._note_proof()
             if on_left is not None:
-                on_left(len(piece))
-            in_this_step += len(piece)
-            if in_this_step >= STEP_BYTES:
-                # A client as fast as the proxy would keep the loop to itself for the length of a large list.
-                in_this_step = 0
-                await asyncio.sleep(0)
-        if first:
-            self.handed(len(first))
-            endpoint.write(first)
-            await endpoint.drained()
+                on_left(count)
+
+        return write_pieces(self._endpoint, prefix, pieces, self.handed, left)
 
     # --- for the watch over slow readers (write_watch.Writer) --------------------------------------
 
@@ -333,7 +392,7 @@ class Output:
         self._note_proof()
 
     def _note_proof(self) -> None:
-        # Not while bytes are on their way to the transport: they would count as taken.
+        # Only between writes: bytes on their way to the transport would count as taken.
         if self._on_proven is not None and self.reads:
             on_proven, self._on_proven = self._on_proven, None
             on_proven()

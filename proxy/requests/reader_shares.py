@@ -56,8 +56,8 @@ class ReaderShares:
         share.set_limit(max(1, direct.limit * percent // 100) if self.in_force else 0)
 
     def holds_for_list(self, output: Output, size: int | None, key: Hashable) -> bool:
-        """Return whether a list needs a share; `size` is what it will probably have, None if unknown."""
-        if not self.in_force or output.reads or (size is not None and output.has_room_for(size)):
+        """Return whether a list needs a share where the rule is in force; `size` is probable, None if unknown."""
+        if output.reads or (size is not None and output.has_room_for(size)):
             return False
         if self.disk is None or (size is not None and size < LEAST_REST_BYTES):
             return True
@@ -78,7 +78,7 @@ class AnswerShare:
         self._output = output
         self._key = key
         self._permit: Permit | None = None
-        # What the output has been told to expect.
+        # The bytes that the output has been told to expect.
         self._expected = 0
         self._waited = False
 
@@ -111,7 +111,7 @@ class AnswerShare:
             self._permit = await self._shares.semaphore.acquire(memory_bytes, key=self._key)
 
     def end(self) -> None:
-        """Give the share back: the client is proven, or the answer is over. A second call does nothing."""
+        """Release the share: the client is proven, or the answer is over. A second call does nothing."""
         self._expect(0)
         if self._permit is not None:
             self._permit.release()

@@ -51,6 +51,11 @@ class ListMoves:
         """Return whether another move may begin."""
         return self._counters.moving < MOVES_AT_ONCE
 
+    @property
+    def none(self) -> bool:
+        """Return whether no move is under way."""
+        return not self._counters.moving
+
     def start(self, body: SpillableBody, reservation: SpaceReservation) -> None:
         """Begin to move a list; the move owns `reservation` from now on."""
         body.moving = True

@@ -153,7 +153,8 @@ class ListSpill:
                 body.kept = True
         elif not self._slow:
             self.space.disk_full(False)
-            self.space.failing = False
+            # A list that is moving tells soon whether the disk still fails.
+            self.space.failing = self.space.failing and not self._moves.none
         self._move_next()
 
     def _hangs(self) -> bool:

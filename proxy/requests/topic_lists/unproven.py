@@ -58,7 +58,7 @@ class UnprovenReaders:
 
     def holds(self, output: Output, size: int | None, key: Hashable) -> bool:
         """Return whether the rule holds for a client; `size` is what the list will probably have, None if unknown."""
-        return self.shares.holds_for_list(output, size, key)
+        return self.shares.in_force and self.shares.holds_for_list(output, size, key)
 
     def learn(self, size: int) -> None:
         """Take the size of a list into the average that lists of unknown size count as."""
@@ -80,6 +80,8 @@ class UnprovenReaders:
         self, group: ListGroup, recipients: Sequence[GroupMember], size: int, heap_bytes: int
     ) -> Permit | None:
         """Return a share for a list of `size` bytes that holds `heap_bytes` meanwhile; None if it needs none."""
+        if not self.shares.in_force:
+            return None
         if not all(self._holds_for(group, member, size) for member in recipients if not member.left):
             return None
         self._waiting_heap_bytes += heap_bytes
