@@ -24,7 +24,7 @@ from proxy.net.output import Output
 from proxy.net.spill.judge import LEAST_REST_BYTES
 
 
-class DiskRoom(Protocol):
+class SpaceForLists(Protocol):
     """The space on the disk for lists (`proxy.net.spill.space.SpillSpace`)."""
 
     def has_room_for(self, memory_bytes: int, key: Hashable) -> bool:
@@ -35,7 +35,7 @@ class ReaderShares:
     """The share of direct memory for unproven readers; `disk` is None if no list goes to disk."""
 
     def __init__(self, direct: AsyncSemaphore, observer: LimiterObserver, clock: Clock) -> None:
-        self.disk: DiskRoom | None = None
+        self.disk: SpaceForLists | None = None
         self.in_force = False
         self._direct = direct
         self.semaphore = AsyncSemaphore(
