@@ -111,6 +111,7 @@ class Output:
         "_body",
         "_direct",
         "_endpoint",
+        "_gathering",
         "_left",
         "_on_begun",
         "_on_disk",
@@ -135,6 +136,7 @@ class Output:
         self._direct = direct
         self._permit: Permit | None = None
         self._queue = bytearray()
+        self._gathering = False
         self._body = False
         # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
@@ -246,16 +248,37 @@ class Output:
         """Write a small frame, after the body in progress and after the frames that the client has not taken."""
         if not self._endpoint.open:
             return
+        if self._gathering:
+            self._queue += frame
+            return
         if self._body or self._endpoint.write_pending:
             # Frames are joined here: in the transport each unsent frame costs many times its bytes.
             self._queue += frame
         else:
-            if self.progress is not None:
-                # A frame handed over is no progress for `moved`: our own PING would keep a dead client alive.
-                self.progress.handed_bytes += len(frame)
-            self.sent_bytes += len(frame)
-            self._endpoint.write(frame)
+            self._write(frame)
         self._account()
+
+    def gather(self) -> None:
+        """Join the frames that are sent until `send_gathered`, within this turn: one system call for many answers."""
+        self._gathering = True
+
+    def send_gathered(self) -> None:
+        """Write what was joined since `gather`, and write each frame at once again."""
+        self._gathering = False
+        if not self._queue or not self._endpoint.open:
+            return
+        if not self._body and not self._endpoint.write_pending:
+            frames = bytes(self._queue)
+            self._queue.clear()
+            self._write(frames)
+        self._account()
+
+    def _write(self, frames: bytes) -> None:
+        if self.progress is not None:
+            # A frame handed over is no progress for `moved`: our own PING would keep a dead client alive.
+            self.progress.handed_bytes += len(frames)
+        self.sent_bytes += len(frames)
+        self._endpoint.write(frames)
 
     def flush(self) -> None:
         """Write everything to the transport: the connection is about to close."""
@@ -442,6 +465,10 @@ class Output:
             self._permit.release()
             self._permit = None
             self._endpoint.abort(DisconnectCause.WRITE_FAILED)
+
+    def dissolve(self) -> None:
+        """Release the connection, which is gone: connection and output know each other."""
+        self._endpoint = self._endpoint.remains()
 
     def _flush(self) -> None:
         self.flush()

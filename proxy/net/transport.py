@@ -292,6 +292,12 @@ class Endpoint(asyncio.BufferedProtocol):
         self.fd = -1
         return transport
 
+    def remains(self) -> "Endpoint":
+        """Return an endpoint that has ended as this one did, and holds nothing else that this one holds."""
+        remains = Endpoint(self.loop, self._shared, self._hangup)
+        remains.cause = self.cause
+        return remains
+
     def crashed(self, error: BaseException) -> None:
         """Abort this connection after an unexpected exception in its own code."""
         self.abort(DisconnectCause.INTERNAL_ERROR)

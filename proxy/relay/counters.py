@@ -12,6 +12,8 @@ class WatchOvershoot(StrEnum):
     PAUSE_OVER = "pause_over"
     PAUSED_BEFORE = "paused_before"
     QUEUE_FULL = "queue_full"
+    SHARE = "share"
+    INSIDE_FRAME = "inside_frame"
     HELD_TOO_LONG = "held_too_long"
     BROKER_GONE = "broker_gone"
     CLOSED = "closed"

@@ -1,11 +1,11 @@
-"""The limiter and the settings for frames of topic-list watchers, shared by all relays.
+"""The limiter, its share and the settings for frames of topic-list watchers, used by all relays.
 
 The settings may change at any time. A new relay scans its frames if `enabled` is set when it begins. A relay that scans
 goes on scanning, but acquires no permits while `enabled` is false; a relay that does not scan cannot begin to, because
 its position within a frame is unknown. A pause under way keeps its length.
 """
 
-from typing import Self
+from typing import Final, Self
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.scanner import FrameMatch
@@ -13,17 +13,22 @@ from proxy.config.config import Config
 from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.telemetry.events.recorder import Recorder
 
+# Frames for watchers take at most this part of direct memory, a quarter: their permits count bytes that are within the
+# relays' own budget, and any host that a client names as its broker may send such frames.
+SHARE_PART: Final = 4
+
 
 class WatchLimits:
     """The direct limiter, and how long a relay waits for a permit; `window_bytes` is the largest permit of a relay.
 
-    `recorder` records the frames, if there is an event log.
+    `held_bytes` is the sum of the permits of all relays. `recorder` records the frames, if there is an event log.
     """
 
     __slots__ = (
         "counters",
         "direct",
         "enabled",
+        "held_bytes",
         "longest_hold_seconds",
         "max_pause_seconds",
         "recorder",
@@ -46,6 +51,7 @@ class WatchLimits:
         self.enabled = enabled
         self.max_pause_seconds = max_pause_seconds
         self.longest_hold_seconds = longest_hold_seconds
+        self.held_bytes = 0
         self.recorder: Recorder | None = None
 
     @classmethod
@@ -67,6 +73,13 @@ class WatchLimits:
         self.enabled = config.watch_topic_list_limit_enabled
         self.max_pause_seconds = config.seconds(Config.watch_topic_list_max_pause_millis)
         self.longest_hold_seconds = config.seconds(Config.topic_list_request_timeout_millis)
+
+    def in_share(self, size: int) -> bool:
+        """Return whether a permit of `size` bytes is within the part of direct memory that frames for watchers have."""
+        # A first permit is always within: the share of a small limit may be less than a read.
+        return (
+            not self.held_bytes or self.direct.limit <= 0 or (self.held_bytes + size) * SHARE_PART <= self.direct.limit
+        )
 
     def count(self, match: FrameMatch) -> None:
         """Count the watch frames that were found in one read."""

@@ -1,8 +1,12 @@
 """A relay that scans the broker's frames, so that topic lists for watchers pass under a direct permit.
 
-Rule: frames are streamed, never stored. The bytes before a watch frame are relayed, the rest of that read waits in the
-buffer it was read into, and the broker is not read until the frame may pass: with a permit, or without one after the
-longest pause. A connection that a raw relay would carry must not break here (docs/adr/0008).
+Rules (docs/adr/0008):
+- Frames are streamed, never stored. The bytes before a watch frame are relayed, the rest of that read waits in the
+  buffer it was read into, and the broker is not read until the frame may pass: with a permit, or without one after the
+  longest pause. A connection that a raw relay would carry must not break here.
+- A permit is for bytes that came, never for bytes that were announced. The permit ends when the client has taken them;
+  later bytes of the frame take another permit if the client leaves them lying.
+- All permits together take a part of direct memory only: a broker is what its client calls a broker.
 """
 
 import asyncio
@@ -26,9 +30,9 @@ from proxy.telemetry.events.recorder import RequestOrigin
 class WatchedEndpoint(RelayEndpoint):
     """The broker's endpoint of a relay.
 
-    `_permit` covers the watch frames that pass now, of which `_open` bytes have not been read yet. `_rest` holds the
-    bytes that wait, from the first of the next watch frames (`_match`) on. With an event log `_passing` is the record
-    of the frames that pass, `_arriving` that of the frames that wait.
+    `_permit` covers bytes of watch frames that the client has not taken; of the last of these frames `_open` bytes have
+    not been read yet. `_rest` holds the bytes that wait, from the first of the next watch frames (`_match`) on. With an
+    event log `_passing` is the record of the frames that pass, `_arriving` that of the frames that wait.
     """
 
     __slots__ = (
@@ -39,6 +43,7 @@ class WatchedEndpoint(RelayEndpoint):
         "_match",
         "_next_pause",
         "_open",
+        "_overshot",
         "_passing",
         "_passing_frames",
         "_permit",
@@ -65,6 +70,8 @@ class WatchedEndpoint(RelayEndpoint):
         self._scanner = FrameScanner()
         self._permit: Permit | None = None
         self._open = 0
+        # Counted already: these frames passed, at least in part, without a permit.
+        self._overshot = False
         self._rest: list[memoryview] = []
         self._match: FrameMatch | None = None
         self._waiting = False
@@ -98,7 +105,7 @@ class WatchedEndpoint(RelayEndpoint):
                 return
             match = self._scanner.scan(buffer, nbytes)
             self._busy = False
-            if match is None and self._permit is None and not self._rest:
+            if match is None and not self._open and not self._rest:
                 peer = self.peer
                 if peer.transport is None or self.cause is not None:
                     return
@@ -160,7 +167,14 @@ class WatchedEndpoint(RelayEndpoint):
         self._rest.clear()
         self._record_cut()
         self._release()
+        if self._passing is not None:
+            self._end_passing("ok")
         super().lost(cause)
+
+    def dissolve(self) -> None:
+        """Release the tasks, too: none is left."""
+        self._scope = None
+        super().dissolve()
 
     def crashed(self, error: BaseException) -> None:
         """Report an exception of this relay's code and abort the connection."""
@@ -183,7 +197,10 @@ class WatchedEndpoint(RelayEndpoint):
         start = len(data) if match is None else match.start
         if start:
             peer.write(data[:start])
-        self._open = max(0, self._open - start)
+        inside = min(start, self._open)
+        self._open -= inside
+        if inside and self._permit is None and peer.write_pending:
+            self._charge(inside)
         self._settle_permit()
         if start < len(data):
             self._rest.append(data[start:])
@@ -221,15 +238,20 @@ class WatchedEndpoint(RelayEndpoint):
         limits = self._limits
         assert self._match is not None
         self._release()
+        if self._passing is not None:
+            self._end_passing("ok")
         if not limits.enabled:
             self._arriving = None
             self._let_pass(None)
         elif limits.direct.closed:
             self._overshoot(WatchOvershoot.CLOSED)
         else:
-            size = min(self._match.frame_bytes, limits.window_bytes)
+            size = min(self._match.frame_bytes - self._match.open_bytes, limits.window_bytes)
             if self._arriving is not None:
                 self._arriving.asks(size)
+            if not limits.in_share(size):
+                self._overshoot(WatchOvershoot.SHARE)
+                return
             permit = limits.direct.try_acquire(size, key=self._key)
             if permit is not None:
                 self._let_pass(permit)
@@ -276,13 +298,13 @@ class WatchedEndpoint(RelayEndpoint):
 
     def _let_pass(self, permit: Permit | None) -> None:
         assert self._match is not None
-        self._permit = permit
         self._open = self._match.open_bytes
+        self._overshot = permit is None
         self._write_rest()
         self._record_passing(permit)
+        if permit is not None:
+            self._hold_permit(permit)
         self._settle_permit()
-        if self._permit is not None:
-            self._timer = self.loop.call_later(self._limits.longest_hold_seconds, self._held_too_long)
         if self._fin_waits:
             self._fin_waits = False
             self.stream_ended()
@@ -296,13 +318,40 @@ class WatchedEndpoint(RelayEndpoint):
 
     # --- the permit -------------------------------------------------------------------------------
 
+    def _charge(self, size: int) -> None:
+        """Take a permit for `size` bytes inside a frame that the client leaves lying, if there is one at once.
+
+        Without a permit the bytes are part of the relay's own budget, as they are in a raw relay.
+        """
+        limits = self._limits
+        if not limits.enabled or limits.direct.closed:
+            return
+        in_share = limits.in_share(size)
+        permit = limits.direct.try_acquire(size, key=self._key) if in_share else None
+        if permit is not None:
+            self._hold_permit(permit)
+            if self._passing is not None:
+                self._passing.granted(permit.size)
+        elif not self._overshot:
+            self._overshot = True
+            limits.overshot(WatchOvershoot.INSIDE_FRAME if in_share else WatchOvershoot.SHARE)
+
+    def _hold_permit(self, permit: Permit) -> None:
+        self._permit = permit
+        self._limits.held_bytes += permit.size
+        if self.peer.write_pending:
+            self._timer = self.loop.call_later(self._limits.longest_hold_seconds, self._held_too_long)
+
     def _settle_permit(self) -> None:
-        """Release the permit if the last byte of its frames has left user space."""
-        if self._permit is not None and not self._open and not self.peer.write_pending:
-            self._release()
+        """Release the permit if the client has taken all bytes; end the record if these were the frames' last."""
+        if self.peer.write_pending:
+            return
+        self._release()
+        if self._passing is not None and not self._open:
+            self._end_passing("ok")
 
     def _held_too_long(self) -> None:
-        """Release the permit of a frame that the broker never ends, or the client never takes.
+        """Release the permit of bytes that the client never takes.
 
         The proxy then holds one read of it, which is part of the relay's own budget.
         """
@@ -312,9 +361,10 @@ class WatchedEndpoint(RelayEndpoint):
     def _release(self) -> None:
         permit, self._permit = self._permit, None
         if permit is not None:
+            self._limits.held_bytes -= permit.size
             permit.release()
-        if self._passing is not None:
-            self._end_passing("ok")
+            if self._passing is not None:
+                self._passing.released()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -33,6 +33,7 @@ class RequestCounters(RoomCounters):
         "list_questions",
         "lists_asked_again",
         "lists_joined",
+        "lookups_waiting",
         "refused_requests",
         "rejected",
         "unproven_readers_bytes",
@@ -51,6 +52,7 @@ class RequestCounters(RoomCounters):
         self.list_questions = 0
         self.lists_joined = 0
         self.lists_asked_again = 0
+        self.lookups_waiting = 0
         # Read from the share of unproven readers; 0 without one.
         self.unproven_readers_bytes: Callable[[], int] = int
         self.unproven_readers_waiting: Callable[[], int] = int

@@ -19,6 +19,7 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
+from proxy.core.tasks import stop_clock
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import Slot
@@ -134,7 +135,7 @@ class SchemaService:
             await client.output.send_body(
                 answer.prefix(request.request_id),
                 answer.consume(),
-                on_begun=partial(clock.reschedule, None),
+                on_begun=partial(stop_clock, clock),
                 on_proven=share.end,
             )
         finally:

@@ -42,6 +42,8 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
           lambda c: c.requests.unproven_readers_bytes(), "bytes"),
     gauge("lists_unproven_readers_waiting", "Requests of such clients that wait for their share of direct memory.",
           lambda c: c.requests.unproven_readers_waiting()),
+    gauge("lookups_waiting", "Lookups that wait for their turn at a broker: 1,000 at a time, in turns by connection.",
+          lambda c: c.requests.lookups_waiting),
     counted("lists_name_bytes", "Bytes of the topic names in answers, as UTF-8.",
             lambda c: c.requests.list_name_bytes, "bytes"),
     per_limiter("queue_full", "counter", "Requests refused at once because the queue was full.",

@@ -55,6 +55,11 @@ class EncodedList:
         if isinstance(self.body, SpillableBody):
             self.body.listen(listener)
 
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Stop calling `listener`."""
+        if isinstance(self.body, SpillableBody):
+            self.body.forget(listener)
+
     def close(self) -> None:
         """Release the body and its permit: the last client has gone."""
         self._close_body()

@@ -42,6 +42,12 @@ class SharedAnswer(Protocol):
     def prefix(self, request_id: int) -> bytes:
         """Return the bytes before the body in the answer to `request_id`."""
 
+    def on_moved(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the list has moved to disk; at once if it has."""
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Stop calling `listener`."""
+
     def close(self) -> None:
         """Release the list's memory: the last member has gone."""
 

@@ -12,6 +12,7 @@ with its last member or with the limiter's timeout.
 
 import asyncio
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -31,7 +32,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, stop_clock
 from proxy.net.pump import Pump
 from proxy.net.spill.spill import ListSpill
 from proxy.requests.client import ClientView
@@ -65,12 +66,16 @@ OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage),
 
 @dataclass(slots=True)
 class ListRequest:
-    """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end."""
+    """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end.
+
+    `on_disk` is called once if the list moves to disk before it has been written.
+    """
 
     client: ClientView
     request: pb.CommandGetTopicsOfNamespace
     arrived: float
     record: NoRecord = NO_RECORD
+    on_disk: Callable[[], None] | None = None
     begun: bool = False
 
 
@@ -184,18 +189,9 @@ class TopicListService:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
-                # Step 12: write the list when the client has taken its earlier ones.
-                with client.output.holding(answer.body):
-                    async with client.output.write_lock:
-                        # From its first byte only the rules for slow readers end a list: no clock cuts a body. A list
-                        # for several clients keeps its share: any of them may still stand.
-                        await client.output.send_pumped(
-                            answer.prefix(request.request_id), answer.body, self._pump,
-                            on_begun=partial(clock.reschedule, None),
-                            on_proven=group.end_share if len(group.members) == 1 else None,
-                        )  # fmt: skip
-                self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
-                asked.record.sent(request.request_id, answer.size)
+                # A list for several clients keeps its share: any of them may still stand.
+                on_proven = group.end_share if len(group.members) == 1 else None
+                await self._write(asked, answer, partial(stop_clock, clock), on_proven)
                 return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -204,6 +200,30 @@ class TopicListService:
                 self._account(group, group.direct_since, group.direct_bytes)
             # The clock knows its task, and a cancelled task knows this frame: the two would keep the list.
             del clock
+
+    async def _write(
+        self,
+        asked: ListRequest,
+        answer: SharedAnswer,
+        end_clock: Callable[[], None],
+        on_proven: Callable[[], None] | None,
+    ) -> None:
+        """Step 12: write the list when the client has taken its earlier ones."""
+        output, request_id = asked.client.output, asked.request.request_id
+        on_moved = partial(_moved, asked, end_clock)
+        answer.on_moved(on_moved)
+        try:
+            with output.holding(answer.body):
+                async with output.write_lock:
+                    # From its first byte only the rules for slow readers end a list: no clock cuts a body.
+                    await output.send_pumped(
+                        answer.prefix(request_id), answer.body, self._pump, on_begun=end_clock, on_proven=on_proven
+                    )
+        finally:
+            answer.forget(on_moved)
+            del end_clock, on_moved
+        self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
+        asked.record.sent(request_id, answer.size)
 
     def _fail(self, asked: ListRequest, error: Exception) -> None:
         client, request = asked.client, asked.request
@@ -387,3 +407,10 @@ class TopicListService:
                 failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
                 self._loop_budget.defer(partial(member.settle, failure))
         return recipients
+
+
+def _moved(asked: ListRequest, end_clock: Callable[[], None]) -> None:
+    """Stop the clock of a request whose list is on disk: such a list waits for nobody but its own client."""
+    end_clock()
+    if asked.on_disk is not None:
+        asked.on_disk()

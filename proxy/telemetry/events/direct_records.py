@@ -44,8 +44,14 @@ class DirectRecord:
 
     def granted(self, booked_bytes: int) -> None:
         """Record that they are held."""
-        self._granted_ns = self._recorder.now()
-        self._meter.begin(self._granted_ns, booked_bytes)
+        now_ns = self._recorder.now()
+        # Later bytes of a frame may be held once more.
+        self._granted_ns = self._granted_ns or now_ns
+        self._meter.begin(now_ns, booked_bytes)
+
+    def released(self) -> None:
+        """Record that they are held no more, while more of the frame is to come."""
+        self._meter.end(self._recorder.now())
 
     def ended(self, kind: str, outcome: str, response_bytes: int | None, gone: DisconnectCause | None = None) -> None:
         """Make the event, of a client whose connection ended for the cause `gone` if the outcome is cancelled."""

@@ -106,7 +106,7 @@ async def walked(
         await asyncio.sleep(1)
         if taken is not None:
             taken.release()
-        assert (direct.held, direct.queue_size, len(watcher)) == (0, 0, 0)
+        assert (direct.held, limits.held_bytes, direct.queue_size, len(watcher)) == (0, 0, 0, 0)
         assert not limits.counters.shared.internal_errors
 
 

@@ -8,6 +8,7 @@ from protocol import commands
 from protocol.commands import PING_FRAME, PONG_FRAME
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.connection import FRAMES_PER_TURN, READ_SECONDS
+from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.net.output import Output
 from proxy.net.transport import SMALL_READ_BYTES
@@ -18,6 +19,8 @@ from tests.support.proxies.client_desk import Desk, Visitor, desk
 # libuv reads a socket so often in one iteration of the loop, as long as each read fills its buffer.
 READS_PER_ITERATION = 32
 FLOW = commands.frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
+
+MALFORMED = bytes(20)
 
 
 class Flooder:
@@ -70,6 +73,23 @@ async def test_a_ping_between_other_frames_is_answered_in_its_place() -> None:
         kinds = [answer.type for answer in client.answers()]
         error, pong = pb.BaseCommand.ERROR, pb.BaseCommand.PONG
         assert kinds == [error, pong, error, pong]
+
+
+async def test_answers_to_one_read_are_one_write() -> None:
+    async with desk() as on:
+        client = on.visitor()
+        client.socket.events.clear()
+        client.arrives(FLOW * 10 + PING_FRAME + FLOW * 5)
+        assert len(client.answers()) == 16
+        assert [event.split()[0] for event in client.socket.events] == ["write"]
+
+
+async def test_answers_before_a_frame_that_ends_the_connection_are_sent() -> None:
+    async with desk() as on:
+        client = on.visitor()
+        client.arrives(FLOW * 3 + MALFORMED)
+        assert len(client.answers()) == 3
+        assert on.registry.ends == [DisconnectCause.MALFORMED_FRAME]
 
 
 async def test_a_client_that_does_not_take_its_pongs_is_not_read() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from proxy.relay.counters import WatchOvershoot
+from proxy.relay.watch_limits import SHARE_PART
 from tests.support.proxies.walked_relay import (
     HOLD_SECONDS,
     KIB,
@@ -36,16 +37,59 @@ async def test_a_watch_frame_of_one_read_passes_under_a_permit_of_its_size(setti
 
 
 @played()
-async def test_a_permit_is_held_until_the_last_byte_and_never_above_the_window(setting: Setting) -> None:
+async def test_bytes_that_the_client_takes_at_once_hold_nothing(setting: Setting) -> None:
     assert len(LARGE) > 5 * WINDOW
     setting.deliver_all(LARGE[:-1])
-    assert setting.direct.held == WINDOW
+    assert setting.direct.held == 0
     setting.deliver(LARGE[-1:] + MESSAGE)
     assert setting.direct.held == 0
-    assert setting.direct.statistics().peak_held == WINDOW
+    assert setting.direct.statistics().peak_held == 64 * KIB
     assert setting.received == LARGE + MESSAGE
     await asyncio.sleep(HOLD_SECONDS + 1)
     assert setting.overshoots == {}
+
+
+@played()
+async def test_bytes_that_were_only_announced_hold_nothing(setting: Setting) -> None:
+    setting.deliver(LARGE[:14])
+    assert setting.direct.held == 0
+    assert setting.direct.statistics().peak_held == 14
+
+
+@played(room=64 * KIB)
+async def test_bytes_inside_a_frame_that_the_client_leaves_lying_take_a_permit(setting: Setting) -> None:
+    setting.deliver(LARGE[: 64 * KIB])
+    assert setting.direct.held == 0
+    setting.deliver(LARGE[64 * KIB : 128 * KIB])
+    assert setting.direct.held == setting.limits.held_bytes == 64 * KIB
+    setting.client.take(1 << 40)
+    assert setting.direct.held == setting.limits.held_bytes == 0
+    setting.deliver_all(LARGE[128 * KIB :])
+    assert setting.received == LARGE
+
+
+@played(room=64 * KIB)
+async def test_without_memory_bytes_inside_a_frame_pass_and_are_counted(setting: Setting) -> None:
+    setting.deliver(LARGE[: 64 * KIB])
+    taken = setting.exhaust()
+    setting.deliver(LARGE[64 * KIB : 128 * KIB])
+    assert setting.overshoots == {WatchOvershoot.INSIDE_FRAME: 1}
+    setting.client.take(1 << 40)
+    setting.deliver_all(LARGE[128 * KIB :] + MESSAGE)
+    assert setting.received == LARGE + MESSAGE
+    taken.release()
+
+
+@played(room=0)
+async def test_frames_for_watchers_leave_most_of_the_memory_to_lists(setting: Setting) -> None:
+    others = LIMIT // SHARE_PART - len(SMALL) + 1
+    setting.limits.held_bytes += others
+    setting.deliver(SMALL)
+    assert setting.direct.held == 0
+    setting.client.take(1 << 40)
+    assert setting.received == SMALL
+    assert setting.overshoots == {WatchOvershoot.SHARE: 1}
+    setting.limits.held_bytes -= others
 
 
 @played(room=0)
@@ -67,20 +111,20 @@ async def test_watch_frames_of_one_read_share_a_permit(setting: Setting) -> None
     assert (setting.watch.updates, setting.watch.frame_bytes) == (10, 10 * len(SMALL))
 
 
-@played()
+@played(room=0)
 async def test_a_permit_is_the_callers(setting: Setting) -> None:
-    setting.deliver_all(LARGE[: WINDOW // 2])
-    assert setting.direct.top_holders(9) == [("me", WINDOW)]
+    setting.deliver(LARGE[: WINDOW // 2])
+    assert setting.direct.top_holders(9) == [("me", WINDOW // 2)]
 
 
-@played()
+@played(room=0)
 async def test_a_permit_that_was_waited_for_is_the_callers_too(setting: Setting) -> None:
     taken = setting.exhaust()
     setting.deliver(LARGE[:100])
     await asyncio.sleep(0)
     taken.release()
     await asyncio.sleep(0)
-    assert setting.direct.top_holders(9) == [("me", WINDOW)]
+    assert setting.direct.top_holders(9) == [("me", 100)]
 
 
 @played()
@@ -193,23 +237,14 @@ async def test_a_limiter_that_closes_lets_frames_pass(setting: Setting) -> None:
     taken.release()
 
 
-@played()
-async def test_a_frame_that_its_broker_never_ends_gives_its_memory_back(setting: Setting) -> None:
-    setting.deliver(LARGE[:100])
-    await asyncio.sleep(HOLD_SECONDS - 0.1)
-    assert setting.direct.held == WINDOW
-    await asyncio.sleep(0.2)
-    assert setting.direct.held == 0
-    assert setting.overshoots == {WatchOvershoot.HELD_TOO_LONG: 1}
-    setting.deliver_all(LARGE[100:])
-    assert setting.received == LARGE
-
-
 @played(room=10)
 async def test_a_frame_that_its_client_never_takes_gives_its_memory_back(setting: Setting) -> None:
     setting.deliver(SMALL)
-    await asyncio.sleep(HOLD_SECONDS + 0.1)
+    await asyncio.sleep(HOLD_SECONDS - 0.1)
+    assert setting.direct.held == len(SMALL)
+    await asyncio.sleep(0.2)
     assert setting.direct.held == 0
+    assert setting.overshoots == {WatchOvershoot.HELD_TOO_LONG: 1}
     setting.client.take(1 << 40)
     assert setting.received == SMALL
     assert not setting.paused()
@@ -264,7 +299,8 @@ async def test_what_is_delivered_once_more_after_a_pause_keeps_its_place(setting
     taken.release()
     await asyncio.sleep(0)
     assert setting.received == MESSAGE + SMALL + MESSAGE + LARGE[:1000]
-    # What was asked for before the second read is what is held; the second frame is still open.
-    assert setting.direct.held == len(SMALL)
+    # What was asked for before the second read is what was held.
+    assert setting.direct.statistics().granted == 2
+    assert setting.direct.held == 0
     setting.deliver_all(LARGE[1000:])
     assert setting.direct.held == 0

@@ -65,6 +65,12 @@ class Answer:
     def prefix(self, request_id: int) -> bytes:
         raise AssertionError("nothing is written here")
 
+    def on_moved(self, listener: Callable[[], None]) -> None:
+        raise AssertionError("nothing is written here")
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        raise AssertionError("nothing is written here")
+
     def close(self) -> None:
         self.closed += 1
 
