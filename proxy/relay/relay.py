@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.tls.transport import TlsTransport, Truncation
 from proxy.net.transport import (
     LARGE_READ_BYTES,
     LINGER_SECONDS,
     SMALL_READ_BYTES,
     Endpoint,
+    SealedStream,
     SharedReadBuffer,
+    Truncation,
     peer_name,
 )
 from proxy.relay.counters import RelayCounters
@@ -186,7 +187,7 @@ class RelayEndpoint(Endpoint):
     @property
     def truncation(self) -> Truncation | None:
         """Return where this endpoint's stream was cut off; always None without TLS, where a FIN says all there is."""
-        return self.transport.truncation if isinstance(self.transport, TlsTransport) else None
+        return self.transport.truncation if isinstance(self.transport, SealedStream) else None
 
     def reset_when_delivered(self, cause: DisconnectCause) -> None:
         """Send an RST once all written bytes have been acknowledged, or after `LINGER_SECONDS`."""
@@ -320,7 +321,7 @@ class Relay:
             endpoint.adopt(transport)
             transport.set_protocol(endpoint)
         for side, received in ((client, to_broker), (broker, to_client)):
-            if isinstance(side, TlsTransport):
+            if isinstance(side, SealedStream):
                 side.follow_frames(received)
         for endpoint, first_bytes in ((self.broker, to_client), (self.client, to_broker)):
             if first_bytes:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
@@ -34,7 +34,6 @@ from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, r
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope, stop_clock
 from proxy.net.pump import Pump
-from proxy.net.spill.spill import ListSpill
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.topic_lists.bodies import encode
@@ -55,6 +54,9 @@ from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import TimelineStage
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
+
+if TYPE_CHECKING:
+    from proxy.net.spill.spill import ListSpill
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
 TIMER_SECONDS: Final = 0.002
@@ -98,7 +100,7 @@ class TopicListService:
         refusals: RefusalLog,
         usage: UsageTracker,
         unproven: UnprovenReaders,
-        spill: ListSpill | None = None,
+        spill: "ListSpill | None" = None,
     ) -> None:
         self._loop = loop
         self._limiter = limiter

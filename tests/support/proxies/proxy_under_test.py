@@ -199,7 +199,7 @@ class Stage:
             client.close()
         self.clients.clear()
         await self.until(self.settled, "nothing left of any client")
-        if self.proxy.event_log.sink is None:
+        if self.proxy.event_log is None:
             await self._events_are_all_there()
         assert self.proxy.counters.shared.internal_errors == self.expected_internal_errors
 
