@@ -215,4 +215,5 @@ def _schemas(parts: ClientParts) -> SchemaService:
         parts.refusals,
         seconds,
         memory.fairness_keys,
+        memory.unproven.shares,
     )

@@ -22,7 +22,8 @@ class ListMemory:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
-        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, _unproven_percent(config))
+        percent = config.topic_list_unproven_readers_memory_percent
+        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, percent)
         self._share(config)
         self.slabs = SlabPool(_spare_slabs(config))
         self.sizes = ListSizes(first_estimate(config))
@@ -46,7 +47,7 @@ class ListMemory:
         heap.set_limit(config.heap_limit_bytes)
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(_spare_slabs(config))
-        self.unproven.apply(_unproven_percent(config))
+        self.unproven.apply(config.topic_list_unproven_readers_memory_percent)
         self._share(config)
         self.fairness_keys.fairness = config.topic_list_fairness
 
@@ -79,11 +80,6 @@ def _limiter(
         heap_observer=heap,
         direct_observer=direct,
     )
-
-
-def _unproven_percent(config: Config) -> int:
-    # With a directory, lists that stand leave direct memory: nothing is kept free for others.
-    return 100 if config.topic_list_spill_directory else config.topic_list_unproven_readers_memory_percent
 
 
 def _spare_slabs(config: Config) -> int:

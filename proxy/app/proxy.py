@@ -110,7 +110,7 @@ class Proxy:
         self.writes = self._write_watch()
         self.spill = self._spill()
         if self.spill is not None:
-            self.writes.disk = self.spill.space
+            self.writes.disk = self.memory.unproven.shares.disk = self.spill.space
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
         # The process that handles signals for this proxy; None if the proxy is embedded in another program.
         self.process: ProcessControl | None = None

@@ -6,7 +6,7 @@ asking task waits in `answer`. A client that leaves abandons its request: the an
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
@@ -23,6 +23,21 @@ from proxy.core.errors import OverLimit, RequestFailed
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 A = TypeVar("A", bound=OpaqueAnswer)
+
+
+class NoShare(Exception):
+    """An answer was passed over because its client had no share for `memory_bytes`; it may be asked for again."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        super().__init__(f"no share of direct memory for {memory_bytes} bytes")
+        self.memory_bytes = memory_bytes
+
+
+class ShareForAnswer(Protocol):
+    """The share of direct memory that a client needs for an answer (`proxy.requests.reader_shares.AnswerShare`)."""
+
+    def try_take(self, size: int, memory_bytes: int) -> bool:
+        """Take what an answer of `size` bytes needs if that is possible now, else return False."""
 
 
 class AdmittedRequest(Generic[A]):
@@ -67,6 +82,10 @@ class AdmittedRequest(Generic[A]):
     def too_large(self, head: FrameHead) -> RequestFailed:
         """Return the failure of an answer that is larger than what may be held."""
         raise NotImplementedError
+
+    def passes_over(self, head: FrameHead) -> Exception | None:
+        """Return the failure of an answer that must not be read, and that no other answer waits for; None: read it."""
+        return self.too_large(head) if head.rest_bytes > self._max_bytes else None
 
     @property
     def waits_for_memory(self) -> bool:
@@ -123,8 +142,9 @@ class AdmittedRequest(Generic[A]):
         if head.command_type != self._expected:
             self.failed(RequestFailed(ServerError.UnknownError, f"the broker answered with type {head.command_type}"))
             return Decision.SKIP
-        if head.rest_bytes > self._max_bytes:
-            self.failed(self.too_large(head))
+        failure = self.passes_over(head)
+        if failure is not None:
+            self.failed(failure)
             return Decision.SKIP
         if self.try_admit(head):
             self._answer = self.make(head)
@@ -206,7 +226,10 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
 
 
 class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
-    """A request for a schema; a direct permit covers the answer from before it is read until it is written."""
+    """A request for a schema; a direct permit covers the answer from before it is read until it is written.
+
+    An answer whose client has no share is passed over: the answers behind it, of clients that read, wait for no share.
+    """
 
     def __init__(
         self,
@@ -216,11 +239,20 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         on_answer_begun: Callable[[], None],
         direct: AsyncSemaphore,
         key: Hashable,
+        share: ShareForAnswer,
     ) -> None:
         super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_answer_begun)
+        self._share = share
         self._direct = direct
         self._key = key
         self.permit: Permit | None = None
+
+    def passes_over(self, head: FrameHead) -> Exception | None:
+        """Return the failure of an answer that is too large, or that its client has no share for."""
+        failure = super().passes_over(head)
+        if failure is None and not self._share.try_take(head.rest_bytes, heap_size(head.rest_bytes)):
+            failure = NoShare(heap_size(head.rest_bytes))
+        return failure
 
     def try_admit(self, head: FrameHead) -> bool:
         """Take a direct permit if there is one now."""

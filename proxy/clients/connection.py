@@ -28,6 +28,7 @@ from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
 from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, Endpoint, peer_name
 from proxy.requests.counters import REQUESTS
+from proxy.requests.lookups import FEW_OUTSTANDING
 
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _KEEP_ALIVES: Final = frozenset({CommandType.PING.value, CommandType.PONG.value})
@@ -429,7 +430,7 @@ class ClientConnection(Endpoint):
                 if self._requests.serve(command, frame.command, large) and large is not None:
                     self._large.detach_permit()
                 # While too many requests are outstanding the client is not read.
-                if self._requests.enough(self._services.limits.max_outstanding):
+                if self._has_enough:
                     self.hold(Hold.OUTSTANDING)
             else:
                 self._serve(kind, command)
@@ -475,5 +476,14 @@ class ClientConnection(Endpoint):
 
     def _fewer_requests(self) -> None:
         # A lowered limit may be below the number still outstanding.
-        if not self._requests.enough(self._services.limits.max_outstanding):
+        if not self._has_enough:
             self.unhold(Hold.OUTSTANDING)
+
+    @property
+    def _has_enough(self) -> bool:
+        """Return whether the client must not be read: enough requests are outstanding, or enough lists wait."""
+        requests, services = self._requests, self._services
+        outstanding = requests.outstanding
+        if requests.enough_waits or outstanding >= services.limits.max_outstanding:
+            return True
+        return outstanding >= FEW_OUTSTANDING and services.requests.lookups.crowded

@@ -21,7 +21,7 @@ from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
-from proxy.requests.lookups import FEW_OUTSTANDING, FEW_WAITING, LookupService, Slot
+from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder
@@ -87,13 +87,13 @@ class ClientRequests:
 
     __slots__ = (
         "_client",
-        "_enough_waits",
         "_lists_on_disk",
         "_lists_under_way",
         "_on_fewer",
         "_scope",
         "_services",
         "_waiting_lists",
+        "enough_waits",
         "outstanding",
     )
 
@@ -107,7 +107,7 @@ class ClientRequests:
         # Lists on disk are not among the lists under way.
         self._lists_under_way = self._lists_on_disk = 0
         # Whether the client must not be read because of the lists that wait.
-        self._enough_waits = False
+        self.enough_waits = False
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
@@ -146,12 +146,6 @@ class ClientRequests:
         services.refusals.note_over_limit(full, self._client.name, _subject(command))
         request_id = commands.request_id_of(command)
         self._client.output.send(refusal(command.type, request_id, full.code, full.message))
-
-    def enough(self, most: int) -> bool:
-        """Return whether the client must not be read: `most` requests are outstanding, or enough for times of need."""
-        if self._enough_waits or self.outstanding >= most:
-            return True
-        return self.outstanding >= FEW_OUTSTANDING and self._services.lookups.crowded
 
     def close(self) -> None:
         """Release what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
@@ -210,7 +204,7 @@ class ClientRequests:
     def _note_waiting(self, waiting_lists: deque[_WaitingList], change: int) -> None:
         places = self._services.lookups.list_places
         places.waiting += change
-        self._enough_waits = len(waiting_lists) >= FEW_WAITING and places.crowded
+        self.enough_waits = len(waiting_lists) >= FEW_WAITING and places.crowded
 
     @property
     def _may_start(self) -> bool:

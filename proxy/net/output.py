@@ -6,93 +6,59 @@ have left; without memory the client is closed, so that the proxy stays within i
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.errors import DisconnectCause
+from proxy.net.pieces import write_pieces
 from proxy.net.pump import Body, Pump
 from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint, peer_name
+from proxy.net.write_lock import WriteLock
 from proxy.net.write_watch import STALLED_SECONDS, WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
 # Answers of a client that reads may pass a full limit by this much, one client at a time, before the client is closed.
 OVERSHOOT_BYTES: Final = 64 * 1024
-# A client that takes everything at once yields to others after this much: about 2 ms of writing.
-STEP_BYTES: Final = 8 * 1024 * 1024
 # More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
 PROOF_BYTES: Final = 256 * 1024
 
 
-class WriteLock(asyncio.Lock):
-    """The right to write a list to one client; it can be reserved for a list that has no memory yet.
+class BodyTurn:
+    """A body on its way to the client, in progress (`begun`) or behind another; `spillable` if it may move to disk."""
 
-    A list on disk holds the lock, and no memory. A reservation keeps other lists of this client from asking for memory,
-    not from writing: a list that waits for memory with a reservation must not hold up a list that has its memory.
-    """
+    __slots__ = ("begun", "spillable")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._reserved = 0
-        self._on_disk = False
-        self._listeners: dict[Callable[[], None], None] = {}
+    def __init__(self, spillable: SpillableBody | None) -> None:
+        self.spillable = spillable
+        self.begun = False
 
     @property
-    def free(self) -> bool:
-        """Return whether no list in memory is being written, and no write is reserved."""
-        return not self._reserved and (self._on_disk or not self.locked())
+    def holds_memory(self) -> bool:
+        """Return whether the body holds direct memory that only its client can give back.
 
-    @property
-    def awaited(self) -> bool:
-        """Return whether anybody listens for the lock to become free."""
-        return bool(self._listeners)
-
-    def reserve(self) -> None:
-        """Count one list that is about to have its memory."""
-        self._reserved += 1
-
-    def unreserve(self) -> None:
-        """End a reservation: the list was written, or never will be."""
-        self._reserved -= 1
-        self._notify()
-
-    def moved_to_disk(self) -> None:
-        """Record that the list being written holds no memory any more: the next list may take memory."""
-        self._on_disk = True
-        self._notify()
-
-    def release(self) -> None:
-        """Release the lock and notify the listeners."""
-        self._on_disk = False
-        super().release()
-        self._notify()
-
-    def listen(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` whenever the lock may have become free, until `forget`."""
-        self._listeners[on_change] = None
-
-    def forget(self, on_change: Callable[[], None]) -> None:
-        """Stop calling `on_change`."""
-        self._listeners.pop(on_change, None)
-
-    def _notify(self) -> None:
-        for on_change in list(self._listeners):
-            on_change()
+        A list that waits behind another one is about to move to disk if that is needed: its client is not to blame for
+        the list's memory, unless the spill has found no place for it.
+        """
+        body = self.spillable
+        return body is None or (body.file is None and (self.begun or body.kept))
 
 
 class Output:
     """Write frames and bodies to `endpoint` in order."""
 
     __slots__ = (
+        "_answer_line",
         "_body",
+        "_clock",
         "_direct",
         "_endpoint",
         "_gathering",
         "_left",
-        "_on_begun",
         "_on_disk",
         "_on_proven",
         "_permit",
@@ -101,9 +67,11 @@ class Output:
         "_seen",
         "_stood_at",
         "_took",
+        "_turns",
         "_watch",
         "_write_lock",
         "_writing",
+        "expected_bytes",
         "progress",
         "sent_bytes",
     )
@@ -117,7 +85,7 @@ class Output:
         self._body = False
         # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
-        self._on_begun: Callable[[], None] | None = None
+        self._clock: asyncio.Timeout | None = None
         self._on_proven: Callable[[], None] | None = None
         self._proven = False
         # Bytes that the client had taken when it last stood still.
@@ -126,6 +94,10 @@ class Output:
         self._on_disk = False
         self._write_lock: WriteLock | None = None
         self._writing: asyncio.Lock | None = None
+        self._answer_line: asyncio.Lock | None = None
+        self._turns: dict[BodyTurn, None] = {}
+        # Bytes of answers that are read from a broker now because the socket has room for them, or their client reads.
+        self.expected_bytes = 0
         self._watch = watch
         self._took = False
         self._seen = 0
@@ -138,6 +110,13 @@ class Output:
         if self._write_lock is None:
             self._write_lock = WriteLock()
         return self._write_lock
+
+    @property
+    def answer_line(self) -> asyncio.Lock:
+        """Return the line of answers that found no room: one at a time for each client, in order."""
+        if self._answer_line is None:
+            self._answer_line = asyncio.Lock()
+        return self._answer_line
 
     def moved(self) -> bool:
         """Return whether the client has taken anything since the last call: a client that reads is alive."""
@@ -168,8 +147,16 @@ class Output:
 
     @property
     def holds_memory(self) -> bool:
-        """Return whether more than the allowance is unsent: a permit must own these bytes until they are sent."""
-        return (self._body and not self._on_disk) or self._permit is not None
+        """Return whether a permit owns bytes until this client takes them: many frames, or a body that is not on disk.
+
+        A body behind the body in progress counts, too: the client that does not take the first keeps the others there.
+        """
+        return self._permit is not None or any(turn.holds_memory for turn in self._turns)
+
+    @property
+    def busy(self) -> bool:
+        """Return whether an answer is under way that this client has to take before the next one."""
+        return bool(self._turns or self.expected_bytes)
 
     @property
     def disk_bytes(self) -> int:
@@ -195,7 +182,8 @@ class Output:
         if self._body or self._endpoint.write_pending:
             return False
         # Half of a send buffer is for the kernel's own records.
-        return size + self._endpoint.kernel_queue_bytes() <= self._endpoint.send_buffer_bytes() // 2
+        taken = self.expected_bytes + self._endpoint.kernel_queue_bytes()
+        return size + taken <= self._endpoint.send_buffer_bytes() // 2
 
     @property
     def _taken_bytes(self) -> int:
@@ -244,72 +232,87 @@ class Output:
             self._endpoint.write(bytes(self._queue))
             self._queue.clear()
 
+    @contextmanager
+    def holding(self, body: Body | None = None) -> Iterator[BodyTurn]:
+        """Count a body that has its memory, and may have to wait for its turn, until it is over."""
+        turn = BodyTurn(body if isinstance(body, SpillableBody) else None)
+        self._turns[turn] = None
+        try:
+            yield turn
+        finally:
+            del self._turns[turn]
+
+    async def earlier_bodies(self) -> None:
+        """Wait until the bodies that have their memory now are over."""
+        if self._writing is not None:
+            async with self._writing:
+                pass
+
     async def send_body(
         self,
         prefix: bytes,
         pieces: Iterable[memoryview],
         on_left: Callable[[int], None] | None = None,
-        on_begun: Callable[[], None] | None = None,
+        clock: asyncio.Timeout | None = None,
+        on_proven: Callable[[], None] | None = None,
     ) -> None:
         """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
 
-        The next piece is fetched when the last has left; `on_left` is called with the count of bytes then, `on_begun`
-        with the first byte. Another body waits for this one; both hold their direct permits already, so nobody waits
-        here for memory. A cancel before the first byte leaves the connection as it was, a later one ends it. Raises
-        ConnectionClosed if the client is gone.
+        The next piece is fetched when the last has left; `on_left` is called with the count of bytes then. `clock` is
+        stopped with the first byte, `on_proven` is called when the client has shown during the write that it reads.
+        Another body waits for this one; both hold their direct permits already, so nobody waits here for memory. A
+        cancel before the first byte leaves the connection as it was, a later one ends it. Raises ConnectionClosed if
+        the client is gone.
         """
         if self._writing is None:
             self._writing = asyncio.Lock()
         try:
-            async with self._writing:
-                self._on_begun = on_begun
-                await self._send_body(self._write_pieces(prefix, pieces, on_left))
+            with self.holding() as turn:
+                async with self._writing:
+                    self._clock, self._on_proven = clock, on_proven
+                    await self._send_body(turn, self._write_pieces(prefix, pieces, on_left))
         finally:
-            # The callback may know the task, and a cancelled task knows this frame: the two would keep the pieces.
-            del on_begun
+            # The clock knows its task, and a cancelled task knows this frame: the two would keep the pieces.
+            del clock
 
     async def send_pumped(
         self,
         prefix: bytes,
         body: Body,
         pump: Pump,
-        on_begun: Callable[[], None] | None = None,
+        clock: asyncio.Timeout | None = None,
         on_proven: Callable[[], None] | None = None,
     ) -> None:
-        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`.
-
-        `on_proven` is called when the client has shown during the write that it reads.
-        """
+        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`."""
         if self._writing is None:
             self._writing = asyncio.Lock()
-        spillable = body if isinstance(body, SpillableBody) else None
         try:
-            async with self._writing:
-                self._left = len(prefix) + body.size
-                self._on_begun, self._on_proven = on_begun, on_proven
-                if spillable is not None:
-                    spillable.listen(self._moved_to_disk)
-                try:
-                    await self._send_body(pump.send(self._endpoint, prefix, body, self._pumped))
-                finally:
-                    self._left = 0
-                    self._on_disk = False
-                    self._on_proven = None
-                    if spillable is not None:
-                        spillable.forget(self._moved_to_disk)
+            with self.holding(body) as turn:
+                async with self._writing:
+                    self._left = len(prefix) + body.size
+                    self._clock, self._on_proven = clock, on_proven
+                    if turn.spillable is not None:
+                        turn.spillable.listen(self._moved_to_disk)
+                    try:
+                        await self._send_body(turn, pump.send(self._endpoint, prefix, body, self._pumped))
+                    finally:
+                        self._left = 0
+                        self._on_disk = False
+                        if turn.spillable is not None:
+                            turn.spillable.forget(self._moved_to_disk)
         finally:
-            del on_begun
+            del clock
 
-    async def _send_body(self, writing: Coroutine[Any, Any, None]) -> None:
+    async def _send_body(self, turn: BodyTurn, writing: Coroutine[Any, Any, None]) -> None:
         endpoint = self._endpoint
         try:
             while endpoint.write_pending or not endpoint.open:
                 await endpoint.drained()
         except BaseException:
-            self._on_begun = None
+            self._clock = self._on_proven = None
             writing.close()
             raise
-        self._body = True
+        self._body = turn.begun = True
         handed = self.sent_bytes
         self._watch.add(self)
         try:
@@ -320,46 +323,34 @@ class Output:
                 endpoint.abort(DisconnectCause.WRITE_FAILED)
             raise
         finally:
-            self._on_begun = None
+            self._clock = self._on_proven = None
             self._body = False
             if endpoint.open:
                 self._flush()
 
-    async def _write_pieces(
+    def _write_pieces(
         self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
-    ) -> None:
-        endpoint, first, in_this_step = self._endpoint, prefix, 0
-        for piece in pieces:
-            self.handed(len(first) + len(piece))
-            if first:
-                endpoint.writelines((first, piece))
-                first = b""
-            else:
-                endpoint.write(piece)
-            await endpoint.drained()
+    ) -> Coroutine[Any, Any, None]:
+        def left(count: int) -> None:
+            self._note_proof()
             if on_left is not None:
-                on_left(len(piece))
-            in_this_step += len(piece)
-            if in_this_step >= STEP_BYTES:
-                # A client as fast as the proxy would keep the loop to itself for the length of a large list.
-                in_this_step = 0
-                await asyncio.sleep(0)
-        if first:
-            self.handed(len(first))
-            endpoint.write(first)
-            await endpoint.drained()
+                on_left(count)
+
+        return write_pieces(self._endpoint, prefix, pieces, self.handed, left)
 
     # --- for the watch over slow readers (write_watch.Writer) --------------------------------------
 
     def handed(self, count: int) -> None:
-        """Count `count` waiting bytes as handed on, to the transport or to the kernel: the client takes its bytes."""
+        """Count waiting bytes as handed on, to the transport or to the kernel: the client takes its bytes."""
         self._took = True
         self.sent_bytes += count
         if self.progress is not None:
             self.progress.handed_bytes += count
-        if self._on_begun is not None and self._body:
-            on_begun, self._on_begun = self._on_begun, None
-            on_begun()
+        if self._clock is not None and self._body:
+            # A clock that has run out stays as it is: its task is about to hear of it.
+            if not self._clock.expired():
+                self._clock.reschedule(None)
+            self._clock = None
 
     def _moved_to_disk(self) -> None:
         self._on_disk = True
@@ -369,6 +360,10 @@ class Output:
     def _pumped(self, count: int) -> None:
         self._left -= count
         self.handed(count)
+        self._note_proof()
+
+    def _note_proof(self) -> None:
+        # Only between writes: bytes on their way to the transport would count as taken.
         if self._on_proven is not None and self.reads:
             on_proven, self._on_proven = self._on_proven, None
             on_proven()

@@ -9,8 +9,9 @@ Rules:
 - A client slower than the least rate is closed only while others wait for direct memory, or for heap memory that a list
   for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of the
   waiters was served. Only clients that hold direct memory are looked at.
-- A client whose list is on disk holds no memory, and is closed for its rate only while the disk has no space for the
-  list of another (`proxy.net.spill`): as many as make room for that list.
+- A client whose list is on disk holds no memory but that of its answers behind the list which cannot move, too. Without
+  such answers the client is closed for its rate only while the disk has no space for the list of another
+  (`proxy.net.spill`): as many as make room for that list.
 - A second in which the proxy itself stood still does not count against a client.
 
 The decisions have no I/O and no clock of their own; samples are the output's business (`proxy.net.output.Output`).

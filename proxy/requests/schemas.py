@@ -1,7 +1,10 @@
-"""Serve GET_SCHEMA: a direct permit covers the answer from before it is read until it is written."""
+"""Serve GET_SCHEMA: a direct permit covers the answer from before it is read until it is written.
+
+A client that has not shown that it reads takes a share before (`proxy.requests.reader_shares`). Only the answer tells
+its size: without a share the answer is passed over, the request waits for one, and the broker is asked again.
+"""
 
 import asyncio
-from functools import partial
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
@@ -10,15 +13,15 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
-from proxy.brokers.admitted_request import SchemaRequest
+from proxy.brokers.admitted_request import NoShare, SchemaRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
-from proxy.core.tasks import stop_clock
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import Slot
+from proxy.requests.reader_shares import AnswerShare, ReaderShares
 from proxy.requests.validation import check_get_schema
 from proxy.telemetry.refusals import RefusalLog, Stage
 
@@ -37,6 +40,7 @@ class SchemaService:
         refusals: RefusalLog,
         timeout_seconds: float,
         fairness_keys: FairnessKeys,
+        shares: ReaderShares,
     ) -> None:
         self._loop = loop
         self._pool = pool
@@ -47,6 +51,7 @@ class SchemaService:
         self._refusals = refusals
         self._timeout_seconds = timeout_seconds
         self._fairness_keys = fairness_keys
+        self._shares = shares
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""
@@ -56,18 +61,56 @@ class SchemaService:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
-            async with asyncio.timeout(self._timeout_seconds) as clock:
-                broker = await self._brokers.pick()
-                try:
-                    await self._exchange(client, broker, request, slot, clock)
-                except FAIL_OVER:
-                    if client.gone:
-                        return
-                    broker = await self._brokers.pick(avoid=broker)
-                    await self._exchange(client, broker, request, slot, clock)
+            key = self._fairness_keys.key(client, namespace_of(request.topic))
+            share = self._shares.for_answer(client.output, key)
+            try:
+                async with asyncio.timeout(self._timeout_seconds) as clock:
+                    await self._answer(client, request, slot, clock, share)
+            finally:
+                share.end()
         except Exception as error:
             if not client.gone:
                 self._fail(client, request, error)
+
+    async def _answer(
+        self,
+        client: ClientView,
+        request: pb.CommandGetSchema,
+        slot: Slot,
+        clock: asyncio.Timeout,
+        share: AnswerShare,
+    ) -> None:
+        try:
+            await self._ask(client, request, slot, clock, share)
+            return
+        except NoShare as passed_over:
+            memory_bytes = passed_over.memory_bytes
+        # A client waits for one share at a time, whatever it asks for.
+        async with client.output.answer_line:
+            while True:
+                await share.wait(memory_bytes)
+                try:
+                    await self._ask(client, request, slot, clock, share)
+                    return
+                except NoShare as passed_over:
+                    memory_bytes = passed_over.memory_bytes
+
+    async def _ask(
+        self,
+        client: ClientView,
+        request: pb.CommandGetSchema,
+        slot: Slot,
+        clock: asyncio.Timeout,
+        share: AnswerShare,
+    ) -> None:
+        broker = await self._brokers.pick()
+        try:
+            await self._exchange(client, broker, request, slot, clock, share)
+        except FAIL_OVER:
+            if client.gone:
+                return
+            broker = await self._brokers.pick(avoid=broker)
+            await self._exchange(client, broker, request, slot, clock, share)
 
     async def _exchange(
         self,
@@ -76,18 +119,22 @@ class SchemaService:
         request: pb.CommandGetSchema,
         slot: Slot,
         clock: asyncio.Timeout,
+        share: AnswerShare,
     ) -> None:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
         key = self._fairness_keys.key(client, namespace_of(request.topic))
-        question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key)
+        question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key, share)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.get_schema_request(request, request_id))
         try:
             longest_wait = self._limiter.direct.timeout_seconds
             answer = await question.answer(connection, 2 * longest_wait, longest_wait)
             await client.output.send_body(
-                answer.prefix(request.request_id), answer.consume(), on_begun=partial(stop_clock, clock)
+                answer.prefix(request.request_id),
+                answer.consume(),
+                clock=clock,
+                on_proven=share.end,
             )
         finally:
             question.release()
@@ -96,7 +143,9 @@ class SchemaService:
         self._counters.request_failed("get schema")
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):
-            self._refusals.note(error, Stage.DIRECT, self._limiter.direct, client.name, request.topic)
+            share = self._shares.semaphore
+            memory = share if error.limiter == share.name else self._limiter.direct
+            self._refusals.note(error, Stage.DIRECT, memory, client.name, request.topic)
             failure = RequestFailed(ServerError.TooManyRequests, DIRECT_REFUSAL)
         elif not isinstance(error, ProxyError | TimeoutError):
             self._counters.internal_error(error, "schema")

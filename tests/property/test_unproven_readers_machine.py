@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Charge, Permit
+from proxy.requests.reader_shares import AnswerShare
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.loops.clock import ManualClock
@@ -29,6 +30,14 @@ class Reader:
 
     reads: bool
     room: int = 0
+    expected_bytes: int = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.expected_bytes > 0
+
+    async def earlier_bodies(self) -> None:
+        await asyncio.sleep(0)
 
     def has_room_for(self, size: int) -> bool:
         return size <= self.room
@@ -60,6 +69,9 @@ class List:
     def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
         return Charge(self.key)
 
+    def key_of(self, member: Member) -> str:
+        return self.key
+
     async def go(self) -> None:
         try:
             self.share = await self.rule.share_for(self, [Member(self.reader)], self.size, self.size)  # type: ignore[arg-type,list-item]
@@ -79,6 +91,31 @@ class List:
                 permit.release()
 
 
+class Schema(List):
+    """A schema on its way: its waits are those of `SchemaService`, whose broker answers at once."""
+
+    answer: AnswerShare
+
+    async def go(self) -> None:
+        self.answer = self.rule.shares.for_answer(self.reader, self.key)  # type: ignore[arg-type]
+        try:
+            while not self.answer.try_take(self.size, self.size):
+                await self.answer.wait(self.size)
+            self.share = self.answer._permit
+            self.memory = await self.direct.acquire(self.size, key=self.key)
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def proven(self) -> None:
+        super().proven()
+        self.answer.end()
+
+    def end(self) -> None:
+        super().end()
+        self.answer.end()
+
+
 class UnprovenReadersMachine(RuleBasedStateMachine):
     """The rule, direct memory, and lists of clients that read or do not."""
 
@@ -94,9 +131,9 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
             memory.set_sharing(share_by_key, 100)
         self.lists: list[List] = []
 
-    @rule(size=SIZES, reads=st.booleans(), key=st.sampled_from("ab"))
-    def arrive(self, size: int, reads: bool, key: str) -> None:
-        new = List(self.rule, self.limiter.direct, key, size, Reader(reads))
+    @rule(size=SIZES, reads=st.booleans(), key=st.sampled_from("ab"), kind=st.sampled_from([List, Schema]))
+    def arrive(self, size: int, reads: bool, key: str, kind: type[List]) -> None:
+        new = kind(self.rule, self.limiter.direct, key, size, Reader(reads))
         new.task = self.loop.create_task(new.go())
         self.lists.append(new)
         self.step()

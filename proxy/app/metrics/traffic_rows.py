@@ -37,7 +37,7 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     gauge("lists_coalescing_ratio", "Average number of requests in a group since the start; 1: no answer was shared.",
           lambda c: _sharing(c.requests), "ratio"),
     gauge("lists_unproven_readers_bytes",
-          "Direct memory that lists of clients hold which have not shown that they read "
+          "Direct memory that lists and schemas of clients hold which have not shown that they read "
           "(topicListUnprovenReadersMemoryPercent).",
           lambda c: c.requests.unproven_readers_bytes(), "bytes"),
     gauge("lists_unproven_readers_waiting", "Requests of such clients that wait for their share of direct memory.",

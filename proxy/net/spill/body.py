@@ -32,7 +32,8 @@ class ListInMemory(Protocol):
 class SpillableBody:
     """A list in memory, under a direct permit, or on disk: `file` is None until the list has moved.
 
-    `shared`: there may be readers that have not begun, so all of the list is still needed.
+    `shared`: there may be readers that have not begun, so all of the list is still needed. `kept`: the list should have
+    moved, and there was no place for it when that was tried last.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class SpillableBody:
         "_shared",
         "closed",
         "file",
+        "kept",
         "moving",
         "size",
         "window",
@@ -63,6 +65,7 @@ class SpillableBody:
         self.size = memory.size
         self.file: SpillFile | None = None
         self.moving = False
+        self.kept = False
         self.closed = False
         self.window: ReaderWindow | None = None
         self._memory: ListInMemory | None = memory
@@ -125,6 +128,11 @@ class SpillableBody:
     def rest_bytes(self) -> int:
         """Return the bytes that a move would write."""
         return self.size - self.first_needed
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the memory that a move would free."""
+        return self._permit.size
 
     def copy(self, position: int, buffer: memoryview) -> int:
         """Copy bytes from memory into `buffer`; return how many. Raises OSError."""

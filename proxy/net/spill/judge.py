@@ -21,7 +21,7 @@ SWEEP_SECONDS: Final = 0.125
 LONGEST_STEP_SECONDS: Final = 0.1875
 LEAST_SHARE_BYTES: Final = 64 * 1024
 MOST_SHARE_BYTES: Final = 256 * 1024
-# A smaller rest costs more books and descriptors than the memory is worth.
+# Less memory is not worth the books and the descriptor. A smaller rest may hold more memory than this: all of its slab.
 LEAST_REST_BYTES: Final = 16 * 1024
 
 
@@ -48,6 +48,10 @@ class JudgedList(Protocol):
     @property
     def rest_bytes(self) -> int:
         """Return the bytes that a move would write."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the memory that a move would free."""
 
     @property
     def key(self) -> Hashable:
@@ -104,7 +108,7 @@ class SpillJudge:
         return slow
 
     def _is_slow(self, judged: JudgedList, window: ReaderWindow, share: int) -> bool:
-        if judged.rest_bytes < LEAST_REST_BYTES:
+        if not judged.rest_bytes or max(judged.rest_bytes, judged.memory_bytes) < LEAST_REST_BYTES:
             return False
         return all(not reader.queued and window.taken(reader) < share for reader in judged.readers)
 

@@ -51,6 +51,11 @@ class ListMoves:
         """Return whether another move may begin."""
         return self._counters.moving < MOVES_AT_ONCE
 
+    @property
+    def none(self) -> bool:
+        """Return whether no move is under way."""
+        return not self._counters.moving
+
     def start(self, body: SpillableBody, reservation: SpaceReservation) -> None:
         """Begin to move a list; the move owns `reservation` from now on."""
         body.moving = True
@@ -75,9 +80,11 @@ class ListMoves:
             if await self._written(body, file):
                 self._counters.moved_lists += 1
                 self._space.disk_full(False)
+                self._space.failing = False
                 body.moved(file)
         except OSError as error:
             full = error.errno in _FULL
+            body.kept = self._space.failing = True
             self._space.disk_full(full)
             self._on_kept(Kept.DISK_FULL if full else Kept.DISK_ERROR, error.strerror or str(error))
 

@@ -4,7 +4,10 @@ Rules:
 - Space for a whole rest is reserved before anything is written, and is given back when its file has been closed.
 - Files are bounded, because each takes a descriptor of the process and an inode of the kernel.
 - A key has at most its share (`topicListMaxMemoryPercentPerKey`) if memory is shared by keys.
+- A key has at most three times as many files as are left: so some are left whatever one key, or a few, may do.
 - Space is short while a list that should move finds none: until then nobody is judged for holding space.
+- Lists of readers that take nothing may fill the memory only while the disk has room for all that they may have in it
+  (`has_room_for`).
 
 No I/O and no clock. Sizes are whole blocks of the file system.
 """
@@ -18,6 +21,8 @@ from proxy.net.spill.counters import Kept, SpillCounters
 BLOCK_BYTES: Final = 4096
 # Each file costs an inode and its extents in the kernel: 2 KiB, a line of the budget.
 MOST_FILES: Final = 4096
+# A key may have so many times the files that are left: alone three quarters of all, and k such keys leave 1 / (1 + 3k).
+FILES_FOR_ONE_LEFT: Final = 3
 # The part of the file system that stays free for others: a tenth.
 FREE_PART: Final = 10
 
@@ -38,8 +43,11 @@ class SpillSpace:
     def __init__(self, limit: int, most_files: int, counters: SpillCounters, key_cap_percent: int = 100) -> None:
         self.most_files = most_files
         self.key_cap_percent = key_cap_percent
+        # The disk was tried last in vain, or does not answer.
+        self.failing = False
         self._counters = counters
         self._by_key: dict[Hashable, int] = {}
+        self._files_by_key: dict[Hashable, int] = {}
         self._unwritten = 0
         self._wanted = 0
         self._disk_full = False
@@ -80,11 +88,27 @@ class SpillSpace:
         """Return the space that `key` holds."""
         return self._by_key.get(key, 0)
 
+    def files_of(self, key: Hashable) -> int:
+        """Return the number of files that `key` has."""
+        return self._files_by_key.get(key, 0)
+
+    def has_room_for(self, memory_bytes: int, key: Hashable) -> bool:
+        """Return whether the disk takes all that `key` may have in a memory of that size; False if that is doubtful."""
+        if self.failing or self.lacking or self.files_of(key) >= self.most_files - self.files:
+            return False
+        room, part = self.limit - self.held, self.key_cap_percent
+        if part < 100:
+            room = min(room, self.limit * part // 100 - self.held_by(key))
+        return room >= memory_bytes * part // 100
+
     def reserve(self, size: int, key: Hashable) -> SpaceReservation | Kept:
         """Reserve space for a file of `size` bytes, or return the reason why there is none."""
         size = -(-size // BLOCK_BYTES) * BLOCK_BYTES
         if self.files >= self.most_files:
             self._wanted = self._wanted or size
+            return Kept.NO_FILES
+        if self.files_of(key) >= FILES_FOR_ONE_LEFT * (self.most_files - self.files):
+            # Files are not short for others, so nobody has to leave for this list.
             return Kept.NO_FILES
         cap = self.limit * self.key_cap_percent // 100
         if self.held + size > self.limit:
@@ -96,6 +120,7 @@ class SpillSpace:
         self._counters.held_bytes += size
         self._counters.files += 1
         self._by_key[key] = self.held_by(key) + size
+        self._files_by_key[key] = self.files_of(key) + 1
         self._unwritten += size
         return SpaceReservation(key, size, size)
 
@@ -113,11 +138,10 @@ class SpillSpace:
         self.written(reservation, reservation.unwritten)
         self._counters.held_bytes -= reservation.size
         self._counters.files -= 1
-        left = self._by_key[reservation.key] - reservation.size
-        if left:
-            self._by_key[reservation.key] = left
-        else:
-            del self._by_key[reservation.key]
+        for books, size in ((self._by_key, reservation.size), (self._files_by_key, 1)):
+            books[reservation.key] -= size
+            if not books[reservation.key]:
+                del books[reservation.key]
 
     def ask_again(self) -> None:
         """Forget the list that found no space: all lists are about to be looked at again."""

@@ -24,6 +24,8 @@ from proxy.net.spill.workers import Workers, WorkerThreads
 MIB: Final = 1024 * 1024
 # After a failure of the disk no list is moved for this long: each would fail, and each costs a step of writing.
 REST_SECONDS: Final = 1.0
+# Moves that have not come a step further for this long stand still: the disk does not answer.
+HANG_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 5.0
 # Lists judged in one turn of the loop (2 ms), and lists that may begin to move before the next sweep.
 LISTS_A_TURN: Final = 500
@@ -75,6 +77,9 @@ class ListSpill:
         self._found: list[SpillableBody] = []
         self._timer: asyncio.TimerHandle | None = None
         self._rests_until = 0.0
+        # The bytes and lists written so far, and when they last became more, or no move was under way.
+        self._written = (0, 0)
+        self._written_at = 0.0
         self._pace = LinePace()
         self._untold = 0
         self._closing: asyncio.Event | None = None
@@ -142,18 +147,34 @@ class ListSpill:
         slow, self._found = self._found, []
         self._slow = deque(slow if self._direct.short else ())
         self.space.ask_again()
-        if not self._slow:
+        if self._hangs():
+            self.space.failing = True
+            for body in self._slow:
+                body.kept = True
+        elif not self._slow:
             self.space.disk_full(False)
+            # A list that is moving tells soon whether the disk still fails.
+            self.space.failing = self.space.failing and not self._moves.none
         self._move_next()
+
+    def _hangs(self) -> bool:
+        """Return whether all moves have stood still for long."""
+        now, written = self._loop.time(), (self._counters.written_bytes, self._counters.moved_lists)
+        if self._moves.free or written != self._written:
+            self._written, self._written_at = written, now
+        return now - self._written_at >= HANG_SECONDS
 
     def _move_next(self) -> None:
         if self._loop.time() < self._rests_until:
+            for body in self._slow:
+                body.kept = True
             return
         while self._slow and self._moves.free and self._direct.short:
             body = self._slow.popleft()
             if body.closed or body.moving or body.file is not None:
                 continue
             found = self.space.reserve(body.rest_bytes, body.key)
+            body.kept = isinstance(found, Kept)
             if isinstance(found, Kept):
                 self._kept(found, "")
             else:

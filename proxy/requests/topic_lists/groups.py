@@ -220,14 +220,15 @@ class ListGroup:
         """Return the first member whose key is not at its cap: a capped member must not delay the others."""
         first: tuple[GroupMember, Hashable] | None = None
         for member in islice(self.members, MEMBERS_ASKED):
-            found = member, self._key_of(member)
+            found = member, self.key_of(member)
             if not memory.at_cap(found[1], n):
                 return found
             first = first or found
         assert first is not None, "a group without members is over"
         return first
 
-    def _key_of(self, member: GroupMember) -> Hashable:
+    def key_of(self, member: GroupMember) -> Hashable:
+        """Return the fairness key that is charged for a member."""
         return self._key_for(member.client, self.request.namespace)
 
     def leave(self, member: GroupMember) -> bool:

@@ -32,7 +32,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.tasks import TaskScope, stop_clock
+from proxy.core.tasks import TaskScope
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
@@ -116,6 +116,7 @@ class TopicListService:
         self._refusals = refusals
         self._usage = usage
         self._spill = spill
+        self._fairness_keys = fairness_keys
         self._groups = ListGroups(loop, fairness_keys.key)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
@@ -175,7 +176,8 @@ class TopicListService:
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
         # Step 1: join the requests that ask the same, or begin a group.
         broker = self._brokers.home(request.namespace)
-        unproven = self._unproven.holds(client.output, self._sizes.known(request))
+        key = self._fairness_keys.key(client, request.namespace)
+        unproven = self._unproven.holds(client.output, self._sizes.known(request), key)
         group, member, new = self._groups.join(
             client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
         )
@@ -191,7 +193,7 @@ class TopicListService:
                     return answer
                 # A list for several clients keeps its share: any of them may still stand.
                 on_proven = group.end_share if len(group.members) == 1 else None
-                await self._write(asked, answer, partial(stop_clock, clock), on_proven)
+                await self._write(asked, answer, clock, on_proven)
                 return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -205,22 +207,23 @@ class TopicListService:
         self,
         asked: ListRequest,
         answer: SharedAnswer,
-        end_clock: Callable[[], None],
+        clock: asyncio.Timeout,
         on_proven: Callable[[], None] | None,
     ) -> None:
         """Step 12: write the list when the client has taken its earlier ones."""
         output, request_id = asked.client.output, asked.request.request_id
-        on_moved = partial(_moved, asked, end_clock)
+        on_moved = partial(_moved, asked, clock)
         answer.on_moved(on_moved)
         try:
-            async with output.write_lock:
-                # From its first byte only the rules for slow readers end a list: no clock cuts a body.
-                await output.send_pumped(
-                    answer.prefix(request_id), answer.body, self._pump, on_begun=end_clock, on_proven=on_proven
-                )
+            with output.holding(answer.body):
+                async with output.write_lock:
+                    # From its first byte only the rules for slow readers end a list: no clock cuts a body.
+                    await output.send_pumped(
+                        answer.prefix(request_id), answer.body, self._pump, clock=clock, on_proven=on_proven
+                    )
         finally:
             answer.forget(on_moved)
-            del end_clock, on_moved
+            del clock, on_moved
         self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
         asked.record.sent(request_id, answer.size)
 
@@ -378,6 +381,7 @@ class TopicListService:
 
     def _moved_to_disk(self, group: ListGroup) -> None:
         group.moved_to_disk()
+        group.end_share()
         self._account(group, group.direct_since, group.direct_bytes)
         # The rest of the group's life costs no memory.
         group.direct_bytes = 0
@@ -414,8 +418,10 @@ class TopicListService:
         return recipients
 
 
-def _moved(asked: ListRequest, end_clock: Callable[[], None]) -> None:
+def _moved(asked: ListRequest, clock: asyncio.Timeout) -> None:
     """Stop the clock of a request whose list is on disk: such a list waits for nobody but its own client."""
-    end_clock()
+    # A clock that has run out stays as it is: its task is about to hear of it.
+    if not clock.expired():
+        clock.reschedule(None)
     if asked.on_disk is not None:
         asked.on_disk()

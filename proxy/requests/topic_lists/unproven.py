@@ -1,21 +1,14 @@
-"""A part of direct memory for the lists of unproven readers: clients that have not shown yet that they read.
+"""Topic lists of unproven readers: their shares of direct memory (`proxy.requests.reader_shares`), and heap memory.
 
-Before a client has taken some bytes, nothing tells a client that reads from a client that never will. So unproven
-readers share a part of direct memory, and the rest is always free for those that read. Rules:
-- A reader is proven while it takes bytes: more than a receive buffer holds, since it last stood still
-  (`proxy.net.output.Output.reads`).
-- A list for an unproven reader takes its share before direct memory, and has it until its client is proven or the list
-  ends. A list that fits into the socket's send buffer needs no share: such a list waits for no reader.
+Rules:
 - Requests of unproven and of proven readers never form one group, so that no proven reader waits for a share.
 - Lists that wait for a share hold heap memory. While they hold a quarter of the heap limit, no more questions of
   unproven readers go to brokers, and the answers that are under way from one broker take another quarter at most: a
   list of unknown size counts as the average list. So heap memory is left for those that read, too.
-
-A share is taken after heap memory and before direct memory, and those that hold direct memory wait for neither.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from limiter.clock import Clock
@@ -26,6 +19,7 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.net.output import Output
+from proxy.requests.reader_shares import ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, WaitsOnly, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.telemetry.events.timeline import TimelineStage
@@ -42,37 +36,29 @@ class UnprovenReaders:
 
     def __init__(self, limiter: AsyncDualMemoryLimiter, waits: LimiterObserver, clock: Clock, percent: int) -> None:
         self._limiter = limiter
+        self.shares = ReaderShares(limiter.direct, WaitsOnly(waits), clock)
         self._waiting_heap_bytes = 0
         self._average_bytes = FIRST_AVERAGE_BYTES
         self._askers: dict[ListGroup, asyncio.Future[None]] = {}
-        self._in_force = False
-        direct = limiter.direct
-        self.share = AsyncSemaphore(
-            "direct for unproven readers",
-            0,
-            max_queue=direct.max_queue,
-            timeout_seconds=direct.timeout_seconds,
-            clock=clock,
-            observer=WaitsOnly(waits),
-        )
         self.apply(percent)
+
+    @property
+    def share(self) -> AsyncSemaphore:
+        """Return the share of direct memory, which schemas take part in."""
+        return self.shares.semaphore
 
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held."""
-        direct, share = self._limiter.direct, self.share
-        self._in_force = direct.limit > 0 and percent < 100
-        share.max_queue, share.timeout_seconds = direct.max_queue, direct.timeout_seconds
-        # Without the rule, lists that wait already get their shares at once: 0 is no limit.
-        share.set_limit(max(1, direct.limit * percent // 100) if self._in_force else 0)
+        self.shares.apply(percent)
         self._let_ask()
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
         """Serve those that wait for a share as both memories do."""
         self.share.set_sharing(share_by_key, key_cap_percent)
 
-    def holds(self, output: Output, size: int | None) -> bool:
+    def holds(self, output: Output, size: int | None, key: Hashable) -> bool:
         """Return whether the rule holds for a client; `size` is what the list will probably have, None if unknown."""
-        return self._in_force and not output.reads and (size is None or not output.has_room_for(size))
+        return self.shares.in_force and self.shares.holds_for_list(output, size, key)
 
     def learn(self, size: int) -> None:
         """Take the size of a list into the average that lists of unknown size count as."""
@@ -94,7 +80,9 @@ class UnprovenReaders:
         self, group: ListGroup, recipients: Sequence[GroupMember], size: int, heap_bytes: int
     ) -> Permit | None:
         """Return a share for a list of `size` bytes that holds `heap_bytes` meanwhile; None if it needs none."""
-        if not all(self.holds(member.client.output, size) for member in recipients if not member.left):
+        if not self.shares.in_force:
+            return None
+        if not all(self._holds_for(group, member, size) for member in recipients if not member.left):
             return None
         self._waiting_heap_bytes += heap_bytes
         try:
@@ -102,6 +90,9 @@ class UnprovenReaders:
         finally:
             self._waiting_heap_bytes -= heap_bytes
             self._let_ask()
+
+    def _holds_for(self, group: ListGroup, member: GroupMember, size: int) -> bool:
+        return self.holds(member.client.output, size, group.key_of(member))
 
     def memory_that_refused(self, error: Exception) -> AsyncSemaphore:
         """Return the share or direct memory itself, whichever refused with `error`."""
@@ -124,7 +115,7 @@ class UnprovenReaders:
 
     @property
     def _crowded(self) -> bool:
-        return self._in_force and self._waiting_heap_bytes * UNPROVEN_HEAP_PART > self._limiter.heap.limit > 0
+        return self.shares.in_force and self._waiting_heap_bytes * UNPROVEN_HEAP_PART > self._limiter.heap.limit > 0
 
     def _let_ask(self) -> None:
         if not self._crowded:

@@ -13,6 +13,7 @@ from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.net.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
 from proxy.net.pump import Body, Pump
+from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint, SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from tests.support.loops.clock import ManualClock
@@ -142,34 +143,137 @@ class TestUnsent:
         run_virtual(main())
 
 
-class TestTheFirstByte:
-    def test_the_caller_hears_of_it_once(self) -> None:
+class MovedFile:
+    """The file of a list that has moved, which nobody reads."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Copied(Sized):
+    """A body that may move to disk."""
+
+    def copy(self, position: int, buffer: memoryview) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def spillable(direct: AsyncSemaphore) -> SpillableBody:
+    permit = direct.try_acquire(1000)
+    assert permit is not None
+    no_reads: Any = None
+    return SpillableBody(Copied(1000), permit, no_reads, lambda body: None, shared=False)
+
+
+def move(body: SpillableBody) -> None:
+    file: Any = MovedFile()
+    body.moved(file)
+
+
+@asynccontextmanager
+async def behind_a_list_on_disk() -> AsyncIterator[tuple[Stage, HalfPump]]:
+    """Give a client whose list in progress is on disk."""
+    async with stage(room=0) as on:
+        body, pump = spillable(on.direct), HalfPump(taken=4)
+        on.start(on.output.send_pumped(b"head", body, pump))
+        await settle()
+        assert on.output.holds_memory
+        move(body)
+        assert (on.output.holds_memory, on.output.disk_bytes) == (False, 1000)
+        yield on, pump
+
+
+class TestMemoryBehindAListOnDisk:
+    def test_an_answer_that_waits_for_its_turn_holds_memory_until_it_is_over(self) -> None:
+        async def main() -> None:
+            async with behind_a_list_on_disk() as (on, _):
+                schema = on.start(on.output.send_body(b"head", slices(b"schema")))
+                await settle()
+                assert (on.output.holds_memory, on.output.disk_bytes) == (True, 1000)
+                schema.cancel()
+                await settle()
+                assert not on.output.holds_memory
+
+        run_virtual(main())
+
+    def test_a_list_that_never_moves_holds_memory_before_it_may_be_written(self) -> None:
+        async def main() -> None:
+            async with behind_a_list_on_disk() as (on, _), on.output.write_lock:
+                with on.output.holding(Sized(100)):
+                    assert on.output.holds_memory
+                assert not on.output.holds_memory
+
+        run_virtual(main())
+
+    def test_a_list_that_may_move_holds_memory_if_there_is_no_place_for_it(self) -> None:
+        async def main() -> None:
+            async with behind_a_list_on_disk() as (on, pump):
+                body = spillable(on.direct)
+                waiting = on.start(on.output.send_pumped(b"head", body, pump))
+                await settle()
+                held = []
+                for kept in (False, True, False):
+                    body.kept = kept
+                    held.append(on.output.holds_memory)
+                assert held == [False, True, False], "a list that is about to move is nobody's fault"
+                pump.let.set()
+                await settle()
+                assert on.output.sent_bytes == 2008
+                await waiting
+                body.close()
+                body._permit.release()
+
+        run_virtual(main())
+
+
+class TestProof:
+    def test_a_client_that_takes_an_answer_is_proven_once_the_bytes_are_taken(self) -> None:
         async def main() -> None:
             async with stage(room=0) as on:
-                begun: list[int] = []
-                pump = HalfPump(taken=4)
-                body = on.start(on.output.send_pumped(b"head", Sized(1000), pump, on_begun=lambda: begun.append(1)))
+                proofs: list[int] = []
+                pieces = slices(*[bytes(SLAB)] * 8)
+                body = on.start(on.output.send_body(b"head", pieces, on_proven=lambda: proofs.append(1)))
+                for _ in range(3):
+                    await settle()
+                    on.transport.take(SLAB)
                 await settle()
-                assert begun == [1]
+                assert proofs == []
+                while not body.done():
+                    on.transport.take(SLAB)
+                    await settle()
+                assert proofs == [1]
+
+        run_virtual(main())
+
+
+class TestTheFirstByte:
+    def test_stops_the_clock(self) -> None:
+        async def main() -> None:
+            async with stage(room=0) as on, asyncio.timeout(60) as clock:
+                pump = HalfPump(taken=4)
+                body = on.start(on.output.send_pumped(b"head", Sized(1000), pump, clock=clock))
+                assert clock.when() is not None
+                await settle()
+                assert clock.when() is None
                 pump.let.set()
                 await body
-                assert begun == [1]
 
         run_virtual(main())
 
     def test_frames_before_the_body_are_not_its_beginning(self) -> None:
         async def main() -> None:
-            async with stage(room=0) as on:
-                begun: list[int] = []
+            async with stage(room=0) as on, asyncio.timeout(60) as clock:
                 on.output.send(b"frame")
-                body = on.start(on.output.send_body(b"head", slices(b"a"), on_begun=lambda: begun.append(1)))
+                body = on.start(on.output.send_body(b"head", slices(b"a"), clock=clock))
                 await settle()
                 on.output.send(b"more")
-                assert begun == []
+                assert clock.when() is not None
                 for _ in range(3):
                     on.transport.take(9)
                     await settle()
-                assert (begun, body.done()) == ([1], True)
+                assert (clock.when(), body.done()) == (None, True)
                 assert on.transport.peer_bytes == b"framemoreheada"
 
         run_virtual(main())

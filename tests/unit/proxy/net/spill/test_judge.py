@@ -33,6 +33,7 @@ class Reader:
 class List:
     readers: Collection[Reader] = ()
     rest_bytes: int = MIB
+    memory_bytes: int = 0
     key: Hashable = "a"
     window: ReaderWindow | None = field(default=None)
 
@@ -105,6 +106,14 @@ def test_a_small_rest_is_not_worth_a_file() -> None:
     watch = Watch(List([Reader()], rest_bytes=LEAST_REST_BYTES - 1))
     watch.sweep()
     assert watch.sweep() == []
+
+
+def test_a_small_rest_that_holds_a_whole_slab_is_worth_a_file() -> None:
+    held = List([Reader()], rest_bytes=1, memory_bytes=LEAST_REST_BYTES)
+    over = List([Reader()], rest_bytes=0, memory_bytes=LEAST_REST_BYTES)
+    watch = Watch(held, over)
+    watch.sweep()
+    assert watch.sweep() == [held]
 
 
 def test_seconds_in_which_the_proxy_stood_still_do_not_count() -> None:

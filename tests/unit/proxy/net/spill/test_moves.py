@@ -19,7 +19,7 @@ from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.judge import SWEEP_SECONDS
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
-from proxy.net.spill.spill import ListSpill
+from proxy.net.spill.spill import HANG_SECONDS, ListSpill
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
@@ -329,6 +329,58 @@ def test_without_files_a_list_stays() -> None:
         assert on.counters.kept["no_files"] >= 1
 
     stage(main, files=1)
+
+
+def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        on.list(Reader())
+        await on.slow()
+        await on.writers.finish()
+        (stays,) = [each for each in on.bodies if each.file is None]
+        (moved,) = [each for each in on.bodies if each.file is not None]
+        assert (stays.kept, moved.kept) == (True, False)
+        moved.close()
+        await on.writers.finish()
+        await on.windows_pass()
+        await on.writers.finish()
+        assert (stays.kept, stays.file is None) == (False, False)
+
+    stage(main, limit=3 * MIB)
+
+
+def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
+    async def main(on: Stage) -> None:
+        body, _ = on.list(Reader())
+        assert on.space.has_room_for(LIST_BYTES, "a")
+        on.disk.fail("write", errno.EIO)
+        await on.slow()
+        await on.writers.finish()
+        assert (body.kept, on.space.has_room_for(LIST_BYTES, "a")) == (True, False)
+        on.disk.faults.clear()
+        for _ in range(4):
+            await on.windows_pass()
+        assert on.writers.calls, "the disk is tried again"
+        assert not on.space.has_room_for(LIST_BYTES, "a"), "nobody knows yet"
+        await on.writers.finish()
+        assert (body.file is not None, on.space.has_room_for(LIST_BYTES, "a")) == (True, True)
+
+    stage(main)
+
+
+def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
+    async def main(on: Stage) -> None:
+        bodies = [on.list(Reader())[0] for _ in range(3)]
+        await on.slow()
+        waiting = bodies[-1]
+        assert (waiting.kept, on.space.failing) == (False, False), "it is about to move"
+        await asyncio.sleep(HANG_SECONDS)
+        await on.windows_pass()
+        assert (waiting.kept, on.space.failing) == (True, True)
+        await on.writers.finish()
+        assert (waiting.kept, on.space.failing, waiting.file is not None) == (False, False, True)
+
+    stage(main)
 
 
 def test_many_lists_are_judged_some_in_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,69 @@ def test_a_key_has_at_most_its_share() -> None:
     reserved(books, 3 * MIB, "other")
 
 
+def test_a_key_leaves_files_to_others_whatever_it_does() -> None:
+    books = space(files=16)
+    held = [reserved(books, 1, "greedy") for _ in range(12)]
+    assert books.reserve(1, "greedy") is Kept.NO_FILES
+    assert books.lacking == 0, "files are not short for others"
+    others = [reserved(books, 1, f"other {number}") for number in range(3)]
+    books.release(held.pop())
+    assert books.reserve(1, "greedy") is Kept.NO_FILES, "a few files are left, for others"
+    for other in others:
+        books.release(other)
+    reserved(books, 1, "greedy")
+
+
+def test_three_greedy_keys_leave_files_to_a_fourth() -> None:
+    books = space(files=100)
+    for _ in range(100):
+        for key in ("a", "b", "c"):
+            books.reserve(1, key)
+    assert [books.files_of(key) for key in ("a", "b", "c")] == [30, 30, 30]
+    reserved(books, 1, "d")
+
+
+def test_there_is_room_for_a_memory_while_all_of_it_would_fit() -> None:
+    books = space(10 * MIB)
+    first = reserved(books, 6 * MIB)
+    assert books.has_room_for(4 * MIB, "b")
+    second = reserved(books, 1)
+    assert not books.has_room_for(4 * MIB, "b")
+    books.release(second)
+    assert books.has_room_for(4 * MIB, "b")
+    books.reserve(5 * MIB, "b")
+    assert not books.has_room_for(MIB, "b"), "a list has found no space"
+    books.release(first)
+    assert books.has_room_for(10 * MIB, "b")
+
+
+def test_there_is_room_for_a_key_as_far_as_its_shares_go() -> None:
+    books = space(10 * MIB, cap=50)
+    reserved(books, 3 * MIB, "greedy")
+    assert books.has_room_for(4 * MIB, "greedy"), "half of the memory fits into what is left of half of the disk"
+    assert not books.has_room_for(6 * MIB, "greedy")
+    assert books.has_room_for(6 * MIB, "other")
+
+
+def test_a_key_with_as_many_files_as_are_left_has_no_room() -> None:
+    books = space(files=4)
+    reserved(books, 1, "a")
+    assert books.has_room_for(MIB, "a")
+    reserved(books, 1, "a")
+    assert not books.has_room_for(MIB, "a")
+    assert books.has_room_for(MIB, "b")
+
+
+def test_a_disk_that_fails_has_no_room() -> None:
+    books = space()
+    assert books.has_room_for(MIB, "a")
+    books.failing = True
+    assert not books.has_room_for(MIB, "a")
+    books.failing = False
+    books.disk_full(True)
+    assert not books.has_room_for(MIB, "a")
+
+
 def test_a_second_release_does_nothing() -> None:
     books = space()
     first = reserved(books, MIB)
@@ -142,6 +205,7 @@ def test_the_books_add_up_whatever_happens(steps: list[tuple[str, int, int]]) ->
         assert books.files == len(held) <= 5
         assert books.unwritten == sum(each.unwritten for each in held) >= 0
         assert all(books.held_by(key) == sum(e.size for e in held if e.key == key) for key in range(3))
+        assert all(books.files_of(key) == sum(e.key == key for e in held) for key in range(3))
         assert books.lacking >= 0
     for each in held:
         books.release(each)

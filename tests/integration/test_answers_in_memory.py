@@ -1,0 +1,227 @@
+"""Answers that cannot go to disk, for clients that do not read: others have their lists all the same (ADR 23).
+
+Verdicts hang on the order of events: the clients that read are served before any of the others has read a byte.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from protocol.commands import request_id_of
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.app import proxy as app
+from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.clients.async_client import AsyncClient, Closed, schema_frame
+from tests.support.proxies.proxy_under_test import (
+    LIST_BYTES,
+    MIB,
+    SLOW_READER_RCVBUF,
+    TIGHT,
+    TOPIC,
+    TOPICS,
+    Stage,
+    direct_taken,
+    namespace,
+    staged,
+    waiting_for_direct,
+)
+from tests.support.proxies.shared_lists import has_list
+
+SLOW, QUICK, LIMIT_MIB = 20, 10, 8
+NAMES: Final = GeneratedTopics(SLOW + 2 * QUICK, TOPICS, 100)
+NEVER_SLOW: Final = {"topicListWriteStallTimeoutMillis": 0, "topicListWriteMinBytesPerSecond": 0}
+# Nobody is closed for reading slowly: those that wait can only be served from memory that is free.
+STORM: Final[dict[str, Any]] = {
+    "maxTopicListInFlightHeapMemSizeMB": LIMIT_MIB,
+    "maxTopicListInFlightDirectMemSizeMB": LIMIT_MIB,
+    "topicListUnprovenReadersMemoryPercent": 50,
+    **NEVER_SLOW,
+}
+LEAST: Final[dict[str, Any]] = {"topicListWriteStallTimeoutMillis": 0, "topicListWriteMinBytesPerSecond": 32_768}
+
+
+def large_schema(stage: Stage, size: int = LIST_BYTES) -> None:
+    """Give the broker a schema of a topic that every client may ask for."""
+    stage.broker.answers.schemas[TOPIC] = [pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(size))]
+
+
+async def listed(client: AsyncClient, number: int) -> None:
+    assert len((await client.topics(namespace(number))).topics) == TOPICS
+
+
+async def askers_of_schemas(stage: Stage) -> list[AsyncClient]:
+    """Have more clients ask for a large schema, and not read it, than direct memory has room for."""
+    clients = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
+    for client in clients:
+        await client.send(schema_frame(77, TOPIC))
+    half = LIMIT_MIB * MIB // 2
+    await stage.until(lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > half, "schemas in memory")
+    return clients
+
+
+# --- schemas and their share ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disk", [False, True], ids=["without a disk", "with a disk"])
+async def test_schemas_that_nobody_reads_leave_memory_to_lists(tmp_path: Path, disk: bool) -> None:
+    keys: dict[str, Any] = {"topicListSpillDirectory": str(tmp_path / "lists")} if disk else {}
+    async with staged(NAMES, **STORM, **keys) as stage:
+        large_schema(stage)
+        quick = [await stage.connected() for _ in range(QUICK)]
+        for number, client in enumerate(quick):
+            await listed(client, number)
+        slow = await askers_of_schemas(stage)
+        await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, QUICK)))
+        assert stage.direct.held <= LIMIT_MIB * MIB // 2
+        # Nobody was refused for the sake of others: those that begin to read now have their schemas.
+        answers = await asyncio.gather(*(client.answer() for client in slow))
+        assert {len(answer.getSchemaResponse.schema.schema_data) for answer in answers} == {LIST_BYTES}
+
+
+async def test_a_schema_for_a_client_that_reads_waits_for_no_share() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        large_schema(stage)
+        quick = await stage.connected()
+        await listed(quick, 0)
+        await askers_of_schemas(stage)
+        for number in range(3):
+            await quick.send(schema_frame(number, TOPIC))
+            answer = await quick.answer()
+            assert (request_id_of(answer), answer.type) == (number, pb.BaseCommand.GET_SCHEMA_RESPONSE)
+
+
+async def test_small_schemas_of_new_clients_wait_for_no_reader() -> None:
+    patient = dict.fromkeys(
+        ("topicListRequestTimeoutMillis", "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis"), 3_600_000
+    )
+    async with staged(NAMES, **{**STORM, **patient}) as stage:
+        large_schema(stage)
+        await askers_of_schemas(stage)
+        large_schema(stage, 100)
+        fresh = await stage.connected()
+        for number in range(5):
+            await fresh.send(schema_frame(number, TOPIC))
+            assert len((await fresh.answer()).getSchemaResponse.schema.schema_data) == 100
+
+
+async def test_a_client_that_reads_and_then_asks_for_many_schemas_holds_no_more_than_others() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        large_schema(stage)
+        greedy, quick = await stage.connected(SLOW_READER_RCVBUF), await stage.connected()
+        await listed(greedy, 0)
+        await listed(quick, 1)
+        asked = set(range(100, 100 + SLOW))
+        await greedy.send(b"".join(schema_frame(number, TOPIC) for number in sorted(asked)))
+        await stage.until(lambda: not stage.outstanding and stage.session_of(greedy).output.holds_memory, "all asked")
+        # One more than fits into the half: what a client that reads has without a share.
+        assert stage.direct.held <= LIMIT_MIB * MIB // 2 + LIST_BYTES + 64 * 1024
+        await listed(quick, 2)
+        answers = [await greedy.answer() for _ in asked]
+        assert {request_id_of(answer) for answer in answers} == asked
+        assert {answer.type for answer in answers} == {pb.BaseCommand.GET_SCHEMA_RESPONSE}
+
+
+async def test_a_client_that_leaves_its_schemas_behind_gives_shares_and_places_back() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        large_schema(stage)
+        clients = await askers_of_schemas(stage)
+        await stage.until(lambda: stage.unproven.queue_size, "schemas that wait for a share")
+        for client in clients:
+            client.reset()
+        await stage.until(stage.settled, "all given back")
+
+
+async def test_a_schema_without_a_share_in_time_is_refused() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        large_schema(stage)
+        await askers_of_schemas(stage)
+        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=50)
+        late = await stage.connected()
+        await late.send(schema_frame(5, TOPIC))
+        error = await late.error(5)
+        assert error.error == pb.TooManyRequests
+
+
+# --- what waits behind a list on disk -----------------------------------------------------------------
+
+
+async def pass_by(stage: Stage, seconds: range) -> None:
+    for second in seconds:
+        await stage.proxy.writes.sweep(second)
+
+
+async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(**TIGHT, **LEAST, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+        large_schema(stage)
+        slow = await direct_taken(stage)
+        await has_list(await waiting_for_direct(stage))
+        await slow.send(schema_frame(77, TOPIC))
+        await stage.until(lambda: stage.direct.held >= LIST_BYTES, "a schema behind the list on disk")
+        await pass_by(stage, range(30))
+        assert stage.caused("reads_too_slowly") == 0, "nobody waits for its memory"
+        quick = await waiting_for_direct(stage, 2)
+        await pass_by(stage, range(30, 32))
+        assert stage.caused("reads_too_slowly") == 1
+        await has_list(quick)
+        with pytest.raises(Closed):
+            await slow.answer()
+
+
+async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    keys: dict[str, Any] = {"topicListFairness": "connection", "topicListSpillMaxMB": 2}
+    async with staged(**TIGHT, **LEAST, **keys, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+        assert stage.proxy.spill is not None
+        # No connection may have two lists there, and for others there is space.
+        stage.proxy.spill.space.key_cap_percent = 60
+        slow = await direct_taken(stage)
+        await has_list(await waiting_for_direct(stage))
+        assert stage.proxy.counters.spill.files == 1
+        await slow.ask_topics(namespace(1))
+        await stage.until(lambda: stage.direct.held >= LIST_BYTES, "a list behind the list on disk")
+        await pass_by(stage, range(30))
+        quick = await waiting_for_direct(stage, 2)
+        await stage.until(lambda: stage.proxy.counters.spill.kept["no_space"], "no place on the disk")
+        await pass_by(stage, range(30, 32))
+        assert stage.caused("reads_too_slowly") == 1
+        await has_list(quick)
+        with pytest.raises(Closed):
+            await slow.answer()
+
+
+# --- the share where the disk is small ------------------------------------------------------------------
+
+
+async def test_lists_take_shares_while_the_disk_has_no_room_for_them(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"topicListSpillDirectory": str(tmp_path / "lists"), "topicListSpillMaxMB": 1}
+    async with staged(NAMES, **STORM, **keys) as stage:
+        quick = [await stage.connected() for _ in range(QUICK)]
+        for number, client in enumerate(quick):
+            await listed(client, number)
+        slow = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
+        for number, client in enumerate(slow, QUICK):
+            await client.ask_topics(namespace(number))
+        share = stage.unproven
+        await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > LIMIT_MIB * MIB // 2, "shares taken")
+        await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, QUICK + SLOW)))
+        assert stage.direct.held <= LIMIT_MIB * MIB // 2
+        answers = await asyncio.gather(*(client.answer() for client in slow))
+        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+
+
+async def test_lists_take_no_share_while_the_disk_has_room_for_them(tmp_path: Path) -> None:
+    async with staged(NAMES, **STORM, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+        slow = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
+        for number, client in enumerate(slow):
+            await client.ask_topics(namespace(number))
+        await stage.until(lambda: stage.proxy.counters.spill.moved_lists >= SLOW // 4, "lists on disk")
+        await listed(await stage.connected(), SLOW)
+        waits = stage.unproven.statistics()
+        assert (waits.granted, waits.queued) == (0, 0)

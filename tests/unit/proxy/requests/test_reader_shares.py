@@ -1,0 +1,138 @@
+"""Which answers take a share of direct memory, and what a client may have without one."""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from limiter.errors import PermitAcquireTimeout
+from limiter.semaphore import AsyncSemaphore
+from proxy.net.spill.judge import LEAST_REST_BYTES
+from proxy.requests.reader_shares import AnswerShare, ReaderShares
+from tests.support.loops.clock import ManualClock
+
+LIMIT = 1000 * 1024
+HALF = LIMIT // 2
+
+
+class Client:
+    """A client's output as the rule sees it."""
+
+    def __init__(self, *, reads: bool = False, room: int = 0, busy: bool = False) -> None:
+        self.reads = reads
+        self.room = room
+        self.expected_bytes = 0
+        self._busy = busy
+        self.waited = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._busy or self.expected_bytes > 0
+
+    def has_room_for(self, size: int) -> bool:
+        return size + self.expected_bytes <= self.room
+
+    async def earlier_bodies(self) -> None:
+        self.waited += 1
+
+
+class Disk:
+    """A disk that has room, or none."""
+
+    def __init__(self, *, room: bool) -> None:
+        self.room = room
+        self.asked: list[tuple[int, Hashable]] = []
+
+    def has_room_for(self, memory_bytes: int, key: Hashable) -> bool:
+        self.asked.append((memory_bytes, key))
+        return self.room
+
+
+def shares(percent: int = 50) -> ReaderShares:
+    direct = AsyncSemaphore("direct", LIMIT, max_queue=0, timeout_seconds=0.0, clock=ManualClock())
+    found = ReaderShares(direct, None, ManualClock())  # type: ignore[arg-type]
+    found.apply(percent)
+    return found
+
+
+def answer(rule: ReaderShares, client: Client) -> AnswerShare:
+    output: Any = client
+    return rule.for_answer(output, "key")
+
+
+def needs(rule: ReaderShares, client: Client, size: int | None) -> bool:
+    output: Any = client
+    return rule.holds_for_list(output, size, "key")
+
+
+async def test_answers_for_clients_that_do_not_read_have_half_at_most() -> None:
+    rule = shares()
+    first, second = answer(rule, Client()), answer(rule, Client())
+    assert first.try_take(HALF - 1, HALF - 1)
+    assert not second.try_take(2, 2)
+    first.end()
+    assert second.try_take(2, 2)
+    second.end()
+    second.end()
+    assert rule.semaphore.held == 0
+
+
+async def test_without_the_rule_nobody_takes_a_share() -> None:
+    rule = shares(100)
+    assert answer(rule, Client()).try_take(LIMIT, LIMIT)
+    assert rule.semaphore.held == 0
+
+
+async def test_what_fits_into_the_socket_counts_until_it_is_there() -> None:
+    rule, client = shares(), Client(room=100)
+    first, second = answer(rule, client), answer(rule, client)
+    assert first.try_take(60, 600)
+    assert (rule.semaphore.held, client.expected_bytes) == (0, 60)
+    assert second.try_take(60, 600)
+    assert (rule.semaphore.held, client.expected_bytes) == (600, 60)
+    first.end()
+    second.end()
+    assert (rule.semaphore.held, client.expected_bytes) == (0, 0)
+
+
+async def test_a_client_that_reads_has_one_answer_without_a_share() -> None:
+    rule, client = shares(), Client(reads=True)
+    first, second = answer(rule, client), answer(rule, client)
+    assert first.try_take(LIMIT, LIMIT)
+    assert second.try_take(10, 10)
+    assert rule.semaphore.held == 10
+    first.end()
+    second.end()
+
+
+async def test_a_client_that_reads_takes_its_earlier_answers_before_a_share() -> None:
+    rule, client = shares(), Client(reads=True, busy=True)
+    taken, late = answer(rule, Client()), answer(rule, client)
+    assert taken.try_take(HALF, HALF)
+    assert not late.try_take(10, 10)
+    await late.wait(10)
+    assert (client.waited, rule.semaphore.held) == (1, HALF)
+    # Another answer came meanwhile: now a share is waited for, or brokers would be asked for ever.
+    waiting = asyncio.get_running_loop().create_task(late.wait(10))
+    with pytest.raises(PermitAcquireTimeout):
+        await waiting
+    taken.end()
+    await late.wait(10)
+    assert late.try_take(12, 12), "the answer may have grown meanwhile"
+    assert (client.waited, rule.semaphore.held) == (1, 12)
+    late.end()
+
+
+async def test_a_list_that_can_go_to_disk_takes_no_share_while_there_is_room() -> None:
+    rule = shares()
+    assert needs(rule, Client(), LEAST_REST_BYTES), "there is no disk"
+    rule.disk = disk = Disk(room=True)
+    assert not needs(rule, Client(), LEAST_REST_BYTES)
+    assert disk.asked == [(LIMIT, "key")]
+    assert not needs(rule, Client(), None)
+    assert needs(rule, Client(), LEAST_REST_BYTES - 1), "a list so small stays in memory"
+    disk.room = False
+    assert needs(rule, Client(), LEAST_REST_BYTES)
+    assert not needs(rule, Client(reads=True), LEAST_REST_BYTES)
+    assert not needs(rule, Client(room=LEAST_REST_BYTES), LEAST_REST_BYTES)
