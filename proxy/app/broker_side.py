@@ -80,6 +80,7 @@ class BrokerSide:
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
         counters.brokers.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
+        counters.brokers.broker_names_hanging = lambda: self._names.hanging + own_names.hanging
 
     def start(self) -> None:
         """Start resolving the names of brokers, and ask for the brokers' own list."""

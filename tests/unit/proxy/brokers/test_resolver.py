@@ -8,7 +8,14 @@ from contextlib import suppress
 
 import pytest
 
-from proxy.brokers.resolver import MOST_ANSWERS, MOST_FAILED, CachingResolver
+from proxy.brokers.resolver import (
+    KNOWN_AT_ONCE,
+    MOST_ANSWERS,
+    MOST_FAILED,
+    MOST_HANGING,
+    MOST_HANGING_OF_A_NAME,
+    CachingResolver,
+)
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
@@ -28,12 +35,16 @@ class Resolver:
         self.error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
+        self.hanging: set[str] = set()
+        self.released = asyncio.Event()
         self.crashes: list[BaseException] = []
         self.names = CachingResolver(self.loop, TTL, at_once, self.crashes.append, self.ask, stale_serves=stale_serves)
 
     async def ask(self, name: str) -> list[str]:
         self.asked.append(name)
         await self.gate.wait()
+        if name in self.hanging:
+            await self.released.wait()
         if self.error is not None:
             raise self.error
         return self.addresses
@@ -270,21 +281,82 @@ def test_equal_questions_are_asked_once() -> None:
         assert all(task.result() == asked[1].result() for task in asked[1:])
 
 
-def test_a_resolver_that_hangs_is_given_up_by_those_who_wait_and_keeps_its_place() -> None:
+def test_a_query_that_hangs_is_given_up_and_leaves_its_slot_to_others() -> None:
     @resolving(at_once=1)
     async def _(resolver: Resolver) -> None:
-        resolver.gate.clear()
+        resolver.hanging = {"slow"}
         began = resolver.loop.time()
-        for name in ("slow", "behind"):
-            with pytest.raises(TargetRefused, match="was not resolved within"):
-                await resolver.names.resolve(name)
-        assert resolver.loop.time() - began == pytest.approx(2 * RESOLVE_SECONDS)
-        # Nobody waits for the second any more, and it was never begun: it is not asked when there is room again.
+        with pytest.raises(TargetRefused, match="host 'slow' was not resolved within 10 s"):
+            await resolver.names.resolve("slow")
+        assert resolver.loop.time() - began == pytest.approx(RESOLVE_SECONDS)
+        assert await resolver.names.resolve("another")
+        assert resolver.names.hanging == 1
+        # A late answer serves.
+        resolver.released.set()
+        await asyncio.sleep(1)
+        assert resolver.names.hanging == 0
+        assert await resolver.names.resolve("slow")
+        assert resolver.asked == ["slow", "another"]
+
+
+def test_a_known_name_that_hangs_for_ever_leaves_its_slot_to_other_known_names() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        names = [f"hung-{number}" for number in range(KNOWN_AT_ONCE)]
+        for name in [*names, "broker"]:
+            await resolver.names.resolve(name)
+        resolver.hanging = set(names)
+        await asyncio.sleep(2 * TTL)
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(swallow(resolver.names.resolve(name)))
+        resolver.addresses = ["192.0.2.2"]
+        assert await resolver.names.resolve("broker") == ["192.0.2.2"]
+
+
+def test_a_name_that_hung_once_is_asked_again() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        resolver.hanging = {"broker"}
+        await swallow(resolver.names.resolve("broker"))
+        resolver.hanging = set()
+        assert await resolver.names.resolve("broker")
+
+
+def test_threads_that_hang_are_bounded_for_each_name_and_for_all() -> None:
+    at_once = 2
+
+    @resolving(at_once)
+    async def _(resolver: Resolver) -> None:
+        resolver.gate.clear()
+        for _ in range(MOST_HANGING_OF_A_NAME):
+            await swallow(resolver.names.resolve("hung"))
+        with pytest.raises(TargetRefused, match="2 queries for it hang in the system's resolver"):
+            await resolver.names.resolve("hung")
+        for number in range(2 * MOST_HANGING):
+            await swallow(resolver.names.resolve(f"strange-{number}"))
+        assert len(resolver.asked) == MOST_HANGING + at_once
+        assert resolver.names.hanging == MOST_HANGING + at_once
         resolver.gate.set()
         await asyncio.sleep(1)
-        assert resolver.asked == ["slow"]
-        assert await resolver.names.resolve("slow")
-        assert resolver.asked == ["slow"]
+        assert resolver.names.hanging == 0
+        assert await resolver.names.resolve("hung")
+        # The names behind them had nobody left who waited, and were never asked.
+        assert len(resolver.asked) == MOST_HANGING + at_once
+
+
+def test_a_late_answer_replaces_none_that_was_found_since() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        resolver.hanging = {"broker"}
+        await swallow(resolver.names.resolve("broker"))
+        resolver.hanging = set()
+        resolver.addresses = ["192.0.2.2"]
+        assert await resolver.names.resolve("broker") == ["192.0.2.2"]
+        resolver.addresses = ["192.0.2.1"]
+        resolver.released.set()
+        await asyncio.sleep(1)
+        assert await resolver.names.resolve("broker") == ["192.0.2.2"]
 
 
 def test_a_name_that_is_too_long_is_refused_and_not_kept() -> None:
