@@ -115,16 +115,40 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $settings -}}
 {{- end -}}
 
+{{- /* The settings with the variables of extraEnvs over configData, as the proxy reads them (proxy/config/environment.py), as JSON: (dict "root" $
+"settings" S). A text that only the cluster knows is "?": valueFrom, $(NAME), ${NAME} of extraEnvFrom. Variables that extraEnvFrom
+itself names cannot be seen here, and NOTES.txt says so. */ -}}
+{{- define "pulsar-proxy.seen" -}}
+{{- $env := dict -}}
+{{- range .root.Values.extraEnvs -}}
+  {{- $text := .value | default "" | toString -}}
+  {{- if or .valueFrom (contains "$(" $text) -}}{{- $text = "?" -}}{{- end -}}
+  {{- $_ := set $env .name $text -}}
+{{- end -}}
+{{- $all := dict -}}
+{{- range $key, $text := .settings.all -}}{{- $_ := set $all $key $text -}}{{- end -}}
+{{- range $key, $_ := .settings.table.keys -}}
+  {{- range $name := list $key (printf "PULSAR_PREFIX_%s" $key) -}}
+    {{- if hasKey $env $name -}}{{- $_ := set $all $key (get $env $name) -}}{{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key, $text := $all -}}
+  {{- if and (hasPrefix "${" $text) (hasSuffix "}" $text) -}}
+    {{- $other := $text | trimPrefix "${" | trimSuffix "}" -}}
+    {{- $_ := set $all $key (get $env $other | default (ternary "" "?" (or (hasKey $env $other) (empty $.root.Values.extraEnvFrom)))) -}}
+  {{- end -}}
+{{- end -}}
+{{- dict "all" $all "table" .settings.table | toJson -}}
+{{- end -}}
+
 {{- /* Refuse several pods of (dict "root" $ "settings" S) that would each know only the brokers of its own lookups, while the Service sends
 a client's lookup to one pod and its connection to another: those of docs/adr/0022-known-brokers.md. */ -}}
 {{- define "pulsar-proxy.checkKnownBrokers" -}}
 {{- $s := .settings -}}
 {{- $v := .root.Values -}}
 {{- $pods := ternary $v.autoscaling.maxReplicas $v.replicaCount $v.autoscaling.enabled | int -}}
+{{- $s = include "pulsar-proxy.seen" (dict "root" .root "settings" $s) | fromJson -}}
 {{- $plugin := include "pulsar-proxy-lib.value" (dict "settings" $s "key" "brokerClientAuthenticationPlugin") -}}
-{{- range $v.extraEnvs -}}
-  {{- if eq (trimPrefix "PULSAR_PREFIX_" .name) "brokerClientAuthenticationPlugin" -}}{{- $plugin = .value | default "of a variable" -}}{{- end -}}
-{{- end -}}
 {{- $short := $plugin | trim | trimPrefix "org.apache.pulsar.client.impl.auth." | lower -}}
 {{- $secret := not (has $short (list "" "none" "disabled" "authenticationdisabled" "tls" "authenticationtls")) -}}
 {{- $widened := or (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "brokerProxyCredentialsToAnyTarget"))
@@ -133,7 +157,7 @@ a client's lookup to one pod and its connection to another: those of docs/adr/00
 {{- $web := ternary "brokerWebServiceURLTLS" "brokerWebServiceURL" (eq $tls "true") -}}
 {{- $listed := include "pulsar-proxy-lib.value" (dict "settings" $s "key" $web) -}}
 {{- $narrowed := false -}}
-{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*]$|/(0+|0[.]0[.]0[.]0)$" -}}
+{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*?]$|/(0+|0[.]0[.]0[.]0)$" -}}
   {{- $items := list -}}
   {{- range splitList "," (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $key)) -}}
     {{- with trim . -}}{{- $items = append $items (regexMatch $all .) -}}{{- end -}}
