@@ -141,12 +141,14 @@ class Arrivals:
     def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
         """Accept a socket that was accepted at `since`; `header` is the PROXY header of a load balancer.
 
-        The socket belongs to this object from the call on.
+        The socket belongs to this object from the call on, unless the call raises OSError: the kernel has no memory or
+        no place (`max_user_watches`) for it.
         """
+        # First, because only this can fail: a session that nobody watches would never end.
+        self._epoll.register(sock.fileno(), _NEWS)
         arrival = Arrival(self, sock, address, header)
         self._sessions.add(arrival, since)
         self._watched[sock.fileno()] = arrival
-        self._epoll.register(sock.fileno(), _NEWS)
 
     def end(self, arrival: Arrival, cause: DisconnectCause) -> None:
         """Close the connection of an arrival; a second call does nothing."""
