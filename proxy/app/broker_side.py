@@ -18,7 +18,7 @@ from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver
-from proxy.brokers.target import TargetValidator
+from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
@@ -45,9 +45,9 @@ class BrokerSide:
         self._names = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
         own_names = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
 
-        def failed(address: str) -> None:
-            self._names.address_failed(address)
-            own_names.address_failed(address)
+        def failed(broker: BrokerAddress, address: str) -> None:
+            self._names.address_failed(broker.host, broker.port, address)
+            own_names.address_failed(broker.host, broker.port, address)
 
         self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
         self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
@@ -155,7 +155,7 @@ def _dialers(
     loop: asyncio.AbstractEventLoop,
     sockets: Sockets,
     counters: Counters,
-    failed: Callable[[str], None],
+    failed: Callable[[BrokerAddress, str], None],
 ) -> tuple[Dialer, Dialer]:
     """Return the dialer of relays, and the dialer of request connections."""
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)

@@ -8,8 +8,9 @@ slots and hanging threads apart from those of the brokers (two resolvers), and n
 apart from those that have.
 
 Rule: a stale answer serves for one more TTL while the new answer is asked for, without an address to which a connection
-has failed since the answer was found. No stale answer serves if the present owner of the address would be shown
-credentials that are good elsewhere (`stale_serves`).
+for this name and port has failed since the answer was found. Failures for another name or port do not count: a client
+chooses both, and may have its own name lead to a broker's address. No stale answer serves if the present owner of the
+address would be shown credentials that are good elsewhere (`stale_serves`).
 """
 
 import asyncio
@@ -35,7 +36,8 @@ MOST_ADDRESSES: Final = 128
 MOST_QUERIES: Final = 1024
 # A name that does not resolve is cached for this part of the time of other answers.
 NEGATIVE_PART: Final = 0.1
-# Addresses to which a connection has failed. If there are more, older answers do not serve beyond their time.
+# Failed connections that are remembered, of names that have an answer. If there are more, the answer of a name of which
+# one was forgotten does not serve beyond its time.
 MOST_FAILED: Final = 1024
 # Most queries at once of names that have resolved before, beside those of other names.
 KNOWN_AT_ONCE: Final = 2
@@ -48,23 +50,22 @@ _RESOLVER_FAILED: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.E
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The answer for a name at `at`: its addresses, found at `found_at`, or the reason why there are none."""
+    """The answer for a name at `at`: its addresses, found at `found_at`, or the reason why there are none.
+
+    `problem` is the reason why the addresses are those of an earlier answer.
+    """
 
     addresses: tuple[str, ...]
     error: str
     at: float
     until: float
     found_at: float
+    problem: str = ""
 
     @property
     def stale(self) -> bool:
         """Return whether the addresses are those of an earlier answer, which the resolver failed to replace."""
         return not self.error and self.found_at < self.at
-
-    def addresses_or_error(self) -> list[str]:
-        if self.error:
-            raise TargetRefused(self.error)
-        return list(self.addresses)
 
 
 class _Query:
@@ -142,9 +143,10 @@ class CachingResolver:
         self._known_slots = _Slots(KNOWN_AT_ONCE)
         # By name: queries that hang.
         self._hanging: dict[str, int] = {}
-        self._failed_at: dict[str, float] = {}
-        # Answers found until then do not serve when they are stale: failed addresses had to be forgotten.
-        self._forgotten_at = float("-inf")
+        # By name, address and port; of names that have an answer.
+        self._failed_at: dict[tuple[str, str, int], float] = {}
+        # By name: an answer found until then does not serve when it is stale, because a failure had to be forgotten.
+        self._forgotten_at: dict[str, float] = {}
         self._scope = TaskScope(on_crash)
         self._ask = ask or self._ask_system
         self._answers: dict[str, _Answer] = {}
@@ -156,7 +158,7 @@ class CachingResolver:
         """Return how many threads hang in the system's resolver."""
         return self._slots.hanging + self._known_slots.hanging
 
-    async def resolve(self, host: str, max_age_seconds: float | None = None) -> list[str]:
+    async def resolve(self, host: str, port: int, max_age_seconds: float | None = None) -> list[str]:
         """Return the addresses of `host`, at most as old as the cache allows, or `max_age_seconds`.
 
         Raise TargetRefused if there are none, or none in time.
@@ -171,34 +173,56 @@ class CachingResolver:
         known = self._answers.get(name)
         kept = known is not None and now < known.until and now - known.at < (max_age_seconds or float("inf"))
         if known is not None and kept and not known.stale:
-            return known.addresses_or_error()
-        stale = self._stale(name, now) if kept or max_age_seconds is None else None
-        if stale is None:
-            query = self._queries.get(name) or self._begin(name)
-            return (await self._wait(name, query)).addresses_or_error()
-        if not kept and name not in self._queries and not self._refusal(name):
-            self._begin(name)
-        return list(stale)
+            return self._served(name, port, known)
+        usable: list[str] = []
+        if known is not None and (kept or max_age_seconds is None) and self._serves_on(name, known, now):
+            usable = self._usable(name, port, known)
+        if usable:
+            if not kept and name not in self._queries and not self._refusal(name):
+                self._begin(name)
+            self.outcomes["stale"] += 1
+            return usable
+        query = self._queries.get(name) or self._begin(name)
+        return self._served(name, port, await self._wait(name, query))
 
-    def address_failed(self, address: str) -> None:
-        """Called when no connection to `address` could be made: a stale answer must not lead there."""
-        self._failed_at.pop(address, None)
+    def address_failed(self, host: str, port: int, address: str) -> None:
+        """Called when no connection to `address` could be made for `host` and `port`: no stale answer must lead there.
+
+        A host that was not resolved here is skipped.
+        """
+        name = host.lower()
+        if name not in self._answers:
+            return
+        self._failed_at.pop((name, address, port), None)
         if len(self._failed_at) >= MOST_FAILED:
-            self._forgotten_at = self._failed_at.pop(next(iter(self._failed_at)))
-        self._failed_at[address] = self._loop.time()
+            forgotten = next(iter(self._failed_at))
+            at = self._failed_at.pop(forgotten)
+            if forgotten[0] in self._answers:
+                self._forgotten_at[forgotten[0]] = at
+        self._failed_at[name, address, port] = self._loop.time()
 
-    def _stale(self, name: str, now: float) -> tuple[str, ...] | None:
-        """Return the addresses of an answer that is older than its TTL, but not by another TTL; None if it has none."""
-        last = self._answers.get(name)
-        if last is None or last.error or not self._stale_serves or last.found_at <= self._forgotten_at:
-            return None
-        if now - last.found_at >= 2 * self.ttl_seconds:
-            return None
-        usable = [each for each in last.addresses if self._failed_at.get(each, float("-inf")) < last.found_at]
+    def _served(self, name: str, port: int, answer: _Answer) -> list[str]:
+        """Return the addresses of an answer for a port; raise TargetRefused if there are none."""
+        if answer.error:
+            raise TargetRefused(answer.error)
+        if not answer.stale:
+            return list(answer.addresses)
+        usable = self._usable(name, port, answer)
         if not usable:
-            return None
+            raise TargetRefused(f"{answer.problem}, and no connection to its last addresses could be made")
         self.outcomes["stale"] += 1
-        return tuple(usable)
+        return usable
+
+    def _usable(self, name: str, port: int, answer: _Answer) -> list[str]:
+        """Return the addresses to which no connection for the name and port has failed since they were found."""
+        failed, found_at = self._failed_at, answer.found_at
+        return [each for each in answer.addresses if failed.get((name, each, port), float("-inf")) < found_at]
+
+    def _serves_on(self, name: str, answer: _Answer, now: float) -> bool:
+        """Return whether an answer may serve beyond its TTL: for another TTL, if failures were not forgotten."""
+        if answer.error or not self._stale_serves or answer.found_at <= self._forgotten_at.get(name, float("-inf")):
+            return False
+        return now - answer.found_at < 2 * self.ttl_seconds
 
     async def close(self) -> None:
         """Cancel all queries."""
@@ -272,7 +296,9 @@ class CachingResolver:
         while len(self._answers) >= MOST_ANSWERS:
             # Failures first: names that do not exist, as many as a client likes, must not drive out names that do.
             failures = (known for known, each in self._answers.items() if each.error)
-            del self._answers[next(failures, next(iter(self._answers)))]
+            oldest = next(failures, next(iter(self._answers)))
+            del self._answers[oldest]
+            self._forgotten_at.pop(oldest, None)
         self._answers[name] = answer
 
     def _end(self, query: _Query) -> None:
@@ -307,12 +333,11 @@ class CachingResolver:
 
     def _failed(self, name: str, now: float, text: str) -> _Answer:
         """Return the last good answer while the resolver fails, for as long as a stale answer may serve."""
-        usable = self._stale(name, now)
-        if usable is None:
+        last = self._answers.get(name)
+        if last is None or not self._serves_on(name, last, now):
             return self._none(now, text)
-        last = self._answers[name]
         until = min(now + NEGATIVE_PART * self.ttl_seconds, last.found_at + 2 * self.ttl_seconds)
-        return _Answer(usable, "", now, until, last.found_at)
+        return _Answer(last.addresses, "", now, until, last.found_at, text)
 
     async def _ask_system(self, name: str) -> list[str]:
         # Without a time limit: `_give_up` ends the wait for the thread, and the thread counts until it ends.
