@@ -141,6 +141,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("the same with networks that nobody sees",
      {"configData": {**SECRET, "brokerProxyAllowedIPAddresses": "${NETWORKS}"},
       "extraEnvs": [{"name": "NETWORKS", "valueFrom": {"configMapKeyRef": {}}}]}, "replicaCount: got 3 with"),
+    ("the same with a list that brokers show to no proxy of authenticated clients",
+     {"configData": {**SECRET, "authenticationEnabled": True, "authenticationProviders": "token",
+                     "tokenSecretKey": "file:///key", "brokerWebServiceURL": "http://b:8080"}},
+     "(with authenticationEnabled configData.brokerWebServiceURL does not count"),
+    ("the same with the release of Pulsar's chart and brokers of one's own",
+     {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}},
+      "configData": {"brokerServiceURL": "pulsar://balancer:6650"}}, "replicaCount: got 3 with"),
     ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
 ]  # fmt: skip
 
@@ -164,6 +171,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_pods_that_know_the_brokers_of_others_may_be_many(values: dict[str, Any]) -> None:
     given = {"configData": {**BROKERS, **SECRET, **values.get("configData", {})}}
     assert gateway({**values, **given}).of_kind("Deployment")
+
+
+def test_pods_beside_pulsar_s_own_chart_know_all_brokers_by_its_headless_service() -> None:
+    values = {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}}}
+    assert chart(GATEWAY).render(values).of_kind("Deployment")
 
 
 def least(path: str, got: int, want: int) -> str:

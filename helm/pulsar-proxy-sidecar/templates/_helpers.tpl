@@ -155,7 +155,15 @@ a client's lookup to one pod and its connection to another: those of docs/adr/00
   (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "checkActiveBrokers")) -}}
 {{- $tls := include "pulsar-proxy-lib.true" (dict "settings" $s "key" "tlsEnabledWithBroker") -}}
 {{- $web := ternary "brokerWebServiceURLTLS" "brokerWebServiceURL" (eq $tls "true") -}}
-{{- $listed := include "pulsar-proxy-lib.value" (dict "settings" $s "key" $web) -}}
+{{- /* Brokers that authorize show their list to no role in their proxyRoles, where the role of a proxy that authenticates clients must be. */ -}}
+{{- $authenticates := include "pulsar-proxy-lib.true" (dict "settings" $s "key" "authenticationEnabled") -}}
+{{- $listed := and (not $authenticates) (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $web)) -}}
+{{- /* Pulsar's chart has a headless Service for its brokers: its name leads to all of them. */ -}}
+{{- $urls := ternary "brokerServiceURLTLS" "brokerServiceURL" (eq $tls "true") -}}
+{{- $headless := false -}}
+{{- if $v.pulsar.release -}}
+  {{- $headless = eq (get (include "pulsar-proxy.base" .root | fromJson) $urls | default "-") (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $urls)) -}}
+{{- end -}}
 {{- $narrowed := false -}}
 {{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*?]$|/(0+|0[.]0[.]0[.]0)$" -}}
   {{- $items := list -}}
@@ -164,9 +172,10 @@ a client's lookup to one pod and its connection to another: those of docs/adr/00
   {{- end -}}
   {{- if and $items (not (has true $items)) -}}{{- $narrowed = true -}}{{- end -}}
 {{- end -}}
-{{- if and (gt $pods 1) $secret (not (or $widened $listed $narrowed)) -}}
-  {{- fail (printf "%s: got %d with secret credentials for brokers, expected 1, or a way for each pod to know the brokers that another looked up: set configData.%s, narrow configData.brokerProxyAllowedHostNames or configData.brokerProxyAllowedIPAddresses, or, if configData.brokerServiceURL leads to every broker, set configData.checkActiveBrokers=true"
-    (ternary "autoscaling.maxReplicas" "replicaCount" $v.autoscaling.enabled) $pods $web) -}}
+{{- if and (gt $pods 1) $secret (not (or $widened $listed $narrowed $headless)) -}}
+  {{- fail (printf "%s: got %d with secret credentials for brokers, expected 1, or a way for each pod to know the brokers that another looked up: %snarrow configData.brokerProxyAllowedHostNames or configData.brokerProxyAllowedIPAddresses, or, if configData.brokerServiceURL leads to every broker, set configData.checkActiveBrokers=true%s"
+    (ternary "autoscaling.maxReplicas" "replicaCount" $v.autoscaling.enabled) $pods (ternary "" (printf "set configData.%s, " $web) (eq $authenticates "true"))
+    (ternary (printf " (with authenticationEnabled configData.%s does not count: brokers that authorize show such a proxy no list)" $web) "" (eq $authenticates "true"))) -}}
 {{- end -}}
 {{- end -}}
 
