@@ -6,7 +6,7 @@ from typing import Final
 from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
 from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
-from proxy.config.credential_targets import list_is_shown, narrowed_keys, url_keys
+from proxy.config.credential_targets import list_urls, narrowed_keys, url_keys
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
@@ -163,9 +163,9 @@ def _check_credential_targets(loader: Loader, config: ConfigValues) -> None:
         return
     # The clients of a sidecar have no other proxy.
     alone = config.proxy_role == "sidecar" or config.check_active_brokers
-    if not (alone or narrowed_keys(config) or list_is_shown(config)):
+    if not (alone or narrowed_keys(config) or list_urls(config)):
         urls, web = url_keys(config)
-        # Brokers do not show their list to a proxy that speaks for its clients.
+        # Brokers that authorize do not show their list to a proxy that speaks for its clients.
         way = (
             f"name all brokers in {urls.name} and set {ConfigKeys.check_active_brokers.name}=true"
             if config.authentication_enabled

@@ -209,12 +209,13 @@ class TestFaults:
         )
 
     def test_a_list_that_brokers_may_not_show_is_explained_and_not_counted_on(self) -> None:
-        keys = BROKER | SECRET | AUTHENTICATES | {"brokerWebServiceURL": "http://broker:8080"}
-        config = Config.load(overrides=keys)
-        (line,) = [line for line in explained(config) if line.startswith("  (c)")]
+        keys = BROKER | SECRET | AUTHENTICATES
+        asking = Config.load(overrides=keys | {"brokerWebServiceURL": "http://broker:8080"})
+        (line,) = [line for line in explained(asking) if line.startswith("  (c)")]
         assert "(authenticationEnabled=true)" in line
         assert "brokers that authorize show it to no role in their proxyRoles" in line
-        (warning,) = [each for each in config.warnings if "after a lookup through this process" in str(each)]
+        (warning,) = Config.load(overrides=keys).warnings
+        assert "after a lookup through this process" in str(warning)
         assert "name all brokers in brokerServiceURL and set checkActiveBrokers=true" in str(warning)
         assert not Config.load(overrides=keys | {"checkActiveBrokers": "true"}).warnings
 
