@@ -195,7 +195,8 @@ class CheckTurns:
         """Return the site, the network and the clients of a pair, as far as there are any."""
         path: list[_Group | _Waiting] = []
         group: _Group | _Waiting | None = self._sites
-        for key in (pair.site, pair.network, pair):
+        keys: tuple[str | Pair, ...] = (pair.site, pair.network, pair)
+        for key in keys:
             assert isinstance(group, _Group)
             if (group := group.members.get(key)) is None:
                 break
@@ -209,7 +210,8 @@ class CheckTurns:
         """
         found: _Group | _Waiting = self._sites
         mine = True  # whether all that was chosen is the newcomer's own
-        for depth, key in enumerate((pair.site, pair.network, pair)):
+        keys: tuple[str | Pair, ...] = (pair.site, pair.network, pair)
+        for depth, key in enumerate(keys):
             assert isinstance(found, _Group)
             ours = own[depth] if mine and depth < len(own) else None
 

@@ -17,7 +17,7 @@ FIRST_DELAY_SECONDS: Final = 0.25
 LONGEST_DELAY_SECONDS: Final = 2.0
 FORGET_SECONDS: Final = 60.0
 MOST_PAIRS: Final = 16_384
-MOST_NETWORKS: Final = 8192
+MOST_NETWORKS: Final = 4096
 MOST_FORGOTTEN_AT_ONCE: Final = 64
 # The site and the network of clients whose address is none. Text in X-Forwarded-For costs nothing: all of it is one.
 _NO_ADDRESS: Final = "?"
@@ -110,4 +110,6 @@ def networks_of(client: str) -> tuple[str, str]:
     address = claimed(client.rpartition(":")[0].removeprefix("[").removesuffix("]"))
     if address is None:
         return _NO_ADDRESS, _NO_ADDRESS
-    return site_network(address), host_network(str(address))
+    site, network = site_network(address), host_network(str(address))
+    # One text for both: pairs are kept by the thousand.
+    return (site, site) if site == network else (site, network)

@@ -224,13 +224,13 @@ class Addresses:
 
     async def race(self) -> str:
         """Give the address that won, and see that all others are closed."""
-        won = await _Race(self._attempt, 6650).run(list(self.seconds))
+        won = await _Race(self._attempt, BrokerAddress("broker", 6650)).run(list(self.seconds))
         (address,) = (name for name, sock in self.sockets.items() if sock is won)
         assert [name for name, sock in self.sockets.items() if sock.fileno() != -1] == [address]
         won.close()
         return address
 
-    async def _attempt(self, address: str, port: int) -> socket.socket:
+    async def _attempt(self, address: str, target: BrokerAddress) -> socket.socket:
         self.begun[address] = round(self.loop.time() - self.began, 3)
         seconds = self.seconds[address]
         await asyncio.sleep(abs(seconds))
