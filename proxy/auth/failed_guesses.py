@@ -111,5 +111,5 @@ def networks_of(client: str) -> tuple[str, str]:
     if address is None:
         return _NO_ADDRESS, _NO_ADDRESS
     site, network = site_network(address), host_network(str(address))
-    # One text for both: pairs are kept by the thousand.
+    # Pairs are kept by the thousand, so equal texts are one object.
     return (site, site) if site == network else (site, network)
