@@ -18,7 +18,7 @@ from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver
-from proxy.brokers.target import TargetValidator
+from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
@@ -44,9 +44,9 @@ class BrokerSide:
         self._names = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
         own_names = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
 
-        def failed(address: str) -> None:
-            self._names.address_failed(address)
-            own_names.address_failed(address)
+        def failed(broker: BrokerAddress, address: str) -> None:
+            self._names.address_failed(broker.host, broker.port, address)
+            own_names.address_failed(broker.host, broker.port, address)
 
         self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
         self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
@@ -79,6 +79,7 @@ class BrokerSide:
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
         counters.brokers.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
+        counters.brokers.broker_names_hanging = lambda: self._names.hanging + own_names.hanging
 
     def start(self) -> None:
         """Start resolving the names of brokers, and ask for the brokers' own list."""
@@ -153,7 +154,7 @@ def _dialers(
     loop: asyncio.AbstractEventLoop,
     sockets: Sockets,
     counters: Counters,
-    failed: Callable[[str], None],
+    failed: Callable[[BrokerAddress, str], None],
 ) -> tuple[Dialer, Dialer]:
     """Return the dialer of relays, and the dialer of request connections."""
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)

@@ -1,15 +1,16 @@
-"""Order the checks of passwords: turns by network, inside a network by user, and wrong guesses after all others.
+"""Order the checks of passwords: turns by site, network and user, and wrong guesses after all others.
 
 Rules:
-- Networks take turns, and inside a network its users do. So guessers from one address delay other addresses by one
-  check at a time, and guesses of one user delay other users of that address likewise.
-- Networks that sent no wrong password lately go first, so that many guessing addresses delay nobody else either. Every
-  fourth check is for the others: many clients may share one address. Inside a network the same rule holds for pairs.
+- Sites (`networks_of`) take turns, inside a site its networks do, and inside a network its users do. So guessers from
+  one site delay other sites by one check at a time, and guesses of one user delay other users of that address likewise.
+- Sites that sent no wrong password lately go first, so that many guessing sites delay nobody else either. Every fourth
+  check is for the others: many clients may share one address. The same rule holds for the networks of a site and for
+  the pairs of a network.
 - A pair of network and user that gave a wrong password waits for `FailedGuesses.delayed_until`, has one check at a
   time, and only few of its clients may wait.
 - A check that its client did not wait for counts as wrong: else guessers that leave early would never be delayed.
 - With `most_waiting` clients waiting, a newcomer takes the place of the newest client of the pair that has most, in the
-  network that has most; if that is the newcomer's own pair, the newcomer is refused.
+  network that has most, in the site that has most; if that is the newcomer's own pair, the newcomer is refused.
 
 No I/O; the clock is the caller's. No method that changes the order has an `await`.
 """
@@ -19,7 +20,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
 from limiter.clock import Clock, Timer
 from proxy.auth.failed_guesses import FailedGuesses, Pair
@@ -30,40 +31,31 @@ MOST_WAITING_AFTER_FAILURE: Final = 8
 FAILED_ONE_IN: Final = 4
 
 
-class _Named(Protocol):
-    @property
-    def key(self) -> str | Pair:
-        """The key in a ring."""
-
-
-M = TypeVar("M", bound=_Named)
-
-
-class _Rings(Generic[M]):
+class _Rings:
     """Members that take turns, apart by whether they have failed; a member is in one ring at most."""
 
     __slots__ = ("_clean", "_failed", "_since_failed")
 
     def __init__(self) -> None:
-        self._clean: OrderedDict[str | Pair, M] = OrderedDict()
-        self._failed: OrderedDict[str | Pair, M] = OrderedDict()
+        self._clean: OrderedDict[str | Pair, _Group | _Waiting] = OrderedDict()
+        self._failed: OrderedDict[str | Pair, _Group | _Waiting] = OrderedDict()
         self._since_failed = 0
 
     def __bool__(self) -> bool:
         return bool(self._clean or self._failed)
 
-    def put(self, member: M, *, failed: bool) -> None:
+    def put(self, member: "_Group | _Waiting", *, failed: bool) -> None:
         """Add a member at the end of its ring; a member that is in that ring keeps its place."""
         ring, other = (self._failed, self._clean) if failed else (self._clean, self._failed)
         other.pop(member.key, None)
         ring.setdefault(member.key, member)
 
-    def discard(self, member: M) -> None:
+    def discard(self, member: "_Group | _Waiting") -> None:
         """Remove a member if it is here."""
         self._clean.pop(member.key, None)
         self._failed.pop(member.key, None)
 
-    def next(self) -> M:
+    def next(self) -> "_Group | _Waiting":
         """Return the member whose turn it is, and move it to the end of its ring."""
         if self._clean and self._failed:
             self._since_failed = (self._since_failed + 1) % FAILED_ONE_IN
@@ -75,29 +67,50 @@ class _Rings(Generic[M]):
         return member
 
 
+class _Group:
+    """The pairs of one network, the networks of one site, or all sites; and the number of clients that wait there."""
+
+    __slots__ = ("key", "members", "parent", "ready", "waiting")
+
+    def __init__(self, key: str, parent: "_Group | None") -> None:
+        self.key = key
+        self.parent = parent
+        self.members: dict[str | Pair, _Group | _Waiting] = {}
+        self.ready = _Rings()
+        self.waiting = 0
+
+    def group(self, key: str) -> "_Group":
+        """Return the member of that key, a new one if there is none."""
+        found = self.members.get(key)
+        if found is None:
+            found = self.members[key] = _Group(key, self)
+        assert isinstance(found, _Group)
+        return found
+
+    def add_waiting(self, number: int) -> None:
+        """Count clients that began or ended to wait, here and in all groups around."""
+        group: _Group | None = self
+        while group is not None:
+            group.waiting += number
+            group = group.parent
+
+
 class _Waiting:
     """The clients of one pair: those that wait, in order, and the number of checks under way."""
 
     __slots__ = ("delayed_until", "key", "network", "running", "waiters")
 
-    def __init__(self, key: Pair, network: "_Network") -> None:
+    def __init__(self, key: Pair, network: _Group) -> None:
         self.key = key
         self.network = network
         self.waiters: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
         self.running = 0
         self.delayed_until = 0.0  # the moment of the pair's entry in the heap
 
-
-class _Network:
-    """The pairs of one network, and the number of its clients that wait."""
-
-    __slots__ = ("key", "pairs", "ready", "waiting")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.pairs: dict[Pair, _Waiting] = {}
-        self.ready: _Rings[_Waiting] = _Rings()
-        self.waiting = 0
+    @property
+    def waiting(self) -> int:
+        """Return how many clients wait."""
+        return len(self.waiters)
 
 
 class CheckTurns:
@@ -108,13 +121,16 @@ class CheckTurns:
         self._free = places
         self._most_waiting = most_waiting
         self._guesses = FailedGuesses()
-        self._networks: dict[str, _Network] = {}
-        self._ready: _Rings[_Network] = _Rings()
+        self._sites = _Group("", None)
         self._delayed: list[tuple[float, int, _Waiting]] = []  # a heap; stale entries are skipped
         self._entries = 0
         self._timer: Timer | None = None
         self.running = 0
-        self.waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """Return how many clients wait."""
+        return self._sites.waiting
 
     @asynccontextmanager
     async def turn(self, client: str, user: str) -> AsyncIterator[None]:
@@ -151,52 +167,71 @@ class CheckTurns:
 
     def _join(self, pair: Pair) -> tuple[_Waiting, asyncio.Future[bool]]:
         self._make_room(pair)
-        network = self._networks.get(pair.network)
-        if network is None:
-            network = self._networks[pair.network] = _Network(pair.network)
-        waiting = network.pairs.get(pair)
+        network = self._sites.group(pair.site).group(pair.network)
+        waiting = network.members.get(pair)
         if waiting is None:
-            waiting = network.pairs[pair] = _Waiting(pair, network)
+            waiting = network.members[pair] = _Waiting(pair, network)
+        assert isinstance(waiting, _Waiting)
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiting.waiters[waiter] = None
-        network.waiting += 1
-        self.waiting += 1
+        network.add_waiting(1)
         self._settle(waiting)
         self._serve()
         return waiting, waiter
 
     def _make_room(self, pair: Pair) -> None:
         """Refuse a newcomer, or end the wait of another client, if too many wait."""
-        network = self._networks.get(pair.network)
-        own = None if network is None else network.pairs.get(pair)
-        if (
-            own is not None
-            and len(own.waiters) >= MOST_WAITING_AFTER_FAILURE
-            and self._guesses.pair_has_failed(pair, self._clock.time())
-        ):
+        own = self._path(pair)
+        if own and own[-1].key == pair and own[-1].waiting >= MOST_WAITING_AFTER_FAILURE and self._has_failed(pair):
             raise _too_many()
-        if self.waiting < self._most_waiting:
-            return
-        # Linear in the networks and pairs that wait, of which there are at most `most_waiting`.
-        now, guesses = self._clock.time(), self._guesses
+        if self.waiting >= self._most_waiting:
+            fullest = self._fullest(pair, own)
+            waiter = next(reversed(fullest.waiters))
+            self._remove(fullest, waiter)
+            if not waiter.done():
+                waiter.set_result(False)
 
-        def weight_of(one: _Network) -> tuple[int, bool]:
-            return one.waiting + (one is network), guesses.network_has_failed(one.key, now)
+    def _path(self, pair: Pair) -> list[_Group | _Waiting]:
+        """Return the site, the network and the clients of a pair, as far as there are any."""
+        path: list[_Group | _Waiting] = []
+        group: _Group | _Waiting | None = self._sites
+        keys: tuple[str | Pair, ...] = (pair.site, pair.network, pair)
+        for key in keys:
+            assert isinstance(group, _Group)
+            if (group := group.members.get(key)) is None:
+                break
+            path.append(group)
+        return path
 
-        longest = max(self._networks.values(), key=weight_of)
-        if longest is not network and (1, guesses.network_has_failed(pair.network, now)) >= weight_of(longest):
+    def _fullest(self, pair: Pair, own: list[_Group | _Waiting]) -> _Waiting:
+        """Return the pair whose newest client leaves for a newcomer; raise AuthenticationFailed if it is its own.
+
+        Linear in the sites, networks and pairs that wait, of which there are at most `most_waiting`.
+        """
+        found: _Group | _Waiting = self._sites
+        mine = True  # whether all that was chosen is the newcomer's own
+        keys: tuple[str | Pair, ...] = (pair.site, pair.network, pair)
+        for depth, key in enumerate(keys):
+            assert isinstance(found, _Group)
+            ours = own[depth] if mine and depth < len(own) else None
+
+            def weight_of(one: _Group | _Waiting, ours: _Group | _Waiting | None = ours) -> tuple[int, bool]:
+                return one.waiting + (one is ours), self._has_failed(one.key)
+
+            found = max(found.members.values(), key=weight_of)
+            if mine and found is not ours and (1, self._has_failed(key)) >= weight_of(found):
+                raise _too_many()
+            mine = mine and found is ours
+        if mine:
             raise _too_many()
+        assert isinstance(found, _Waiting)
+        return found
 
-        def length_of(one: _Waiting) -> tuple[int, bool]:
-            return len(one.waiters) + (one is own), guesses.pair_has_failed(one.key, now)
-
-        fullest = max(longest.pairs.values(), key=length_of)
-        if longest is network and (own is fullest or (1, guesses.pair_has_failed(pair, now)) >= length_of(fullest)):
-            raise _too_many()
-        waiter = next(reversed(fullest.waiters))
-        self._remove(fullest, waiter)
-        if not waiter.done():
-            waiter.set_result(False)
+    def _has_failed(self, key: str | Pair) -> bool:
+        now = self._clock.time()
+        if isinstance(key, Pair):
+            return self._guesses.pair_has_failed(key, now)
+        return self._guesses.network_has_failed(key, now)
 
     def _leave(self, waiting: _Waiting, waiter: "asyncio.Future[bool]") -> None:
         """Return the place in line of a cancelled client, or the place that was booked for it in the same moment."""
@@ -207,15 +242,16 @@ class CheckTurns:
 
     def _remove(self, waiting: _Waiting, waiter: "asyncio.Future[bool]") -> None:
         del waiting.waiters[waiter]
-        waiting.network.waiting -= 1
-        self.waiting -= 1
+        waiting.network.add_waiting(-1)
         self._settle(waiting)
 
     # --- turns --------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        while self._free and self._ready:
-            waiting = self._ready.next().ready.next()
+        while self._free and self._sites.ready:
+            waiting: _Group | _Waiting = self._sites
+            while isinstance(waiting, _Group):
+                waiting = waiting.ready.next()
             waiter = next(iter(waiting.waiters))
             waiting.running += 1
             self._free -= 1
@@ -244,23 +280,26 @@ class CheckTurns:
 
     def _settle(self, waiting: _Waiting) -> None:
         """Put a pair where it belongs now: among those ready, among those delayed, or nowhere."""
-        network, now, pair = waiting.network, self._clock.time(), waiting.key
-        failed = self._guesses.pair_has_failed(pair, now)
+        network, pair = waiting.network, waiting.key
+        failed = self._has_failed(pair)
         due = self._guesses.delayed_until(pair)
-        if waiting.waiters and now >= due and not (failed and waiting.running):
+        if waiting.waiters and self._clock.time() >= due and not (failed and waiting.running):
             network.ready.put(waiting, failed=failed)
         else:
             network.ready.discard(waiting)
             if waiting.waiters and not waiting.running:
                 self._delay(waiting, due)
             elif not waiting.waiters and not waiting.running:
-                network.pairs.pop(pair, None)
-        if network.ready:
-            self._ready.put(network, failed=self._guesses.network_has_failed(network.key, now))
-        else:
-            self._ready.discard(network)
-            if not network.pairs:
-                self._networks.pop(network.key, None)
+                network.members.pop(pair, None)
+        group = network
+        while group.parent is not None:
+            if group.ready:
+                group.parent.ready.put(group, failed=self._has_failed(group.key))
+            else:
+                group.parent.ready.discard(group)
+                if not group.members:
+                    group.parent.members.pop(group.key, None)
+            group = group.parent
 
     def _delay(self, waiting: _Waiting, due: float) -> None:
         if waiting.delayed_until == due:

@@ -1,8 +1,9 @@
 """The pairs of network and user whose passwords were wrong, and the networks that sent them.
 
 Rule: a wrong password delays its own pair only: by `FIRST_DELAY_SECONDS`, twice as long after each further one, at most
-`LONGEST_DELAY_SECONDS`. A network that sent wrong passwords loses its precedence over networks that sent none, and
-nothing else. All of it is forgotten `FORGET_SECONDS` after the last wrong password. No I/O and no clock.
+`LONGEST_DELAY_SECONDS`. A network that sent wrong passwords, and the site that the network belongs to, lose their
+precedence over those that sent none, and nothing else. All of it is forgotten `FORGET_SECONDS` after the last wrong
+password. No I/O and no clock.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import secrets
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from proxy.core.addresses import host_network
+from proxy.core.addresses import claimed, host_network, site_network
 
 FIRST_DELAY_SECONDS: Final = 0.25
 LONGEST_DELAY_SECONDS: Final = 2.0
@@ -18,13 +19,15 @@ FORGET_SECONDS: Final = 60.0
 MOST_PAIRS: Final = 16_384
 MOST_NETWORKS: Final = 4096
 MOST_FORGOTTEN_AT_ONCE: Final = 64
-_LONGEST_NETWORK: Final = 64
+# The site and the network of clients whose address is none. Text in X-Forwarded-For costs nothing: all of it is one.
+_NO_ADDRESS: Final = "?"
 _DIGEST_BYTES: Final = 16
 
 
 class Pair(NamedTuple):
-    """A network and a user; the user as a keyed digest, because clients choose the length of the name."""
+    """A network, the site it belongs to, and a user (as a keyed digest: clients choose the length of the name)."""
 
+    site: str
     network: str
     user: bytes
 
@@ -49,7 +52,7 @@ class FailedGuesses:
     def pair_of(self, client: str, user: str) -> Pair:
         """Return the pair of a client (`address:port`) and the user that the client names."""
         digest = hashlib.blake2b(user.encode(), key=self._secret, digest_size=_DIGEST_BYTES).digest()
-        return Pair(network_of(client), digest)
+        return Pair(*networks_of(client), digest)
 
     def failed(self, pair: Pair, now: float) -> None:
         """Record a wrong password."""
@@ -59,9 +62,11 @@ class FailedGuesses:
         self._pairs[pair] = _Failures(number, now)
         if len(self._pairs) > MOST_PAIRS:
             self._pairs.popitem(last=False)
-        self._networks.pop(pair.network, None)
-        self._networks[pair.network] = now
-        if len(self._networks) > MOST_NETWORKS:
+        # An IPv4 address is the same key twice. The site comes last: the networks of a site must not push the site out.
+        for network in (pair.network, pair.site):
+            self._networks.pop(network, None)
+            self._networks[network] = now
+        while len(self._networks) > MOST_NETWORKS:
             self._networks.popitem(last=False)
 
     def proven(self, pair: Pair) -> None:
@@ -74,7 +79,7 @@ class FailedGuesses:
         return known is not None and now < known.last_at + FORGET_SECONDS
 
     def network_has_failed(self, network: str, now: float) -> bool:
-        """Return whether a wrong password of the network is not forgotten."""
+        """Return whether a wrong password of the network, or of the site, is not forgotten."""
         last_at = self._networks.get(network)
         return last_at is not None and now < last_at + FORGET_SECONDS
 
@@ -99,7 +104,12 @@ class FailedGuesses:
             self._networks.popitem(last=False)
 
 
-def network_of(client: str) -> str:
-    """Return the address of `address:port`; of an IPv6 address its network, as one host has all of that."""
-    # X-Forwarded-For may hold any text.
-    return host_network(client.rpartition(":")[0].strip("[]"))[:_LONGEST_NETWORK]
+def networks_of(client: str) -> tuple[str, str]:
+    """Return the site and the network of `address:port`: of an IPv6 address its /48 and its /64, else the address."""
+    # X-Forwarded-For may hold any text, and some balancers add the port of their client.
+    address = claimed(client.rpartition(":")[0].removeprefix("[").removesuffix("]"))
+    if address is None:
+        return _NO_ADDRESS, _NO_ADDRESS
+    site, network = site_network(address), host_network(str(address))
+    # Pairs are kept by the thousand, so equal texts are one object.
+    return (site, site) if site == network else (site, network)

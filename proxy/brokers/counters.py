@@ -14,6 +14,7 @@ class BrokerCounters(RoomCounters):
         "broker_fail_overs",
         "broker_member_states",
         "broker_names",
+        "broker_names_hanging",
         "broker_open_failures",
         "broker_probes",
         "credentials_withheld",
@@ -27,6 +28,7 @@ class BrokerCounters(RoomCounters):
         self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
         self.broker_member_states: Callable[[], Mapping[str, int]] = dict
         self.broker_names: Callable[[], Mapping[str, int]] = dict
+        self.broker_names_hanging: Callable[[], int] = int
         self.broker_fail_overs = 0
         self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
         self.broker_open_failures: dict[str, int] = {}

@@ -70,7 +70,7 @@ class Dialer:
 
     IPv6 and IPv4 addresses are tried alternately; an attempt continues when the next address is tried after
     `HEAD_START_SECONDS` (RFC 8305). Every connection begins with `preamble`, before TLS. `on_failed` is called with
-    each address to which no connection could be made.
+    the target and each of its addresses to which no connection could be made.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Dialer:
         timeout_seconds: float,
         tls: "BrokerTls | None" = None,
         preamble: bytes = b"",
-        on_failed: Callable[[str], None] = lambda address: None,
+        on_failed: Callable[[BrokerAddress, str], None] = lambda target, address: None,
     ) -> None:
         self._on_failed = on_failed
         self._loop = loop
@@ -108,7 +108,7 @@ class Dialer:
             sock.close()
             raise BrokerUnavailable(_late(target, self.timeout_seconds)) from error
         except TlsFailed as error:
-            self._tls_failed(sock)
+            self._tls_failed(sock, target)
             sock.close()
             raise BrokerUnavailable(f"cannot connect to broker {target}: TLS handshake: {error.detail}") from error
         except OSError as error:
@@ -132,30 +132,30 @@ class Dialer:
         try:
             async with asyncio.timeout(timeout_seconds):
                 if len(addresses) == 1:
-                    return await self._open_one(addresses[0], target.port)
-                return await _Race(self._open_one, target.port).run(interleaved(addresses))
+                    return await self._open_one(addresses[0], target)
+                return await _Race(self._open_one, target).run(interleaved(addresses))
         except TimeoutError as error:
             for address in addresses:
-                self._on_failed(address)
+                self._on_failed(target, address)
             raise BrokerUnreachable(_late(target, timeout_seconds)) from error
         except OSError as error:
             raise _unreachable(target, error) from error
 
-    def _tls_failed(self, sock: socket.socket) -> None:
+    def _tls_failed(self, sock: socket.socket, target: BrokerAddress) -> None:
         with suppress(OSError):
-            self._on_failed(sock.getpeername()[0])
+            self._on_failed(target, sock.getpeername()[0])
 
-    async def _open_one(self, address: str, port: int) -> socket.socket:
+    async def _open_one(self, address: str, target: BrokerAddress) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             self._options.apply(sock)
-            await self._loop.sock_connect(sock, (address, port))
+            await self._loop.sock_connect(sock, (address, target.port))
         except OSError as error:
             sock.close()
             if error.errno not in _OWN_FAULTS:
-                self._on_failed(address)
+                self._on_failed(target, address)
             raise
         except BaseException:
             sock.close()
@@ -166,9 +166,11 @@ class Dialer:
 class _Race:
     """Opens a socket by several attempts; sockets of slower attempts are closed in any case."""
 
-    def __init__(self, attempt: Callable[[str, int], Awaitable[socket.socket]], port: int) -> None:
+    def __init__(
+        self, attempt: Callable[[str, BrokerAddress], Awaitable[socket.socket]], target: BrokerAddress
+    ) -> None:
         self._attempt = attempt
-        self._port = port
+        self._target = target
         self._opened: list[socket.socket] = []
         self._error: OSError | None = None
 
@@ -207,7 +209,7 @@ class _Race:
 
     async def _try(self, address: str) -> None:
         try:
-            self._opened.append(await self._attempt(address, self._port))
+            self._opened.append(await self._attempt(address, self._target))
         except OSError as error:
             self._error = error
 

@@ -167,7 +167,7 @@ class Brokers:
         for host, its_port in self._settings.hosts:
             if its_port == port:
                 with suppress(TargetRefused):
-                    found.update(await self._names.resolve(host, max_age_seconds))
+                    found.update(await self._names.resolve(host, port, max_age_seconds))
         return found
 
     async def resolve(self, broker: BrokerAddress) -> list[str]:
@@ -175,7 +175,7 @@ class Brokers:
         if broker.address:
             return [broker.address]
         try:
-            return await self._names.resolve(broker.host)
+            return await self._names.resolve(broker.host, broker.port)
         except TargetRefused as error:
             raise BrokerUnreachable(f"cannot connect to broker {broker}: {error}") from error
 
@@ -255,7 +255,7 @@ class Brokers:
             async with asyncio.timeout(PROBE_SECONDS):
                 addresses = [broker.address]
                 if not broker.address:
-                    addresses = await self._names.resolve(broker.host, PROBE_SECONDS)
+                    addresses = await self._names.resolve(broker.host, broker.port, PROBE_SECONDS)
                 (await self._dialer.open(broker, addresses, PROBE_SECONDS)).close()
         except TimeoutError:
             error = f"cannot connect to broker {broker}: its name was not resolved in time"
@@ -298,7 +298,7 @@ class Brokers:
         if _is_address(host):
             return
         try:
-            addresses = await self._names.resolve(host, PROBE_SECONDS)
+            addresses = await self._names.resolve(host, port, PROBE_SECONDS)
         except TargetRefused as error:
             # The last addresses stay: a failure of the resolver removes no broker.
             if self._pace.due(self._loop.time(), "names"):

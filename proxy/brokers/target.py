@@ -85,8 +85,8 @@ def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = Fa
 class NameResolver(Protocol):
     """Resolves host names (`proxy.brokers.resolver.CachingResolver` caches the answers)."""
 
-    async def resolve(self, host: str) -> list[str]:
-        """Return the addresses of `host`; raise TargetRefused if it has none."""
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Return the addresses of `host` for connections to `port`; raise TargetRefused if it has none."""
 
 
 class TargetValidator:
@@ -132,7 +132,7 @@ class TargetValidator:
             raise TargetRefused(f"target port {target.port} is not in brokerProxyAllowedTargetPorts")
         if not any(pattern.fullmatch(target.host.lower()) for pattern in self._host_names):
             raise TargetRefused(f"target host {target.host!r} is not in brokerProxyAllowedHostNames")
-        addresses = await (resolve(target) if self._names is None else self._names.resolve(target.host))
+        addresses = await (resolve(target) if self._names is None else self._names.resolve(target.host, target.port))
         if not self._any_address:
             addresses = [address for address in addresses if inside(parsed(address), self._networks)]
             if not addresses:

@@ -29,6 +29,7 @@ from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, State, Verdict
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
+from proxy.core.addresses import host_network
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
@@ -199,7 +200,7 @@ class LargeFrames:
         services, sender = self._services, self._sender
         seconds = services.limits.frame_seconds
         if self._state.state in (State.INIT, State.CONNECTING):
-            self._arriving = _Arriving(head, services.handshakes, sender.client_address, seconds)
+            self._arriving = _Arriving(head, services.handshakes, host_network(sender.client_address), seconds)
         else:
             self._arriving = _Arriving(head, services.direct, sender.charged, seconds)
         self._decoder.store()

@@ -141,7 +141,7 @@ class Listener:
             self._options.apply(accepted)
             arrivals.take(accepted, address, header, since)
         except OSError:
-            # The client reset the connection while it waited in the backlog.
+            # The client reset the connection while it waited in the backlog, or the kernel cannot watch one more.
             accepted.close()
 
     async def _serve(self, accepted: socket.socket, client: ClientConnection) -> None:

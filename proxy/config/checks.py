@@ -164,10 +164,16 @@ def _check_credential_targets(loader: Loader, config: ConfigValues) -> None:
     alone = config.proxy_role == "sidecar" or config.check_active_brokers
     if not (alone or narrowed_keys(config) or list_urls(config)):
         urls, web = url_keys(config)
+        # Brokers that authorize do not show their list to a proxy that speaks for its clients.
+        way = (
+            f"name all brokers in {urls.name} and set {ConfigKeys.check_active_brokers.name}=true"
+            if config.authentication_enabled
+            else f"set {web.name}"
+        )
         # Another proxy behind the same address has not seen the lookup.
         text = (
             f"a broker outside {urls.name} gets these credentials only after a lookup through this process: for "
-            f"several proxies behind one address set {web.name}, or restrict {hosts.name} or {networks.name}"
+            f"several proxies behind one address {way}, or restrict {hosts.name} or {networks.name}"
         )
         loader.doubt(ConfigKeys.broker_client_authentication_plugin, text)
 

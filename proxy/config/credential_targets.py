@@ -57,6 +57,15 @@ def list_urls(config: ConfigValues) -> tuple[str, ...]:
     return config.value(url_keys(config)[1])
 
 
+def list_is_shown(config: ConfigValues) -> bool:
+    """Return whether the brokers' list may be counted on, if it is asked for.
+
+    Where clients authenticate, each CONNECT to a broker names its client. Brokers that authorize take that from a role
+    in their `proxyRoles` only, and show such a role no list, because the question speaks for no client.
+    """
+    return bool(list_urls(config)) and not config.authentication_enabled
+
+
 def url_keys(config: ConfigValues) -> tuple[Key[str], Key[tuple[str, ...]]]:
     """Return the keys of the brokers' URLs and of their web services' URLs, as they are spoken to: with TLS or not."""
     if config.tls_enabled_with_broker:
@@ -78,12 +87,16 @@ def explained(config: ConfigValues) -> list[str]:
     if config.check_active_brokers:
         return [*lines, f"  (b), (c), (d) not in force: {ConfigKeys.check_active_brokers.name}=true"]
     lines.append("  (b) in force: those that lookup answers of known brokers named to this process")
-    asked = bool(list_urls(config))
-    lines.append(
-        f"  (c) in force, if the proxy's role may read the list: those in the list of {web.name}"
-        if asked
-        else f"  (c) not in force: the list of the brokers is not asked for ({web.name} is empty)"
-    )
+    authenticates = f"{ConfigKeys.authentication_enabled.name}=true"
+    if not list_urls(config):
+        lines.append(f"  (c) not in force: the list of the brokers is not asked for ({web.name} is empty)")
+    elif list_is_shown(config):
+        lines.append(f"  (c) in force, if the proxy's role may read the list: those in the list of {web.name}")
+    else:
+        lines.append(
+            f"  (c) not to be counted on ({authenticates}): the list of {web.name} is asked for, but brokers that "
+            "authorize show it to no role in their proxyRoles, where the proxy's must be"
+        )
     narrowed = narrowed_keys(config)
     hosts, networks = ConfigKeys.broker_proxy_allowed_host_names, ConfigKeys.broker_proxy_allowed_ip_addresses
     lines.append(

@@ -9,6 +9,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # The owner of an IPv6 address has 2^64 addresses of the same network.
 IPV6_HOST_NETWORK_BITS: Final = 64
+# A customer of a provider has at most a /48 as a rule (RFC 6177), that is 65,536 such networks.
+IPV6_SITE_NETWORK_BITS: Final = 48
 
 
 def parsed(address: str) -> Address:
@@ -31,6 +33,28 @@ def host_network(address: str) -> str:
         found = parsed(address)
     except ValueError:
         return address
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((found, IPV6_HOST_NETWORK_BITS), strict=False))
+    return _network_text(found, IPV6_HOST_NETWORK_BITS)
+
+
+def site_network(address: Address) -> str:
+    """Return what one customer has: an IPv4 address, the /48 network of an IPv6 address."""
+    return _network_text(address, IPV6_SITE_NETWORK_BITS)
+
+
+def claimed(text: str) -> Address | None:
+    """Return the address in an element of X-Forwarded-For, which may end with a port; None for any other text."""
+    host = text.strip()
+    if host.startswith("["):
+        host = host[1:].partition("]")[0]
+    elif host.count(":") == 1:
+        host = host.partition(":")[0]
+    try:
+        return parsed(host)
+    except ValueError:
+        return None
+
+
+def _network_text(address: Address, bits: int) -> str:
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((address, bits), strict=False))

@@ -28,11 +28,25 @@ class TrustedBalancers:
         """Return the client's address by `forwarded_for`, a list to which each balancer has appended its peer.
 
         With a list of balancers: the last address that is no balancer's, for a client may have sent the rest by itself.
-        With `*` there is no way to know, and the first address counts.
+        With `*` there is no way to know, and the first address counts: a claim, good for a log.
         """
-        said = [part.strip() for part in forwarded_for.split(",") if part.strip()]
+        said = _said(forwarded_for)
         if not said or accepted_from not in self:
             return accepted_from
         if self._any:
             return said[0]
         return next((address for address in reversed(said) if address not in self), said[0])
+
+    def seen_client_of(self, accepted_from: str, forwarded_for: str) -> str:
+        """Return the client's address as a balancer has seen it: with `*` the last one, which the nearest added.
+
+        Clients take turns by this address. By the first one they could be as many clients as they like.
+        """
+        said = _said(forwarded_for)
+        if self._any and said:
+            return said[-1]
+        return self.client_of(accepted_from, forwarded_for)
+
+
+def _said(forwarded_for: str) -> list[str]:
+    return [part.strip() for part in forwarded_for.split(",") if part.strip()]

@@ -114,8 +114,8 @@ def test_rules_and_dashboards_of_this_repository_are_all_in_it() -> None:
 
 
 def test_pulsar_s_release_names_brokers_secrets_and_the_service() -> None:
-    render = gateway({"pulsar": {"release": "prod"}, "auth": {"token": {"enabled": True}}, "tls": {"enabled": True},
-                      "configData": {}})  # fmt: skip
+    values = {"pulsar": {"release": "prod"}, "auth": {"token": {"enabled": True}}, "tls": {"enabled": True}}
+    render = chart(GATEWAY).render(values)
     volumes = render.one("Deployment")["spec"]["template"]["spec"]["volumes"]
     found = {
         volume["secret"]["secretName"]: {item["path"]: item["key"] for item in volume["secret"]["items"]}

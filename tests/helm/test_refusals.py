@@ -123,6 +123,31 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
                      "brokerProxyAllowedIPAddresses": "0.0.0.0/0"}}, "replicaCount: got 3 with secret credentials"),
     ("the same with the plugin in the environment",
      {"extraEnvs": [{"name": "brokerClientAuthenticationPlugin", "value": "token"}]}, "replicaCount: got 3 with"),
+    ("the same with the plugin in a Secret",
+     {"extraEnvs": [{"name": "PULSAR_PREFIX_brokerClientAuthenticationPlugin", "valueFrom": {"secretKeyRef": {}}}]},
+     "replicaCount: got 3 with"),
+    ("the same with the plugin in a variable of another name",
+     {"configData": {"brokerClientAuthenticationPlugin": "${PLUGIN}"},
+      "extraEnvs": [{"name": "PLUGIN", "value": "token"}]}, "replicaCount: got 3 with"),
+    ("the same with the plugin in a variable that a variable names",
+     {"extraEnvs": [{"name": "brokerClientAuthenticationPlugin", "value": "${PLUGIN}"}],
+      "extraEnvFrom": [{"secretRef": {"name": "plugin"}}]}, "replicaCount: got 3 with"),
+    ("the same with the prefixed variable over the bare one, whichever comes first",
+     {"extraEnvs": [{"name": "PULSAR_PREFIX_brokerClientAuthenticationPlugin", "value": "token"},
+                    {"name": "brokerClientAuthenticationPlugin", "value": ""}]}, "replicaCount: got 3 with"),
+    ("the same with hosts that a variable widens",
+     {"configData": {**SECRET, "brokerProxyAllowedHostNames": "*.broker"},
+      "extraEnvs": [{"name": "brokerProxyAllowedHostNames", "value": "*"}]}, "replicaCount: got 3 with"),
+    ("the same with networks that nobody sees",
+     {"configData": {**SECRET, "brokerProxyAllowedIPAddresses": "${NETWORKS}"},
+      "extraEnvs": [{"name": "NETWORKS", "valueFrom": {"configMapKeyRef": {}}}]}, "replicaCount: got 3 with"),
+    ("the same with a list that brokers show to no proxy of authenticated clients",
+     {"configData": {**SECRET, "authenticationEnabled": True, "authenticationProviders": "token",
+                     "tokenSecretKey": "file:///key", "brokerWebServiceURL": "http://b:8080"}},
+     "(with authenticationEnabled configData.brokerWebServiceURL does not count"),
+    ("the same with the release of Pulsar's chart and brokers of one's own",
+     {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}},
+      "configData": {"brokerServiceURL": "pulsar://balancer:6650"}}, "replicaCount: got 3 with"),
     ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
 ]  # fmt: skip
 
@@ -136,10 +161,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     {"configData": {"brokerProxyCredentialsToAnyTarget": True}},
     {"configData": {"brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls"}},
     {"configData": {"brokerClientAuthenticationPlugin": ""}},
+    {"extraEnvs": [{"name": "brokerClientAuthenticationPlugin", "value": ""}]},
+    {"extraEnvs": [{"name": "PULSAR_PREFIX_brokerClientAuthenticationPlugin", "value": "tls"}]},
+    {"configData": {"brokerClientAuthenticationPlugin": "${PLUGIN}"},
+     "extraEnvs": [{"name": "PLUGIN", "value": "none"}]},
+    {"extraEnvs": [{"name": "checkActiveBrokers", "value": "true"}]},
+    {"extraEnvs": [{"name": "PULSAR_PREFIX_brokerProxyAllowedHostNames", "value": "*.broker.pulsar"}]},
 ])  # fmt: skip
 def test_pods_that_know_the_brokers_of_others_may_be_many(values: dict[str, Any]) -> None:
     given = {"configData": {**BROKERS, **SECRET, **values.get("configData", {})}}
     assert gateway({**values, **given}).of_kind("Deployment")
+
+
+def test_pods_beside_pulsar_s_own_chart_know_all_brokers_by_its_headless_service() -> None:
+    values = {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}}}
+    assert chart(GATEWAY).render(values).of_kind("Deployment")
 
 
 def least(path: str, got: int, want: int) -> str:
@@ -214,3 +250,9 @@ def test_less_memory_than_the_sum_is_taken_from_who_insists() -> None:
     (deployment,) = render.of_kind("Deployment")
     resources = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"]["memory"] == resources["limits"]["memory"] == "512Mi"
+
+
+def test_what_the_chart_cannot_see_is_named_in_its_notes() -> None:
+    notes = gateway({"extraEnvFrom": [{"secretRef": {"name": "settings"}}]}).notes
+    assert "The chart cannot see the variables of extraEnvFrom" in notes
+    assert "extraEnvFrom" not in gateway({}).notes

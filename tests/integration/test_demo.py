@@ -22,6 +22,7 @@ from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, progress, render
 from tests.support.clients.wire import WireClient
 from tests.support.patience import patient
+from tests.support.sockets.local_disk import local_disk
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--connections", "30", "--topics", "1000", "--heap-mb", "1", "--direct-mb", "1", "--late-seconds", "0.5"]
@@ -88,14 +89,12 @@ def test_a_storm_with_an_event_log_leaves_an_event_for_each_request(tmp_path: Pa
 
 
 def test_lists_of_late_readers_go_to_a_disk_that_the_proxy_accepts(tmp_path: Path) -> None:
-    suited = directory_for_lists([tmp_path])
-    if suited is None:
-        pytest.skip("the directory for temporary files is not on a local disk of this user")
-    code, output, errors = finished(*SMALL, "--topics", "6000", "--set", f"topicListSpillDirectory={suited}")
-    assert (code, errors) == (0, ""), output
-    assert int(row(output, "lists that went to disk")) > 0
-    assert "+ disk 10.0 MiB" in row(output, "allowed")
-    assert list(suited.iterdir()) == []
+    with local_disk(tmp_path) as suited:
+        code, output, errors = finished(*SMALL, "--topics", "6000", "--set", f"topicListSpillDirectory={suited}")
+        assert (code, errors) == (0, ""), output
+        assert int(row(output, "lists that went to disk")) > 0
+        assert "+ disk 10.0 MiB" in row(output, "allowed")
+        assert list(suited.iterdir()) == []
 
 
 def test_a_demo_without_a_disk_says_so() -> None:

@@ -130,6 +130,32 @@ async def test_a_wrong_password_that_many_clients_repeat_is_checked_once(monkeyp
         assert (await right.command()).type == pb.BaseCommand.CONNECTED
 
 
+async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checks = CountedChecks(monkeypatch)
+
+    async def asks(said: str, user: str, password: str) -> int:
+        """Ask as a balancer does that any client can reach: it adds the address that it has seen."""
+        basic = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers = {"Authorization": basic, "X-Forwarded-For": said}
+        async with at.client.get(at.url + ADMIN, headers=headers) as answer:
+            return answer.status
+
+    async with web_staged(**keys(), webServiceTrustXForwardedFor="true") as at, asyncio.TaskGroup() as group:
+        made_up = [f"198.51.100.{number}, 203.0.113.66" for number in range(GUESSERS)]
+        guesses = [group.create_task(asks(said, f"user{n}", f"guess {n}")) for n, said in enumerate(made_up)]
+        try:
+            await in_line(at.stage, GUESSERS)
+            alice = group.create_task(asks("203.0.113.1", "alice", "sesame"))
+            await in_line(at.stage, GUESSERS + 1)
+            assert await before_right(at.stage, checks) <= MOST_BEFORE
+        finally:
+            checks.end(10 * GUESSERS)
+        assert {await guess for guess in guesses} == {401}
+        assert await alice == 200
+
+
 async def test_guessers_at_the_web_port_hold_up_no_client_of_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = CountedChecks(monkeypatch)
 

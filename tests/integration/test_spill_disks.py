@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.support.sockets.local_disk import local_disk
+from tests.support.tools import tools, unusable
 
 MIB: Final = 1024 * 1024
 _NOT_HERE: Final = 77
@@ -98,28 +100,28 @@ _PAGE_CACHE: Final = """
 """
 
 
-def run(script: str, *arguments: object, unshared: bool = False) -> dict[str, list[str]]:
-    """Run a script in a process of its own; give what it printed by its first words."""
-    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
-    if unshared:
-        command = ["unshare", "--mount", *command]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    if done.returncode == _NOT_HERE or (unshared and "unshare failed" in done.stderr):
-        pytest.skip("this machine does not let a test make that")
+def run(script: str, *arguments: object, needs: str, before: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Run a script in a process of its own; give what it printed by its first words.
+
+    `needs` is the tool of the table that this machine may not let a test use.
+    """
+    command = [*before, sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode == _NOT_HERE or (before and "unshare failed" in done.stderr):
+        unusable(needs, f"this machine does not let a test use {needs}")
     assert done.returncode == 0, done.stderr
     return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 def test_a_small_disk_that_is_full_says_so_and_is_free_again_when_the_list_is_over(tmp_path: Path) -> None:
+    unshare, _, _ = tools("unshare", "mount", "mkfs.ext4")
+    if os.geteuid() != 0:
+        unusable("mount", "mount needs root")
     image, mounted = tmp_path / "image", tmp_path / "mounted"
     image.touch()
     os.truncate(image, 24 * MIB)
     mounted.mkdir()
-    said = run(_SMALL_DISK, image, mounted, unshared=True)
+    said = run(_SMALL_DISK, image, mounted, needs="mount", before=[unshare, "--mount"])
     assert said["error"] == ["28"], "ENOSPC"
     written, free = map(int, said["written"])
     assert free // 2 < written <= free
@@ -129,5 +131,6 @@ def test_a_small_disk_that_is_full_says_so_and_is_free_again_when_the_list_is_ov
 
 
 def test_lists_on_disk_leave_nothing_in_the_page_cache(tmp_path: Path) -> None:
-    said = run(_PAGE_CACHE, tmp_path / "lists")
+    with local_disk(tmp_path) as lists:
+        said = run(_PAGE_CACHE, lists, needs="memory cgroup")
     assert int(said["peak"][0]) <= 16 * MIB, "of 360 MiB written and read"

@@ -1,5 +1,6 @@
 """Many clients on the TLS port that do not go on with their handshake hold up nobody else."""
 
+import asyncio
 import socket
 import ssl
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from proxy.net.tls import places
+from proxy.net.tls import arrivals, places
 from proxy.net.tls.arrivals import Arrival
 from tests.support.auth.tls import PemFiles, Sealer, TlsClient, authority, client_context, tls_client
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
@@ -141,6 +142,44 @@ async def test_a_client_that_goes_on_keeps_its_place(files: PemFiles, monkeypatc
         await slow.connect()
         # Its place is free now.
         assert await behind[0].receive(5)
+
+
+async def test_a_client_that_drips_keeps_no_place_but_its_own(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Arrival] = []
+
+    def all_but_the_first_are_silent(holder: Arrival) -> bool:
+        asked.append(holder)
+        return holder is not asked[0]
+
+    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
+    monkeypatch.setattr(arrivals, "_silent", all_but_the_first_are_silent)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=2) as stage:
+        await crowd(stage, hello(), 2)
+        await stage.until(lambda: half_done(stage) == 2, "two places that are taken")
+        times(monkeypatch, 0.0, 0.0)
+        await served(stage)
+        assert stage.proxy.counters.tls.handshakes["client", "displaced"] == 1
+        assert asked[0].transport is not None
+
+
+async def test_a_client_that_drips_is_looked_at_now_and_then_and_loses_its_place_in_the_end(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def never_silent(_: Arrival) -> bool:
+        looks.append(asyncio.get_running_loop().time())
+        return False
+
+    times(monkeypatch, 0.0, 0.0)
+    monkeypatch.setattr(arrivals, "_silent", never_silent)
+    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
+        await crowd(stage, hello(), 1)
+        await stage.until(lambda: half_done(stage) == 1, "a place that is taken")
+        await served(stage)
+        assert stage.proxy.counters.tls.handshakes["client", "displaced"] == 1
+        assert len(looks) == arrivals.MOST_LOOKS + 1
+        assert looks[-1] - looks[0] >= 0.9 * arrivals.MOST_LOOKS * arrivals.AGAIN_SECONDS
 
 
 async def test_clients_that_leave_the_queue_are_forgotten(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:

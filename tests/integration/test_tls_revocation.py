@@ -28,6 +28,11 @@ def demanding(files: PemFiles, lists: Path) -> dict[str, Any]:
     }
 
 
+def with_authority(label: str) -> bytes:
+    """Return a list, and before it another authority's certificate as a block of that name."""
+    return authority("second").cert_pem.bytes().replace(b" CERTIFICATE", b" " + label.encode()) + revocation_list()
+
+
 async def refused(stage: Stage, context: ssl.SSLContext) -> None:
     client = await tls_client(stage, context)
     with pytest.raises((Closed, ssl.SSLError)):
@@ -93,9 +98,13 @@ async def test_a_broker_whose_certificate_is_revoked_is_refused(files: PemFiles,
             lambda: b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
             "a PEM file with certificate revocation lists",
         ),
-        (lambda: authority("second").cert_pem.bytes() + revocation_list(), "with a certificate"),
+        (lambda: revocation_list()[:-30], "a PEM file with certificate revocation lists"),
+        (lambda: with_authority("CERTIFICATE"), "with a block 'CERTIFICATE'"),
+        # OpenSSL trusts what these hold like any certificate.
+        (lambda: with_authority("X509 CERTIFICATE"), "with a block 'X509 CERTIFICATE'"),
+        (lambda: with_authority("TRUSTED CERTIFICATE"), "with a block 'TRUSTED CERTIFICATE'"),
     ],
-    ids=["expired", "empty", "garbage", "certificate"],
+    ids=["expired", "empty", "garbage", "truncated", "certificate", "old name", "trusted"],
 )
 async def test_what_is_no_list_in_force_is_a_fault_of_its_key(
     files: PemFiles, tmp_path: Path, contents: Any, says: str

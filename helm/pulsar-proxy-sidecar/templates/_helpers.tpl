@@ -115,34 +115,67 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $settings -}}
 {{- end -}}
 
+{{- /* The settings with the variables of extraEnvs over configData, as the proxy reads them (proxy/config/environment.py), as JSON: (dict "root" $
+"settings" S). A text that only the cluster knows is "?": valueFrom, $(NAME), ${NAME} of extraEnvFrom. Variables that extraEnvFrom
+itself names cannot be seen here, and NOTES.txt says so. */ -}}
+{{- define "pulsar-proxy.seen" -}}
+{{- $env := dict -}}
+{{- range .root.Values.extraEnvs -}}
+  {{- $text := .value | default "" | toString -}}
+  {{- if or .valueFrom (contains "$(" $text) -}}{{- $text = "?" -}}{{- end -}}
+  {{- $_ := set $env .name $text -}}
+{{- end -}}
+{{- $all := dict -}}
+{{- range $key, $text := .settings.all -}}{{- $_ := set $all $key $text -}}{{- end -}}
+{{- range $key, $_ := .settings.table.keys -}}
+  {{- range $name := list $key (printf "PULSAR_PREFIX_%s" $key) -}}
+    {{- if hasKey $env $name -}}{{- $_ := set $all $key (get $env $name) -}}{{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- range $key, $text := $all -}}
+  {{- if and (hasPrefix "${" $text) (hasSuffix "}" $text) -}}
+    {{- $other := $text | trimPrefix "${" | trimSuffix "}" -}}
+    {{- $_ := set $all $key (get $env $other | default (ternary "" "?" (or (hasKey $env $other) (empty $.root.Values.extraEnvFrom)))) -}}
+  {{- end -}}
+{{- end -}}
+{{- dict "all" $all "table" .settings.table | toJson -}}
+{{- end -}}
+
 {{- /* Refuse several pods of (dict "root" $ "settings" S) that would each know only the brokers of its own lookups, while the Service sends
 a client's lookup to one pod and its connection to another: those of docs/adr/0022-known-brokers.md. */ -}}
 {{- define "pulsar-proxy.checkKnownBrokers" -}}
 {{- $s := .settings -}}
 {{- $v := .root.Values -}}
 {{- $pods := ternary $v.autoscaling.maxReplicas $v.replicaCount $v.autoscaling.enabled | int -}}
+{{- $s = include "pulsar-proxy.seen" (dict "root" .root "settings" $s) | fromJson -}}
 {{- $plugin := include "pulsar-proxy-lib.value" (dict "settings" $s "key" "brokerClientAuthenticationPlugin") -}}
-{{- range $v.extraEnvs -}}
-  {{- if eq (trimPrefix "PULSAR_PREFIX_" .name) "brokerClientAuthenticationPlugin" -}}{{- $plugin = .value | default "of a variable" -}}{{- end -}}
-{{- end -}}
 {{- $short := $plugin | trim | trimPrefix "org.apache.pulsar.client.impl.auth." | lower -}}
 {{- $secret := not (has $short (list "" "none" "disabled" "authenticationdisabled" "tls" "authenticationtls")) -}}
 {{- $widened := or (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "brokerProxyCredentialsToAnyTarget"))
   (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "checkActiveBrokers")) -}}
 {{- $tls := include "pulsar-proxy-lib.true" (dict "settings" $s "key" "tlsEnabledWithBroker") -}}
 {{- $web := ternary "brokerWebServiceURLTLS" "brokerWebServiceURL" (eq $tls "true") -}}
-{{- $listed := include "pulsar-proxy-lib.value" (dict "settings" $s "key" $web) -}}
+{{- /* Brokers that authorize show their list to no role in their proxyRoles, where the role of a proxy that authenticates clients must be. */ -}}
+{{- $authenticates := include "pulsar-proxy-lib.true" (dict "settings" $s "key" "authenticationEnabled") -}}
+{{- $listed := and (not $authenticates) (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $web)) -}}
+{{- /* Pulsar's chart has a headless Service for its brokers: its name leads to all of them. */ -}}
+{{- $urls := ternary "brokerServiceURLTLS" "brokerServiceURL" (eq $tls "true") -}}
+{{- $headless := false -}}
+{{- if $v.pulsar.release -}}
+  {{- $headless = eq (get (include "pulsar-proxy.base" .root | fromJson) $urls | default "-") (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $urls)) -}}
+{{- end -}}
 {{- $narrowed := false -}}
-{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*]$|/(0+|0[.]0[.]0[.]0)$" -}}
+{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*?]$|/(0+|0[.]0[.]0[.]0)$" -}}
   {{- $items := list -}}
   {{- range splitList "," (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $key)) -}}
     {{- with trim . -}}{{- $items = append $items (regexMatch $all .) -}}{{- end -}}
   {{- end -}}
   {{- if and $items (not (has true $items)) -}}{{- $narrowed = true -}}{{- end -}}
 {{- end -}}
-{{- if and (gt $pods 1) $secret (not (or $widened $listed $narrowed)) -}}
-  {{- fail (printf "%s: got %d with secret credentials for brokers, expected 1, or a way for each pod to know the brokers that another looked up: set configData.%s, narrow configData.brokerProxyAllowedHostNames or configData.brokerProxyAllowedIPAddresses, or, if configData.brokerServiceURL leads to every broker, set configData.checkActiveBrokers=true"
-    (ternary "autoscaling.maxReplicas" "replicaCount" $v.autoscaling.enabled) $pods $web) -}}
+{{- if and (gt $pods 1) $secret (not (or $widened $listed $narrowed $headless)) -}}
+  {{- fail (printf "%s: got %d with secret credentials for brokers, expected 1, or a way for each pod to know the brokers that another looked up: %snarrow configData.brokerProxyAllowedHostNames or configData.brokerProxyAllowedIPAddresses, or, if configData.brokerServiceURL leads to every broker, set configData.checkActiveBrokers=true%s"
+    (ternary "autoscaling.maxReplicas" "replicaCount" $v.autoscaling.enabled) $pods (ternary "" (printf "set configData.%s, " $web) (eq $authenticates "true"))
+    (ternary (printf " (with authenticationEnabled configData.%s does not count: brokers that authorize show such a proxy no list)" $web) "" (eq $authenticates "true"))) -}}
 {{- end -}}
 {{- end -}}
 

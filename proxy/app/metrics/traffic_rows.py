@@ -144,6 +144,8 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
             lambda c: c.brokers.broker_fail_overs),
     labelled("names_resolved", "result", "Resolutions of the host names of brokers and targets, by result.",
              lambda c: c.brokers.broker_names()),
+    gauge("names_hanging", "Threads that resolve a name for longer than 10 s. Nobody can end them; they are bounded.",
+          lambda c: c.brokers.broker_names_hanging()),
     counted("broker_connection_pauses", "Pauses in reading a broker connection for lack of memory.",
             lambda c: c.brokers.broker_connection_pauses),
     labelled("broker_open_failures", "cause", "Request connections to brokers that could not be opened, by cause.",

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from proxy.net.spill.disk import SpillDisk
 from proxy.net.spill.space import SpaceReservation, SpillSpace
-from proxy.net.spill.workers import Workers
+from proxy.net.spill.workers import NoThread, Workers
 
 T = TypeVar("T")
 
@@ -66,9 +67,9 @@ class SpillFile:
             self._space.written(self._reservation, count)
 
     def _run(self, workers: Workers, call: Callable[[], T]) -> "asyncio.Future[T]":
-        self._calls += 1
-        # The caller may be cancelled; the thread is not, so the count must follow the thread.
         future = workers.run(call)
+        # The caller may be cancelled; the thread is not, so the count must follow the thread.
+        self._calls += 1
         future.add_done_callback(self._returned)
         return future
 
@@ -89,12 +90,14 @@ class SpillFile:
             return
         # The file system frees the blocks in this call, which may take long.
         closing = self._closers.run(lambda: self._disk.close(fd))
-        closing.add_done_callback(self._closing_done)
+        closing.add_done_callback(lambda done: self._closing_done(done, fd))
 
-    def _closing_done(self, done: "asyncio.Future[None]") -> None:
-        if not done.cancelled():
-            # The descriptor is closed even if the call reports an error: close(2).
-            done.exception()
+    def _closing_done(self, done: "asyncio.Future[None]", fd: int) -> None:
+        # The descriptor is closed even if the call reports an error: close(2).
+        if not done.cancelled() and isinstance(done.exception(), NoThread):
+            # A list at most, on the loop: better than a descriptor and space that never come back.
+            with suppress(OSError):
+                self._disk.close(fd)
         self._ended()
 
     def _ended(self) -> None:

@@ -1,6 +1,7 @@
 """Threads for calls that wait for a disk; they end with the process, even if the disk never answers."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -9,11 +10,18 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
+class NoThread(OSError):
+    """A call did not run, because no thread could be started for it."""
+
+
 class Workers(Protocol):
     """Runs blocking calls, and hands their results to the event loop."""
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Return a future of the call's result or exception; the call runs even if nobody waits for the future."""
+        """Return a future of the call's result or exception; the call runs even if nobody waits for the future.
+
+        The exception is NoThread if the call did not run.
+        """
 
     def stop(self) -> None:
         """End the threads after the calls that were handed in."""
@@ -31,13 +39,14 @@ class WorkerThreads:
         self._outstanding = 0
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Return a future of the call's result or exception."""
+        """Return a future of the call's result or exception, NoThread if there is no thread and none can be started."""
         future: asyncio.Future[T] = self._loop.create_future()
+        if len(self._threads) <= min(self._count - 1, self._outstanding):
+            self._start_thread()
+        if not self._threads:
+            future.set_exception(NoThread(errno.EAGAIN, "no thread could be started for the disk"))
+            return future
         self._outstanding += 1
-        if len(self._threads) < min(self._count, self._outstanding):
-            thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._calls.put((future, call))
         return future
 
@@ -46,6 +55,16 @@ class WorkerThreads:
         for _ in self._threads:
             self._calls.put(None)
         self._threads.clear()
+
+    def _start_thread(self) -> None:
+        """Start one more thread; without it, the threads that run have to do."""
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The process may have no more threads (RLIMIT_NPROC, pids.max).
+            return
+        self._threads.append(thread)
 
     def _work(self) -> None:
         while (found := self._calls.get()) is not None:

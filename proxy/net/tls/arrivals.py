@@ -3,7 +3,8 @@
 Rule: a place is for work, not for silence, and no client is refused because many others came with it. Until a whole
 ClientHello is in the kernel, a client costs a socket that is only peeked at and a small object; then it waits the same
 way for a place, in turns by address. A client that leaves its handshake half done keeps its place, and OpenSSL's memory
-with it, until another client needs the place (`places.py`).
+with it, until another client needs the place (`places.py`). Bytes that the loop has not read yet save a client from
+that, but not for long: else a client that drips would keep its place and those of the clients behind it.
 """
 
 import asyncio
@@ -32,6 +33,11 @@ from proxy.net.tls.transport import TlsTransport
 FIRST_STEPS_AT_ONCE: Final = 8
 # Addresses that are looked at in a row for a client that may have a place at once.
 KEYS_AT_ONCE: Final = 64
+# Holders of places that are looked at in a row for one that is silent, the time until they are looked at again, and the
+# looks in a row that a client may be found sending: the loop reads between two looks, so an honest client is done.
+HOLDERS_AT_ONCE: Final = 8
+AGAIN_SECONDS: Final = 0.01
+MOST_LOOKS: Final = 50
 # Each event may cost a peek at 33 KiB.
 _EVENTS_A_TURN: Final = 128
 # By edges: bytes that were peeked at stay in the kernel, and only further bytes are news.
@@ -42,7 +48,7 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 class Arrival:
     """A client whose handshake is not done; one of the sessions in `proxy.clients.sessions`."""
 
-    __slots__ = ("_arrivals", "client_address", "header", "name", "sock", "transport")
+    __slots__ = ("_arrivals", "client_address", "header", "looks", "name", "sock", "transport")
 
     def __init__(
         self, arrivals: "Arrivals", sock: socket.socket, client_address: str, header: ProxyHeader | None
@@ -53,6 +59,7 @@ class Arrival:
         self.header = header
         self.name = client_address
         self.transport: TlsTransport | None = None
+        self.looks = 0
 
     @property
     def detail(self) -> str:
@@ -125,6 +132,8 @@ class Arrivals:
         self._first_steps: set[Arrival] = set()
         self._peeked = bytearray(MOST_HELLO_BYTES)
         self._fill_planned = False
+        # No holder of a place is looked at before.
+        self._again_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls"))
         self._freed = FreedMemory(loop, self._scope)
@@ -137,12 +146,14 @@ class Arrivals:
     def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
         """Accept a socket that was accepted at `since`; `header` is the PROXY header of a load balancer.
 
-        The socket belongs to this object from the call on.
+        The socket belongs to this object from the call on, unless the call raises OSError: the kernel has no memory or
+        no place (`max_user_watches`) for it.
         """
+        # First, because only this can fail: a session that nobody watches would never end.
+        self._epoll.register(sock.fileno(), _NEWS)
         arrival = Arrival(self, sock, address, header)
         self._sessions.add(arrival, since)
         self._watched[sock.fileno()] = arrival
-        self._epoll.register(sock.fileno(), _NEWS)
 
     def end(self, arrival: Arrival, cause: DisconnectCause) -> None:
         """Close the connection of an arrival; a second call does nothing."""
@@ -231,23 +242,39 @@ class Arrivals:
         if not self._places.full:
             return True
         now, earliest = self._loop.time(), float("inf")
-        holder, crowd = self._places.crowd()
+        if now < self._again_at:
+            # A timer may fire a little early, because its clock counts whole milliseconds.
+            self._wake_at(self._again_at)
+            return False
+        holders, crowd = self._places.crowd(HOLDERS_AT_ONCE)
         for _ in range(min(self._queue.keys, KEYS_AT_ONCE)):
-            due = self._places.due(holder, crowd, self._queue.next_key, len(self._queue))
-            if due <= now:
-                return self._displace(holder)
-            earliest = min(earliest, due)
+            dues = [self._places.due(holder, crowd, self._queue.next_key, len(self._queue)) for holder in holders]
+            if dues[0] <= now:
+                due = [holder for holder, moment in zip(holders, dues, strict=True) if moment <= now]
+                return self._displace_one(due, now)
+            earliest = min(earliest, dues[0])
             self._queue.skip()
-        self._stop_timer()
-        self._timer = self._loop.call_at(earliest, self._fill_soon)
+        self._wake_at(earliest)
         return False
 
-    def _displace(self, holder: Arrival) -> bool:
-        """End the handshake of a client that does not go on with it; return False if the client does."""
-        if not _silent(holder):
-            # The loop was busy, and reads the bytes in this turn.
-            self._fill_soon()
-            return False
+    def _displace_one(self, holders: list[Arrival], now: float) -> bool:
+        """End the handshake of the first client that does not go on with it; return False if all of them do."""
+        for holder in holders:
+            if _silent(holder) or (holder.looks >= MOST_LOOKS and _waits(holder)):
+                self._displace(holder)
+                return True
+        # The loop was busy, and reads the bytes meanwhile. Looking at once would spin while a client drips.
+        for holder in holders:
+            holder.looks += 1
+        self._again_at = now + AGAIN_SECONDS
+        self._wake_at(self._again_at)
+        return False
+
+    def _wake_at(self, moment: float) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_at(moment, self._fill_soon)
+
+    def _displace(self, holder: Arrival) -> None:
         self._counters.handshake("client", "displaced")
         if self._pace.due(self._loop.time(), "displaced"):
             self._log.info(
@@ -255,7 +282,6 @@ class Arrivals:
                 client=holder.name, connections=len(self._queue), change="maxConcurrentTlsHandshakes",
             )  # fmt: skip
         self._abort(holder, DisconnectCause.HANDSHAKE_TIMEOUT)
-        return True
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -332,13 +358,18 @@ class Arrivals:
 
 def _silent(holder: Arrival) -> bool:
     """Return whether a handshake waits for its client, of which no byte has come."""
-    if holder.transport is None or not holder.transport.handshake_waits:
+    if not _waits(holder):
         return False
     assert holder.sock is not None
     try:
         return not holder.sock.recv(1, socket.MSG_PEEK)
     except OSError:
         return True
+
+
+def _waits(holder: Arrival) -> bool:
+    """Return whether a handshake waits for its client, and not for its turn here."""
+    return holder.transport is not None and holder.transport.handshake_waits
 
 
 def _gone() -> TlsFailed:

@@ -5,6 +5,7 @@ one. No I/O and no clock here; `arrivals.py` calls these.
 """
 
 from collections.abc import Hashable, Iterator
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from proxy.core.addresses import host_network
@@ -123,10 +124,13 @@ class Places(Generic[A]):
             del self._holders[key]
         return True
 
-    def crowd(self) -> tuple[A, int]:
-        """Return the oldest holder of the key that holds most places, and how many; a place must be held."""
+    def crowd(self, most: int) -> tuple[list[A], int]:
+        """Return the `most` oldest holders of the key that holds most places, and how many it holds.
+
+        A place must be held.
+        """
         crowd = max(self._holders.values(), key=lambda holders: (len(holders), -self._since[next(iter(holders))]))
-        return next(iter(crowd)), len(crowd)
+        return list(islice(crowd, most)), len(crowd)
 
     def due(self, holder: A, crowd: int, newcomer: Hashable, waiting: int) -> float:
         """Return when `holder`, of a key with `crowd` places, must leave for a client of the key `newcomer`.

@@ -1,20 +1,24 @@
 """Load certificate revocation lists (CRLs) into a context, and tell when the first of them expires.
 
 Rule: a list that has expired is a fault when it is loaded. OpenSSL would refuse every certificate of its authority, and
-only the log of handshakes would say why.
+only the log of handshakes would say why. OpenSSL gets the lists and nothing else of a file: it would trust whatever
+certificates it finds there as authorities, under any of the names that such a block may have.
 """
 
 import base64
 import binascii
+import os
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 from proxy.net.tls.expiry import der_element, der_time
 from proxy.net.tls.suites import BadTlsSetting
 
+_BLOCK: Final = re.compile(rb"-----BEGIN ([^\r\n]*?)-----")
+_LABEL: Final = b"X509 CRL"
 _LIST: Final = re.compile(rb"-----BEGIN X509 CRL-----([^-]*)-----END X509 CRL-----")
 _SEQUENCE: Final = 0x30
 _INTEGER: Final = 0x02
@@ -27,14 +31,16 @@ def load_revocation_lists(context: ssl.SSLContext, key: str, path: str, pem: byt
 
     Return the Unix time at which the first list expires, None if none ever does; raises BadTlsSetting.
     """
-    if b"-----BEGIN CERTIFICATE-----" in pem:
-        # OpenSSL would trust a certificate in this file as an authority.
-        raise BadTlsSetting(key, f"{path!r} with a certificate", f"{_EXPECTED} only")
+    blocks = _BLOCK.findall(pem)
+    if other := next((label for label in blocks if label != _LABEL), None):
+        label = other[:40].decode("ascii", "replace")
+        raise BadTlsSetting(key, f"{path!r} with a block {label!r}", f"{_EXPECTED} only")
     try:
-        expiries = list(_expiries(pem))
-        if not expiries:
+        lists = [base64.b64decode(found[1], validate=False) for found in _LIST.finditer(pem)]
+        if not lists or len(lists) != len(blocks):
             raise BadTlsSetting(key, repr(path), _EXPECTED)
-        context.load_verify_locations(path)
+        expiries = list(_expiries(lists))
+        _load(context, lists)
     except (ValueError, binascii.Error, ssl.SSLError, OSError) as error:
         raise BadTlsSetting(key, repr(path), _EXPECTED) from error
     first = min((each for each in expiries if each is not None), default=None)
@@ -46,10 +52,19 @@ def load_revocation_lists(context: ssl.SSLContext, key: str, path: str, pem: byt
     return first
 
 
-def _expiries(pem: bytes) -> Iterator[float | None]:
+def _load(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
+    """Load exactly these lists: Python takes lists from files only, and the file at the path may be another by now."""
+    with os.fdopen(os.memfd_create("revocation lists"), "wb") as file:
+        for each in lists:
+            file.write(b"-----BEGIN X509 CRL-----\n" + base64.encodebytes(each) + b"-----END X509 CRL-----\n")
+        file.flush()
+        context.load_verify_locations(f"/proc/self/fd/{file.fileno()}")
+
+
+def _expiries(lists: Iterable[bytes]) -> Iterator[float | None]:
     """Yield the Unix time of `nextUpdate` of each list (RFC 5280, 5.1); None for a list without this field."""
-    for found in _LIST.finditer(pem):
-        outer, _ = der_element(base64.b64decode(found[1], validate=False), _SEQUENCE)
+    for each in lists:
+        outer, _ = der_element(each, _SEQUENCE)
         rest, _ = der_element(outer, _SEQUENCE)
         if rest[:1] == bytes((_INTEGER,)):
             _, rest = der_element(rest)

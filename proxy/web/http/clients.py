@@ -29,13 +29,15 @@ class WebClient:
     """The client of a request: its name for logs, the address of its connection (maybe a load balancer's), its role.
 
     Without authentication the role is None. The credentials expire at `expires_at`, in seconds since the epoch (None:
-    never).
+    never). Checks of passwords take turns by `seen_as`, the name with the address that a balancer has seen: a client
+    may claim another.
     """
 
     name: str
     accepted_from: str
     role: str | None = None
     expires_at: float | None = None
+    seen_as: str = ""
 
     @property
     def principal(self) -> Hashable:
@@ -74,7 +76,7 @@ class Guard:
         """Return the client with the role of its header or certificate; raises HttpRefused with 401, or 503 if busy."""
         try:
             presented = _presented(authorization, certificate if self.certificates else None)
-            found = await self.verifier.verify(presented, certificate, client.name)
+            found = await self.verifier.verify(presented, certificate, client.seen_as or client.name)
             return replace(client, role=found.role, expires_at=found.expires_at)
         except AuthenticationFailed as failed:
             self.verifier.refused(client.name, failed)
@@ -96,12 +98,13 @@ def _presented(authorization: str | None, certificate: bytes | None) -> AuthData
 
 def client_of(request: "BaseRequest", accepted_from: str, balancers: TrustedBalancers | None) -> WebClient:
     """Return a request's client: the address of its connection or, from a trusted balancer, that in X-Forwarded-For."""
-    address = accepted_from
+    address = seen = accepted_from
     if balancers is not None and (said := ",".join(request.headers.getall("X-Forwarded-For", ()))):
         address = balancers.client_of(accepted_from, said)[:LONGEST_ADDRESS]
+        seen = balancers.seen_client_of(accepted_from, said)[:LONGEST_ADDRESS]
     peer: Any = request.transport.get_extra_info("peername") if request.transport is not None else None
     port = peer[1] if isinstance(peer, tuple) else 0
-    return WebClient(host_port(address, port), accepted_from)
+    return WebClient(host_port(address, port), accepted_from, seen_as=host_port(seen, port))
 
 
 def certificate_of(request: "BaseRequest") -> bytes | None:

@@ -87,8 +87,8 @@ async def checks(places: int = 1, most_waiting: int = 1000) -> AsyncIterator[Che
         await held.stop()
     turns = held.turns
     assert (turns.running, turns.waiting, turns._free) == (0, 0, places)
-    assert not turns._networks
-    assert not turns._ready
+    assert not turns._sites.members
+    assert not turns._sites.ready
 
 
 async def test_400_guessers_of_one_address_delay_another_address_by_one_check() -> None:
@@ -110,6 +110,36 @@ async def test_400_guessing_addresses_that_failed_before_delay_nobody_else() -> 
         await held.arrive("alice", HOME, "alice")
         await held.run(1)
         assert held.began == ["guess 0", "alice"]
+
+
+async def test_guessers_of_many_ipv6_networks_of_one_site_delay_another_site_by_one_check() -> None:
+    async with checks() as held:
+        for number in range(400):
+            await held.arrive(f"guess {number}", f"[2001:db8:1:{number:x}::1]:1", f"user {number}")
+        await held.arrive("alice", "[2001:db8:2::1]:1", "alice")
+        await held.arrive("bob", HOME, "bob")
+        await held.run(3)
+        assert set(held.began[:4]) >= {"alice", "bob"}
+
+
+async def test_a_site_takes_no_place_of_another_with_all_its_ipv6_networks() -> None:
+    async with checks(most_waiting=10) as held:
+        for number in range(11):
+            await held.arrive(f"guess {number}", f"[2001:db8:1:{number:x}::1]:1", f"user {number}")
+        await held.arrive("guess 11", "[2001:db8:1:ffff::1]:1", "one more")
+        assert held.busy == ["guess 11"]
+        await held.arrive("alice", "[2001:db8:2::1]:1", "alice")
+        assert "alice" not in held.busy
+        assert len(held.busy) == 2
+
+
+async def test_networks_of_one_site_take_turns() -> None:
+    async with checks() as held:
+        for number in range(50):
+            await held.arrive(f"guess {number}", "[2001:db8:1:1::1]:1", f"user {number}")
+        await held.arrive("alice", "[2001:db8:1:2::1]:1", "alice")
+        await held.run(2)
+        assert "alice" in held.began[:3]
 
 
 async def test_guesses_of_one_user_delay_other_users_of_the_same_address_by_one_check() -> None:

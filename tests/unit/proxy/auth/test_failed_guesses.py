@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.auth import failed_guesses
-from proxy.auth.failed_guesses import FORGET_SECONDS, FailedGuesses, network_of
+from proxy.auth.failed_guesses import FORGET_SECONDS, FailedGuesses, networks_of
 
 
 def test_each_wrong_password_of_a_pair_doubles_its_delay_up_to_a_bound() -> None:
@@ -58,18 +58,31 @@ def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert guesses.network_has_failed("192.0.2.29", 29.0)
 
 
+def test_a_wrong_password_marks_the_site_of_its_network() -> None:
+    guesses = FailedGuesses()
+    guesses.failed(guesses.pair_of("[2001:db8:1:2::1]:1", "alice"), 0.0)
+    other = guesses.pair_of("[2001:db8:1:3::1]:1", "alice")
+    assert guesses.network_has_failed(other.site, 0.0)
+    assert not guesses.network_has_failed(other.network, 0.0)
+    assert not guesses.network_has_failed(guesses.pair_of("[2001:db8:2::1]:1", "alice").site, 0.0)
+
+
 @pytest.mark.parametrize(
-    ("client", "network"),
+    ("client", "site", "network"),
     [
-        ("192.0.2.1:6650", "192.0.2.1"),
-        ("[2001:db8:1:2:3:4:5:6]:6650", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::9:6650", "2001:db8:1:2::/64"),
-        ("[::ffff:192.0.2.1]:6650", "192.0.2.1"),
-        ("[fe80::1%eth0]:6650", "fe80::/64"),
-        ("?", ""),
-        ("unknown:0", "unknown"),
-        ("x" * 500 + ":0", "x" * 64),
+        ("192.0.2.1:6650", "192.0.2.1", "192.0.2.1"),
+        ("[2001:db8:1:2:3:4:5:6]:6650", "2001:db8:1::/48", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9:6650", "2001:db8:1::/48", "2001:db8:1:2::/64"),
+        ("[::ffff:192.0.2.1]:6650", "192.0.2.1", "192.0.2.1"),
+        ("[fe80::1%eth0]:6650", "fe80::/48", "fe80::/64"),
+        # Balancers that add the port of their client, as `protocol.host_port` writes their word.
+        ("[203.0.113.7:50123]:0", "203.0.113.7", "203.0.113.7"),
+        ("[[2001:db8:1:2::9]:50123]:0", "2001:db8:1::/48", "2001:db8:1:2::/64"),
+        # All text that is no address is one network: it costs its author nothing.
+        ("?", "?", "?"),
+        ("unknown:0", "?", "?"),
+        ("x" * 500 + ":0", "?", "?"),
     ],
 )
-def test_a_network_is_an_ipv4_address_or_what_one_host_has_of_ipv6(client: str, network: str) -> None:
-    assert network_of(client) == network
+def test_a_site_is_an_ipv4_address_or_what_one_customer_has_of_ipv6(client: str, site: str, network: str) -> None:
+    assert networks_of(client) == (site, network)

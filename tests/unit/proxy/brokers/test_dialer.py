@@ -69,28 +69,34 @@ async def close(protocol: Connected) -> None:
 @both_loops
 class TestConnecting:
     def test_addresses_that_fail_are_reported_and_others_are_not(self, loop_factory: LoopFactory) -> None:
-        failed: list[str] = []
+        failed: list[tuple[str, int, str]] = []
+
+        def on_failed(target: BrokerAddress, address: str) -> None:
+            failed.append((target.host, target.port, address))
 
         async def main(port: int) -> None:
-            dialer = Dialer(asyncio.get_running_loop(), OPTIONS, 5.0, on_failed=failed.append)
+            dialer = Dialer(asyncio.get_running_loop(), OPTIONS, 5.0, on_failed=on_failed)
             checked = CheckedTarget(BrokerAddress("broker", port), ["127.0.0.2", "127.0.0.1"])
             await close(await dialer.connect(checked, Connected))
 
         with broker() as port:
             run_on(loop_factory, main(port))
-        assert failed == ["127.0.0.2"]
+        assert failed == [("broker", port, "127.0.0.2")]
 
     def test_an_address_that_does_not_answer_in_time_is_reported(self, loop_factory: LoopFactory) -> None:
-        failed: list[str] = []
+        failed: list[tuple[str, int, str]] = []
+
+        def on_failed(target: BrokerAddress, address: str) -> None:
+            failed.append((target.host, target.port, address))
 
         async def main(port: int) -> None:
-            dialer = Dialer(asyncio.get_running_loop(), OPTIONS, 0.05, on_failed=failed.append)
+            dialer = Dialer(asyncio.get_running_loop(), OPTIONS, 0.05, on_failed=on_failed)
             with pytest.raises(BrokerUnavailable, match="no connection within"):
                 await dialer.connect(CheckedTarget(BrokerAddress("broker", port), ["127.0.0.1"]), Connected)
 
         with silent_broker() as port:
             run_on(loop_factory, main(port))
-        assert failed == ["127.0.0.1"]
+        assert failed == [("broker", port, "127.0.0.1")]
 
     def test_a_broker_that_listens_is_connected_to(self, loop_factory: LoopFactory) -> None:
         async def main(port: int) -> None:
@@ -218,13 +224,13 @@ class Addresses:
 
     async def race(self) -> str:
         """Give the address that won, and see that all others are closed."""
-        won = await _Race(self._attempt, 6650).run(list(self.seconds))
+        won = await _Race(self._attempt, BrokerAddress("broker", 6650)).run(list(self.seconds))
         (address,) = (name for name, sock in self.sockets.items() if sock is won)
         assert [name for name, sock in self.sockets.items() if sock.fileno() != -1] == [address]
         won.close()
         return address
 
-    async def _attempt(self, address: str, port: int) -> socket.socket:
+    async def _attempt(self, address: str, target: BrokerAddress) -> socket.socket:
         self.begun[address] = round(self.loop.time() - self.began, 3)
         seconds = self.seconds[address]
         await asyncio.sleep(abs(seconds))

@@ -1,6 +1,7 @@
 """One clock runs from accept to CONNECT, through the PROXY header and the TLS handshake: stages do not add up."""
 
 import asyncio
+import errno
 import io
 import socket
 from collections.abc import AsyncIterator
@@ -112,6 +113,38 @@ def test_a_header_that_came_late_leaves_the_rest_of_the_clock_only(tls: bool) ->
             opened.sessions.tick(accepted + HANDSHAKE_SECONDS + 0.1)
             assert len(opened.sessions) == 0
             assert opened.counters.shared.disconnects[DisconnectCause.HANDSHAKE_TIMEOUT] == 1
+
+    run_virtual(main())
+
+
+class FullEpoll:
+    """A set of sockets with no place for one more."""
+
+    closed = False
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def register(self, fd: int, events: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_tls_client_that_the_kernel_cannot_watch_leaves_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with door(tls=True) as (opened, client):
+            assert opened.arrivals is not None
+            epoll = opened.arrivals._epoll
+            monkeypatch.setattr(opened.arrivals, "_epoll", FullEpoll(epoll.fileno()))
+            await client.send(HEADER)
+            assert await client.rest() == b""
+            assert (len(opened.sessions), len(opened.arrivals)) == (0, 0)
+            monkeypatch.undo()
 
     run_virtual(main())
 

@@ -191,6 +191,28 @@ def test_before_connected_memory_is_the_handshakes_own() -> None:
     staged(100 * KIB, test)
 
 
+def test_before_connected_all_addresses_of_one_ipv6_network_have_one_turn() -> None:
+    async def test(services: Services) -> None:
+        frame = connect_frame(auth_data=bytes(60 * KIB))
+        crowd = [Uploader(services, frame, state=State.INIT, address=f"2001:db8::{n:x}") for n in range(1, 21)]
+        other = Uploader(services, frame, state=State.INIT, address="2001:db8:0:1::1")
+        for client in (*crowd, other):
+            client.offer(10 * KIB)
+        await services.settle()
+        holders = [client for client in crowd if client.large.held_bytes]
+        assert len(holders) < 5
+        assert [other.large.held_bytes] == [0]
+        for client in holders:
+            client.leave()
+        await services.settle()
+        assert other.large.held_bytes
+        for client in (*crowd, other):
+            client.leave()
+        await services.settle()
+
+    staged(40 * KIB, test)
+
+
 def test_a_connect_without_memory_ends_its_connection() -> None:
     async def test(services: Services) -> None:
         taken = services.handshakes.try_acquire(services.handshakes.limit)

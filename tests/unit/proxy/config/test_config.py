@@ -121,6 +121,7 @@ class TestSources:
 
 
 SECRET = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+AUTHENTICATES = {"authenticationEnabled": "true", "authenticationProviders": "token", "tokenSecretKey": "file:///key"}
 
 
 class TestFaults:
@@ -198,6 +199,7 @@ class TestFaults:
             ({"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "abd"),
             ({"brokerWebServiceURL": "http://broker:8080", "brokerProxyAllowedHostNames": "*.example"}, "abcd"),
             ({"brokerWebServiceURL": "http://broker:8080", "checkActiveBrokers": "true"}, "a"),
+            ({"brokerWebServiceURL": "http://broker:8080", **AUTHENTICATES}, "ab"),
         ],
     )
     def test_the_ways_to_be_a_known_broker_are_explained(self, keys: dict[str, str], in_force: str) -> None:
@@ -205,6 +207,17 @@ class TestFaults:
         assert (
             "".join(line.strip()[1] for line in lines if " in force" in line and "not in force" not in line) == in_force
         )
+
+    def test_a_list_that_brokers_may_not_show_is_explained_and_not_counted_on(self) -> None:
+        keys = BROKER | SECRET | AUTHENTICATES
+        asking = Config.load(overrides=keys | {"brokerWebServiceURL": "http://broker:8080"})
+        (line,) = [line for line in explained(asking) if line.startswith("  (c)")]
+        assert "(authenticationEnabled=true)" in line
+        assert "brokers that authorize show it to no role in their proxyRoles" in line
+        (warning,) = Config.load(overrides=keys).warnings
+        assert "after a lookup through this process" in str(warning)
+        assert "name all brokers in brokerServiceURL and set checkActiveBrokers=true" in str(warning)
+        assert not Config.load(overrides=keys | {"checkActiveBrokers": "true"}).warnings
 
     def test_credentials_for_every_target_are_explained(self) -> None:
         (line,) = explained(Config.load(overrides=BROKER | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}))

@@ -53,16 +53,17 @@ def test_a_key_that_is_skipped_comes_last() -> None:
 def test_the_oldest_of_the_address_with_most_places_leaves_first() -> None:
     given, clients = places(4, "other", "crowd", "crowd", "crowd")
     assert given.full
-    assert given.crowd() == (clients[1], 3)
+    assert given.crowd(1) == ([clients[1]], 3)
+    assert given.crowd(2) == (clients[1:3], 3)
     assert given.leave(clients[1])
     assert not given.leave(clients[1])
-    assert given.crowd() == (clients[2], 2)
+    assert given.crowd(8) == (clients[2:], 2)
     assert not given.full
 
 
 def test_among_equals_the_oldest_leaves_first() -> None:
     given, clients = places(3, "b", "a", "c")
-    assert given.crowd() == (clients[0], 1)
+    assert given.crowd(8) == ([clients[0]], 1)
 
 
 def test_an_address_with_many_places_gives_one_to_others_sooner_than_to_itself() -> None:

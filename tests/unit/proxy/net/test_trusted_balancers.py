@@ -40,5 +40,14 @@ def test_a_client_cannot_claim_an_address_that_no_balancer_has_seen(accepted_fro
     assert TrustedBalancers(LISTED).client_of(accepted_from, said) == client
 
 
-def test_without_a_list_the_first_address_counts() -> None:
-    assert TrustedBalancers(["*"]).client_of("192.0.2.9", "203.0.113.7, 10.0.0.2") == "203.0.113.7"
+def test_without_a_list_the_first_address_is_for_logs_and_the_last_for_turns() -> None:
+    balancers = TrustedBalancers(["*"])
+    assert balancers.client_of("192.0.2.9", "198.51.100.66, 203.0.113.7") == "198.51.100.66"
+    assert balancers.seen_client_of("192.0.2.9", "198.51.100.66, 203.0.113.7") == "203.0.113.7"
+    assert balancers.seen_client_of("192.0.2.9", " , ") == "192.0.2.9"
+
+
+def test_with_a_list_turns_go_by_the_address_that_is_no_balancer_s() -> None:
+    balancers = TrustedBalancers(LISTED)
+    assert balancers.seen_client_of("10.0.0.1", "198.51.100.66, 203.0.113.7, 10.0.0.2") == "203.0.113.7"
+    assert balancers.seen_client_of("203.0.113.7", "198.51.100.66") == "203.0.113.7"
