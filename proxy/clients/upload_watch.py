@@ -4,6 +4,9 @@ Rules, as for clients that read (`proxy.net.write_watch`):
 - Only the time in which the proxy waits for the client counts, not the time in which its frame waits for memory.
 - A client is closed only if its frame holds memory that somebody waits for; slowest first and one at a time, until one
   of the waiters was served.
+- While frames wait for the part of memory that only frames take, a frame that had memory for more of it and was too
+  slow for half a second is refused, all such frames in one look, slowest first. What they give back lets twice as many
+  grow, and those are looked at next: so any number of frames that hold a part and send nothing are gone in seconds.
 
 The decisions have no I/O and no clock of their own.
 """
@@ -15,11 +18,17 @@ from typing import Final, Protocol
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.net.upload_rate import UploadRate
-from proxy.net.write_watch import TURNS_TO_SERVE, Memory, WriteLimits
+from proxy.net.write_watch import TURNS_TO_SERVE, WriteLimits
 
 KEY: Final = "topicListWriteMinBytesPerSecond"
 # Uploads looked at in one iteration of the loop: arithmetic only, about 1 ms together.
 UPLOADS_A_TURN: Final = 1000
+# Refusals in one iteration of the loop: an answer, a log line's books and the grants that follow, 20 us each.
+REFUSALS_A_TURN: Final = 100
+# While frames wait, the others are looked at so often, and judged by so much time in which their bytes were awaited. A
+# sender has filled its window by the time the proxy reads on: only a client that sends nothing more is late by this.
+LOOK_SECONDS: Final = 0.25
+JUDGED_SECONDS: Final = 0.5
 
 
 class Uploader(Protocol):
@@ -30,8 +39,12 @@ class Uploader(Protocol):
         """Return how fast the frame has come."""
 
     @property
-    def memory(self) -> Memory:
-        """Return the memory that the frame takes."""
+    def wanted(self) -> bool:
+        """Return whether anybody waits for memory of the kind that the frame holds."""
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether other frames wait for the part of memory that only frames take."""
 
     @property
     def held_bytes(self) -> int:
@@ -44,6 +57,9 @@ class Uploader(Protocol):
     def evict(self, cause: DisconnectCause) -> None:
         """End the connection, and release the frame's memory."""
 
+    def give_way(self) -> None:
+        """Refuse the frame, and release its memory."""
+
 
 class UploadWatch:
     """All large frames that are arriving. `limits` returns the limits in force, the same as for slow readers.
@@ -55,7 +71,9 @@ class UploadWatch:
         self._limits = limits
         self._served = served
         self._log = log
-        self._uploaders: dict[Uploader, None] = {}
+        # With each the seconds in which its bytes were awaited, and their number, when its time to be judged began.
+        self._uploaders: dict[Uploader, tuple[float, int] | None] = {}
+        self._waits = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._uploaders)
@@ -68,6 +86,53 @@ class UploadWatch:
         """Forget `uploader`: its frame is whole, refused, or its client is gone."""
         self._uploaders.pop(uploader, None)
 
+    def wait_began(self) -> None:
+        """Called when a frame begins to wait for memory."""
+        self._waits.set()
+
+    async def run(self, now: Callable[[], float]) -> None:
+        """Look at the frames while some of them wait, for ever."""
+        while True:
+            await self._waits.wait()
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look(now())
+
+    async def look(self, now: float) -> None:
+        """Refuse the frames that get nothing while others wait; called every LOOK_SECONDS while frames wait."""
+        least = self._limits().min_bytes_per_second
+        slow: list[tuple[float, int, Uploader]] = []
+        crowded = False
+        for number, uploader in enumerate(list(self._uploaders), 1):
+            # Some have ended while the loop had its turn.
+            if uploader in self._uploaders:
+                crowded = crowded or uploader.crowded
+                rate = self._judged(uploader, now)
+                if rate is not None and rate < least:
+                    slow.append((rate, number, uploader))
+            if not number % UPLOADS_A_TURN:
+                await asyncio.sleep(0)
+        if not crowded:
+            self._waits.clear()
+        for number, (_, _, uploader) in enumerate(sorted(slow), 1):
+            if uploader in self._uploaders and uploader.crowded and uploader.rate.awaited:
+                uploader.give_way()
+            if not number % REFUSALS_A_TURN:
+                await asyncio.sleep(0)
+
+    def _judged(self, uploader: Uploader, now: float) -> float | None:
+        """Return the bytes per second of a frame that others wait for, None before its time to be judged is over."""
+        rate = uploader.rate
+        mark, waited = self._uploaders[uploader], rate.waited_seconds(now)
+        if mark is None or not (uploader.crowded and uploader.held_bytes and rate.awaited):
+            # What came before a wait for memory says nothing of what comes after it.
+            self._uploaders[uploader] = waited, rate.size
+            return None
+        seconds = waited - mark[0]
+        if seconds < JUDGED_SECONDS:
+            return None
+        self._uploaders[uploader] = waited, rate.size
+        return (rate.size - mark[1]) / seconds
+
     async def sweep(self, now: float) -> None:
         """Close as many slow clients as others need; called once a second."""
         least = self._limits().min_bytes_per_second
@@ -76,7 +141,7 @@ class UploadWatch:
         slow: list[tuple[float, int, Uploader]] = []
         for number, uploader in enumerate(list(self._uploaders), 1):
             # Some have ended while the loop had its turn.
-            if uploader in self._uploaders and uploader.held_bytes and uploader.memory.short and uploader.rate.awaited:
+            if uploader in self._uploaders and uploader.held_bytes and uploader.wanted and uploader.rate.awaited:
                 rate = uploader.rate.rate(now)
                 if rate is not None and rate < least:
                     slow.append((rate, number, uploader))
@@ -91,7 +156,7 @@ class UploadWatch:
             if self._served() != served:
                 break
             # The frame may have become whole, and the waiters may have left, since the first look.
-            if uploader not in self._uploaders or not (uploader.held_bytes and uploader.memory.short):
+            if uploader not in self._uploaders or not (uploader.held_bytes and uploader.wanted):
                 continue
             closed, held, client = closed + 1, held + uploader.held_bytes, uploader.name
             self.discard(uploader)
