@@ -36,6 +36,7 @@ class ListMemory:
             timeout_seconds=0,
             clock=loop,
             observer=WaitsOnly(self.direct_waits),
+            share_by_key=True,
         )
         self._apply_to_frames()
         self._share(config)
@@ -73,7 +74,7 @@ class ListMemory:
 
     def _share(self, config: Config) -> None:
         share_by_key, cap_percent = config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key
-        for memory in (self.limiter, self.unproven, self.frames):
+        for memory in (self.limiter, self.unproven):
             memory.set_sharing(share_by_key, cap_percent)
 
 

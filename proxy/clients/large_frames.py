@@ -7,8 +7,9 @@ Rules:
 - The first bytes wait among the newcomers, growth before them; one growth at a time may overshoot the limit
   (docs/adr/0003), so that frames which all grow cannot wait for each other without end.
 - Before CONNECTED a frame takes from a small memory of its own, in turns by address: nobody has proven anything yet.
-- Frames together take a share of direct memory (SHARE_PART), so that no topic list waits for more of them. Where frames
-  wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is refused soon.
+- Frames together take a share of direct memory (SHARE_PART), in turns by address, so that no topic list waits for more
+  of them. While frames wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is
+  refused soon.
 - A client that sends too slowly is closed while others wait for that memory (`proxy.clients.upload_watch`), and every
   frame has a clock: `seconds` in which the proxy waited for its bytes.
 
@@ -44,27 +45,28 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
-# Frames that arrive take this part of direct memory together, a quarter, as copies for redirects and frames for watchers
-# do: a frame can be any client's, and once its bytes are stored nobody can make the client send the rest.
+# Frames together take this part of direct memory at most, a quarter, as copies for redirects and frames for watchers
+# do: any client may send a frame, and what has come of it is held until the rest has come.
 SHARE_PART: Final = 4
 # A frame counts as this much of that part from its first permit on, unless it needs less in all.
 PLACE_BYTES: Final = 64 * 1024
+# A frame that has to wait grows by an eighth, which shows whether its client sends more: what one silent client gives
+# back is room for eight others to show the same.
 STEP_PART: Final = 8
 LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREATE_SCHEMA})
 LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
 
 
-def memory_for(stored: int, frame_bytes: int, charged: int, *, crowded: bool = False) -> int:
+def memory_for(stored: int, frame_bytes: int, charged: int, part: int = 1) -> int:
     """Return the bytes to charge before more of a frame is read, or before the whole frame is handled.
 
-    While others wait a frame that is `crowded` grows in small steps, which show whether its client sends more: what one
-    silent client gives back is room for a step of eight others.
+    A permit that is full grows by a `part` of what is stored.
     """
     if stored >= frame_bytes:
         return LARGE_FRAME_COPIES * frame_bytes
     if stored < max(charged, UNBOOKED_FRAME_BYTES):
         return charged
-    return min(stored + (max(stored // STEP_PART, UNBOOKED_FRAME_BYTES) if crowded else stored), frame_bytes)
+    return min(stored + max(stored // part, UNBOOKED_FRAME_BYTES), frame_bytes)
 
 
 class FrameSender(Protocol):
@@ -77,6 +79,10 @@ class FrameSender(Protocol):
     @property
     def charged(self) -> Hashable:
         """Return the key that is charged for the frame's memory."""
+
+    @property
+    def put_off(self) -> bool:
+        """Return whether the client is not read now because the proxy has other work before it."""
 
     def hold(self, reason: Hold) -> None:
         """Stop reading: there is no memory for more of the frame now."""
@@ -169,6 +175,11 @@ class LargeFrames:
         return self._arriving is not None and self._arriving.memories[0].short
 
     @property
+    def silent(self) -> bool:
+        """Return whether the frame has memory for more bytes, the client is read, and nothing more was there."""
+        return self._arriving is not None and self._arriving.rate.awaited and not self._sender.put_off
+
+    @property
     def held_bytes(self) -> int:
         """Count the bytes of the permit of the frame under way."""
         return 0 if self.permit is None else self.permit.size
@@ -253,11 +264,11 @@ class LargeFrames:
         arriving.rate.received(self._services.loop.time(), stored - arriving.rate.size)
         if self._is_refused(arriving):
             return True
-        needed = memory_for(stored, arriving.head.frame_bytes, self.held_bytes, crowded=self.crowded)
-        if not self._try_charge(arriving, needed):
+        if not self._try_charge(arriving, memory_for(stored, arriving.head.frame_bytes, self.held_bytes)):
+            step = memory_for(stored, arriving.head.frame_bytes, self.held_bytes, STEP_PART)
             self._sender.hold(Hold.LARGE_FRAME)
             assert self.permit is not None
-            self._scope.start(self._wait(arriving, self.permit, needed))
+            self._scope.start(self._wait(arriving, self.permit, step))
             self._services.uploads.wait_began()
             return False
         if stored >= arriving.head.frame_bytes:
@@ -283,8 +294,9 @@ class LargeFrames:
             return True
         if self.permit is None:
             place = min(LARGE_FRAME_COPIES * arriving.head.frame_bytes, PLACE_BYTES)
+            # The share is taken in turns by address, as before CONNECTED.
             keys = (self._sender.client_address, self._sender.charged)
-            self.permit = FramePermit(tuple(zip(arriving.memories, keys)), place)
+            self.permit = FramePermit(tuple(zip(arriving.memories, keys, strict=False)), place)
         return self.permit.try_grow(needed)
 
     async def _wait(self, arriving: _Arriving, permit: FramePermit, needed: int) -> None:

@@ -13,7 +13,7 @@ The decisions have no I/O and no clock of their own.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
@@ -29,6 +29,8 @@ REFUSALS_A_TURN: Final = 100
 # sender has filled its window by the time the proxy reads on: only a client that sends nothing more is late by this.
 LOOK_SECONDS: Final = 0.25
 JUDGED_SECONDS: Final = 0.5
+# In each look's time the loop hears every socket once, however long the loop takes.
+LOOKS: Final = 2
 
 
 class Uploader(Protocol):
@@ -54,6 +56,10 @@ class Uploader(Protocol):
     def name(self) -> str:
         """Return the client's name for the log."""
 
+    @property
+    def silent(self) -> bool:
+        """Return whether the frame has memory for more bytes, the client is read, and nothing more was there."""
+
     def evict(self, cause: DisconnectCause) -> None:
         """End the connection, and release the frame's memory."""
 
@@ -61,18 +67,26 @@ class Uploader(Protocol):
         """Refuse the frame, and release its memory."""
 
 
-class UploadWatch:
-    """All large frames that are arriving. `limits` returns the limits in force, the same as for slow readers.
+class _Judged(NamedTuple):
+    """When a frame's time to be judged began: the seconds and bytes of its client until then; the looks since."""
 
-    `served` returns the number of waiters that were granted memory.
+    waited_seconds: float
+    size: int
+    looks: int
+
+
+class UploadWatch:
+    """All large frames that are arriving, and when the time of each to be judged began.
+
+    `limits` returns the limits in force, the same as for slow readers; `served` the number of waiters that were granted
+    memory.
     """
 
     def __init__(self, limits: Callable[[], WriteLimits], served: Callable[[], int], log: Logger) -> None:
         self._limits = limits
         self._served = served
         self._log = log
-        # With each the seconds in which its bytes were awaited, and their number, when its time to be judged began.
-        self._uploaders: dict[Uploader, tuple[float, int] | None] = {}
+        self._uploaders: dict[Uploader, _Judged | None] = {}
         self._waits = asyncio.Event()
 
     def __len__(self) -> int:
@@ -114,24 +128,24 @@ class UploadWatch:
         if not crowded:
             self._waits.clear()
         for number, (_, _, uploader) in enumerate(sorted(slow), 1):
-            if uploader in self._uploaders and uploader.crowded and uploader.rate.awaited:
+            if uploader in self._uploaders and uploader.crowded and uploader.silent:
                 uploader.give_way()
             if not number % REFUSALS_A_TURN:
                 await asyncio.sleep(0)
 
     def _judged(self, uploader: Uploader, now: float) -> float | None:
         """Return the bytes per second of a frame that others wait for, None before its time to be judged is over."""
-        rate = uploader.rate
-        mark, waited = self._uploaders[uploader], rate.waited_seconds(now)
-        if mark is None or not (uploader.crowded and uploader.held_bytes and rate.awaited):
+        began, size, waited = self._uploaders[uploader], uploader.rate.size, uploader.rate.waited_seconds(now)
+        if began is None or not (uploader.crowded and uploader.held_bytes and uploader.silent):
             # What came before a wait for memory says nothing of what comes after it.
-            self._uploaders[uploader] = waited, rate.size
+            self._uploaders[uploader] = _Judged(waited, size, 0)
             return None
-        seconds = waited - mark[0]
-        if seconds < JUDGED_SECONDS:
+        seconds = waited - began.waited_seconds
+        if seconds < JUDGED_SECONDS or began.looks + 1 < LOOKS:
+            self._uploaders[uploader] = began._replace(looks=began.looks + 1)
             return None
-        self._uploaders[uploader] = waited, rate.size
-        return (rate.size - mark[1]) / seconds
+        self._uploaders[uploader] = _Judged(waited, size, 0)
+        return (size - began.size) / seconds
 
     async def sweep(self, now: float) -> None:
         """Close as many slow clients as others need; called once a second."""

@@ -121,6 +121,7 @@ class Uploader:
         self.sent: list[bytes] = []
         self.end: str | None = None
         self.handled = False
+        self.put_off = False
         self._pending = bytearray()
         self._offered = 0
         self._state = ConnectionState(Role.CLIENT)
