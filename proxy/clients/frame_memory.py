@@ -18,7 +18,7 @@ from limiter.semaphore import AsyncSemaphore
 
 
 class FramePermit:
-    """What a frame holds; `memories` are taken in their order, and charged to the key beside each.
+    """The permits of a frame; `memories` are taken in their order, and charged to the key beside each.
 
     `place` is the least that is taken of the first memory if that is a share of the next.
     """
@@ -28,7 +28,7 @@ class FramePermit:
     def __init__(self, memories: Sequence[tuple[AsyncSemaphore, Hashable]], place: int) -> None:
         self._memories = memories
         self._place = place if len(memories) > 1 else 0
-        # One for each of the first memories: those that the frame has had its turn in.
+        # Permits of the first memories: those that the frame has had its turn in.
         self._permits: list[Permit] = []
 
     @property

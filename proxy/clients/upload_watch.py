@@ -5,10 +5,10 @@ Rules, as for clients that read (`proxy.net.write_watch`):
 - A client is closed only if its frame holds memory that somebody waits for; slowest first and one at a time, until one
   of the waiters was served.
 - While frames wait for the part of memory that only frames take, a frame that had memory for more of it and was too
-  slow for half a second is refused, all such frames in one look, slowest first. What they give back lets twice as many
-  grow, and those are looked at next: so any number of frames that hold a part and send nothing are gone in seconds.
+  slow for half a second is refused, all such frames in one look, slowest first. The memory that they give back lets
+  many more grow, and those are judged next: frames that hold a part and send nothing are gone in seconds.
 
-The decisions have no I/O and no clock of their own.
+The decisions have no I/O and no clock of their own; `run` calls them at their times.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class UploadWatch:
         self._waits.set()
 
     async def run(self, now: Callable[[], float]) -> None:
-        """Look at the frames while some of them wait, for ever."""
+        """Look at the frames while some of them wait; end with the task only."""
         while True:
             await self._waits.wait()
             await asyncio.sleep(LOOK_SECONDS)
@@ -137,7 +137,7 @@ class UploadWatch:
         """Return the bytes per second of a frame that others wait for, None before its time to be judged is over."""
         began, size, waited = self._uploaders[uploader], uploader.rate.size, uploader.rate.waited_seconds(now)
         if began is None or not (uploader.crowded and uploader.held_bytes and uploader.silent):
-            # What came before a wait for memory says nothing of what comes after it.
+            # Bytes that came before a wait for memory say nothing of the client after it.
             self._uploaders[uploader] = _Judged(waited, size, 0)
             return None
         seconds = waited - began.waited_seconds

@@ -274,7 +274,7 @@ async def test_connects_that_are_announced_hold_nothing_and_a_list_is_served_at_
 async def test_frames_that_wait_to_grow_and_send_nothing_keep_out_neither_lists_nor_honest_frames() -> None:
     # A tenth of what once held all of the default limit for 25 s: 170 connections that send 64 KiB of a MiB each.
     async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
-        attackers = [await stage.connected() for _ in range(60)]
+        attackers = [await stage.connected() for _ in range(170)]
         for attacker in attackers:
             await attacker.send(exactly(MIB, request_id=7)[: 64 * KIB])
         await stage.until(lambda: stage.frames.growers_waiting + stage.frames.queue_size > 0, "frames that wait")

@@ -275,7 +275,7 @@ def test_frames_that_wait_to_grow_and_send_nothing_are_refused_and_an_honest_sen
         honest = Uploader(services, schema_frame_of(MIB))
         honest.offer(MIB)
         await services.settle()
-        assert not honest.handled
+        assert not honest.over
         await services.look(6)
         assert honest.handled
         refused = [client for client in clients if client.sent]
@@ -386,7 +386,7 @@ def test_connects_that_send_nothing_more_make_room_for_others_in_seconds() -> No
         honest = Uploader(services, token, state=State.INIT, address="192.0.2.2")
         honest.offer(len(token))
         await services.settle()
-        assert not honest.handled
+        assert not honest.over
         await services.look(4)
         assert honest.handled
         assert {client.end for client in clients if client.over} == {"memory_limit"}
