@@ -293,6 +293,14 @@ async def test_frames_that_wait_to_grow_and_send_nothing_keep_out_neither_lists_
         await attackers[0].ping()
 
 
+async def test_the_share_of_frames_follows_the_limit_of_direct_memory() -> None:
+    async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
+        stage.change(maxTopicListInFlightDirectMemSizeMB=20)
+        assert stage.frames.limit == 20 * MIB // SHARE_PART
+        stage.change(maxTopicListInFlightDirectMemSizeMB=0)
+        assert stage.frames.limit == 0
+
+
 async def test_large_connects_hold_no_memory_while_their_broker_is_dialled() -> None:
     async with raw_broker(silence) as broker, staged() as stage:
         clients = [await stage.client() for _ in range(3)]
