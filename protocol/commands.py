@@ -186,6 +186,18 @@ def connect_direct(client: pb.CommandConnect, proxy_version: str, credentials: C
     return frame(command)
 
 
+def connect_kept(client: pb.CommandConnect) -> pb.CommandConnect:
+    """Copy what `connect_direct` takes of a client's CONNECT, and its target; credentials are not in the copy."""
+    kept = pb.CommandConnect(
+        client_version=client.client_version,
+        protocol_version=client.protocol_version,
+        proxy_to_broker_url=client.proxy_to_broker_url,
+    )
+    if client.HasField("feature_flags"):
+        kept.feature_flags.CopyFrom(client.feature_flags)
+    return kept
+
+
 def connect_lookup(
     client_version: str, proxy_version: str | None = None, credentials: Credentials = ANONYMOUS
 ) -> bytes:

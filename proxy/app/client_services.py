@@ -76,6 +76,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         counters=parts.counters.clients,
         limits=ClientLimits.of(parts.config),
         direct=parts.memory.limiter.direct,
+        frames=parts.memory.frames,
         handshakes=handshakes,
         uploads=UploadWatch(lambda: parts.writes.limits, served, parts.log),
         requests=_request_services(parts),

@@ -1,13 +1,19 @@
-"""The memory of topic lists: both limiters, free slabs, the sizes of earlier lists, and fairness keys."""
+"""The memory of topic lists: both limiters, free slabs, the sizes of earlier lists, and fairness keys.
+
+Beside them the part of direct memory that large frames of clients take.
+"""
 
 import asyncio
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
+from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
+from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
+from proxy.requests.topic_lists.broker_queues import WaitsOnly
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -24,6 +30,16 @@ class ListMemory:
         self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
         percent = config.topic_list_unproven_readers_memory_percent
         self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, percent)
+        self.frames = AsyncSemaphore(
+            "direct for large frames",
+            0,
+            max_queue=0,
+            timeout_seconds=0,
+            clock=loop,
+            observer=WaitsOnly(self.direct_waits),
+            share_by_key=True,
+        )
+        self._apply_to_frames()
         self._share(config)
         self.slabs = SlabPool(_spare_slabs(config))
         self.sizes = ListSizes(first_estimate(config))
@@ -48,8 +64,14 @@ class ListMemory:
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(_spare_slabs(config))
         self.unproven.apply(config.topic_list_unproven_readers_memory_percent)
+        self._apply_to_frames()
         self._share(config)
         self.fairness_keys.fairness = config.topic_list_fairness
+
+    def _apply_to_frames(self) -> None:
+        direct, frames = self.limiter.direct, self.frames
+        frames.max_queue, frames.timeout_seconds = direct.max_queue, direct.timeout_seconds
+        frames.set_limit(max(1, direct.limit // SHARE_PART) if direct.limit > 0 else 0)
 
     def _share(self, config: Config) -> None:
         share_by_key, cap_percent = config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key

@@ -154,6 +154,7 @@ class Proxy:
         self.client_ports.open()
         self.sockets.tls_files.start()
         self._scope.start(self._tick())
+        self._scope.start(self.services.uploads.run(self.loop.time))
         self._lag.start()
         self.identities.start()
         if self.event_log is not None:
@@ -418,6 +419,7 @@ class Proxy:
             names=self.identities.names,
             memory=memory.limiter,
             unproven=memory.unproven.share,
+            frames=memory.frames,
             handshakes=self.services.handshakes,
             lookups=requests.lookups.concurrency,
             groups=requests.topic_lists.groups,

@@ -157,6 +157,11 @@ class ClientConnection(Endpoint):
         return self.output.held_bytes + self._large.held_bytes
 
     @property
+    def put_off(self) -> bool:
+        """Return whether the client is not read or not served now because the proxy has other work before it."""
+        return self._resting or self._deferred or bool(self._holds & Hold.TURN)
+
+    @property
     def holds(self) -> tuple[str, ...]:
         """Return the names of the reasons for which the client is not being read."""
         return tuple(str(hold.name).lower() for hold in Hold if self._holds & hold)

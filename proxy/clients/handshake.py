@@ -2,7 +2,12 @@
 
 With `authenticationEnabled` reading pauses until the client is authenticated, so no command is ever served for another
 principal. The handshake's time limit includes the authentication.
+
+The memory of a large CONNECT is released as soon as its credentials are checked: while a broker is dialled, which may
+be any host that the client names and may never answer, only the few fields are kept that the broker is sent.
 """
+
+from collections.abc import Callable
 
 from protocol import commands
 from protocol.errors import ServerError
@@ -13,12 +18,12 @@ from proxy.auth.client_authentication import ClientAuthentication, code_of, pres
 from proxy.auth.client_credentials import ClientCredentials
 from proxy.auth.identity import AuthenticationFailed
 from proxy.clients.credential_refresh import ClientRefresh
-from proxy.clients.large_frames import LargeFrames
+from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.services import ClientServices
 from proxy.clients.session import ClientSession, Hold
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, do_nothing
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.relay import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
@@ -69,12 +74,14 @@ class ClientHandshake:
         if self._services.authentication is not None:
             # The commands after CONNECT must wait: they have no principal yet.
             self._client.hold(Hold.AUTHENTICATING)
-            work = self._authenticate(connect, self._services.authentication)
-            self._scope.start(work, self._large.detach_permit())
+            release = self._large.detach_permit() or do_nothing
+            self._scope.start(self._authenticate(connect, self._services.authentication, release), release)
         elif connect.HasField("proxy_to_broker_url"):
-            self._client.hold(Hold.CONNECTING)
-            self._begin_direct_mode()
-            self._scope.start(self._connect_to_broker(connect), self._large.detach_permit())
+            kept = self._kept_of(connect)
+            if kept is not None:
+                self._client.hold(Hold.CONNECTING)
+                self._begin_direct_mode()
+                self._scope.start(self._connect_to_broker(kept))
         else:
             self._enter_lookup_mode(connect)
 
@@ -91,8 +98,10 @@ class ClientHandshake:
 
     # --- authentication -----------------------------------------------------------------------------
 
-    async def _authenticate(self, connect: pb.CommandConnect, authentication: ClientAuthentication) -> None:
-        """Authenticate the client, then serve it."""
+    async def _authenticate(
+        self, connect: pb.CommandConnect, authentication: ClientAuthentication, release: Callable[[], None]
+    ) -> None:
+        """Authenticate the client, then serve it; `release` gives back the memory of CONNECT."""
         client, presented = self._client, presented_by(connect)
         try:
             found = await authentication.verify(presented, client.certificate, client.name)
@@ -106,8 +115,13 @@ class ClientHandshake:
         credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
         client.principal = credentials.principal
         if connect.HasField("proxy_to_broker_url"):
-            self._begin_direct_mode()
-            await self._connect_to_broker(connect, credentials)
+            kept = self._kept_of(connect)
+            # A coroutine that waits for a broker keeps what its names stand for.
+            del connect, presented
+            release()
+            if kept is not None:
+                self._begin_direct_mode()
+                await self._connect_to_broker(kept, credentials)
             return
         self._enter_lookup_mode(connect)
         self._watch(connect, credentials, authentication)
@@ -157,6 +171,14 @@ class ClientHandshake:
         """Stop the client's handshake timer; from here on the broker's time limits apply."""
         self._state.enter(State.CONNECTING_TO_BROKER)
         self._services.sessions.handshake_done(self._client)
+
+    def _kept_of(self, connect: pb.CommandConnect) -> pb.CommandConnect | None:
+        """Return the part of CONNECT that is needed for a broker; close a client for which that is too much to keep."""
+        kept = commands.connect_kept(connect)
+        if kept.ByteSize() <= UNBOOKED_FRAME_BYTES:
+            return kept
+        self._client.close(DisconnectCause.FRAME_TOO_LARGE)
+        return None
 
     async def _connect_to_broker(
         self, connect: pb.CommandConnect, credentials: ClientCredentials | None = None

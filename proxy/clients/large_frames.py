@@ -7,6 +7,9 @@ Rules:
 - The first bytes wait among the newcomers, growth before them; one growth at a time may overshoot the limit
   (docs/adr/0003), so that frames which all grow cannot wait for each other without end.
 - Before CONNECTED a frame takes from a small memory of its own, in turns by address: nobody has proven anything yet.
+- Frames together take a share of direct memory (SHARE_PART), in turns by address, so that no topic list waits for more
+  of them. While frames wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is
+  refused soon.
 - A client that sends too slowly is closed while others wait for that memory (`proxy.clients.upload_watch`), and every
   frame has a clock: `seconds` in which the proxy waited for its bytes.
 
@@ -17,8 +20,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
-from limiter.errors import PermitAcquireError
-from limiter.permit import Permit
+from limiter.errors import PermitAcquireError, PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
@@ -27,6 +29,7 @@ from protocol.field_walker import FieldWalker
 from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, State, Verdict
+from proxy.clients.frame_memory import FramePermit
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.core.addresses import host_network
@@ -43,15 +46,28 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
+# Frames together take this part of direct memory at most, a quarter, as copies for redirects and frames for watchers
+# do: any client may send a frame, and what has come of it is held until the rest has come.
+SHARE_PART: Final = 4
+# A frame counts as this much of that part from its first permit on, unless it needs less in all.
+PLACE_BYTES: Final = 64 * 1024
+# A frame that has to wait grows by an eighth, which shows whether its client sends more: what one silent client gives
+# back is room for eight others to show the same.
+STEP_PART: Final = 8
 LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREATE_SCHEMA})
 LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
 
 
-def memory_for(stored: int, frame_bytes: int, charged: int) -> int:
-    """Return the bytes to charge before more of a frame is read, or before the whole frame is handled."""
+def memory_for(stored: int, frame_bytes: int, charged: int, part: int = 1) -> int:
+    """Return the bytes to charge before more of a frame is read, or before the whole frame is handled.
+
+    A permit that is full grows by a `part` of what is stored.
+    """
     if stored >= frame_bytes:
         return LARGE_FRAME_COPIES * frame_bytes
-    return charged if stored < max(charged, UNBOOKED_FRAME_BYTES) else min(2 * stored, frame_bytes)
+    if stored < max(charged, UNBOOKED_FRAME_BYTES):
+        return charged
+    return min(stored + max(stored // part, UNBOOKED_FRAME_BYTES), frame_bytes)
 
 
 class FrameSender(Protocol):
@@ -64,6 +80,10 @@ class FrameSender(Protocol):
     @property
     def charged(self) -> Hashable:
         """Return the key that is charged for the frame's memory."""
+
+    @property
+    def put_off(self) -> bool:
+        """Return whether the client is not read now because the proxy has other work before it."""
 
     def hold(self, reason: Hold) -> None:
         """Stop reading: there is no memory for more of the frame now."""
@@ -87,17 +107,16 @@ class FrameSender(Protocol):
 class _Arriving:
     """A large frame that is being stored: its head, the memory it takes, and the times it has left."""
 
-    __slots__ = ("clock", "head", "key", "memory", "patience_seconds", "rate", "seconds", "walker")
+    __slots__ = ("clock", "head", "memories", "patience_seconds", "rate", "seconds", "walker")
 
-    def __init__(self, head: FrameHead, memory: AsyncSemaphore, key: Hashable, seconds: float) -> None:
+    def __init__(self, head: FrameHead, memories: tuple[AsyncSemaphore, ...], seconds: float) -> None:
         self.head = head
-        self.memory = memory
-        self.key = key
+        self.memories = memories
         self.walker = FieldWalker()
         self.rate = UploadRate()
         # The proxy waits so long for the frame's bytes, and the frame so long for memory: in all, not each time.
         self.seconds = seconds
-        self.patience_seconds = memory.timeout_seconds
+        self.patience_seconds = memories[-1].timeout_seconds
         self.clock: asyncio.TimerHandle | None = None
 
 
@@ -119,7 +138,7 @@ class LargeFrames:
         self._decoder = decoder
         self._state = state
         self._scope = scope
-        self.permit: Permit | None = None
+        self.permit: FramePermit | None = None
         self._arriving: _Arriving | None = None
 
     def detach_permit(self) -> Callable[[], None] | None:
@@ -147,10 +166,19 @@ class LargeFrames:
         return self._arriving.rate
 
     @property
-    def memory(self) -> AsyncSemaphore:
-        """Return the memory that the frame under way takes."""
-        assert self._arriving is not None
-        return self._arriving.memory
+    def wanted(self) -> bool:
+        """Return whether anybody waits for memory of the kind that the frame under way holds."""
+        return self._arriving is not None and any(memory.short for memory in self._arriving.memories)
+
+    @property
+    def crowded(self) -> bool:
+        """Return whether other frames wait for the part of memory that only frames take."""
+        return self._arriving is not None and self._arriving.memories[0].short
+
+    @property
+    def silent(self) -> bool:
+        """Return whether the frame has memory for more bytes, the client is read, and nothing more was there."""
+        return self._arriving is not None and self._arriving.rate.awaited and not self._sender.put_off
 
     @property
     def held_bytes(self) -> int:
@@ -165,6 +193,15 @@ class LargeFrames:
     def evict(self, cause: DisconnectCause) -> None:
         """End the connection at once."""
         self._sender.abort(cause)
+
+    def give_way(self) -> None:
+        """Refuse the frame, whose bytes do not come, as if it had waited too long for memory."""
+        arriving = self._arriving
+        assert arriving is not None
+        memory = arriving.memories[0]
+        asked, queued = arriving.head.frame_bytes, memory.queue_size
+        error = PermitAcquireTimeout(memory.name, memory.limit, memory.held, asked, queued)
+        self._refuse_memory(arriving, error)
 
     # --- the frame's head --------------------------------------------------------------------------
 
@@ -197,12 +234,12 @@ class LargeFrames:
         self._sender.output.send(commands.error(_request_id(head), ServerError.NotAllowedError, message))
 
     def _begin(self, head: FrameHead) -> None:
-        services, sender = self._services, self._sender
+        services = self._services
         seconds = services.limits.frame_seconds
         if self._state.state in (State.INIT, State.CONNECTING):
-            self._arriving = _Arriving(head, services.handshakes, host_network(sender.client_address), seconds)
+            self._arriving = _Arriving(head, (services.handshakes,), seconds)
         else:
-            self._arriving = _Arriving(head, services.direct, sender.charged, seconds)
+            self._arriving = _Arriving(head, (services.frames, services.direct), seconds)
         self._decoder.store()
         self._services.uploads.add(self)
         self._await_bytes(self._arriving)
@@ -228,10 +265,12 @@ class LargeFrames:
         arriving.rate.received(self._services.loop.time(), stored - arriving.rate.size)
         if self._is_refused(arriving):
             return True
-        needed = memory_for(stored, arriving.head.frame_bytes, self.held_bytes)
-        if not self._try_charge(arriving, needed):
+        if not self._try_charge(arriving, memory_for(stored, arriving.head.frame_bytes, self.held_bytes)):
+            step = memory_for(stored, arriving.head.frame_bytes, self.held_bytes, STEP_PART)
             self._sender.hold(Hold.LARGE_FRAME)
-            self._scope.start(self._wait(arriving, needed))
+            assert self.permit is not None
+            self._scope.start(self._wait(arriving, self.permit, step))
+            self._services.uploads.wait_began()
             return False
         if stored >= arriving.head.frame_bytes:
             self._arrived()
@@ -252,22 +291,21 @@ class LargeFrames:
         return False
 
     def _try_charge(self, arriving: _Arriving, needed: int) -> bool:
-        if self.permit is not None:
-            return needed <= self.permit.size or self.permit.try_update(needed)
-        if needed:
-            self.permit = arriving.memory.try_acquire(needed, key=arriving.key)
-        return not needed or self.permit is not None
+        if not needed:
+            return True
+        if self.permit is None:
+            place = min(LARGE_FRAME_COPIES * arriving.head.frame_bytes, PLACE_BYTES)
+            # The share is taken in turns by address, as before CONNECTED.
+            keys = (host_network(self._sender.client_address), self._sender.charged)
+            self.permit = FramePermit(tuple(zip(arriving.memories, keys, strict=False)), place)
+        return self.permit.try_grow(needed)
 
-    async def _wait(self, arriving: _Arriving, needed: int) -> None:
+    async def _wait(self, arriving: _Arriving, permit: FramePermit, needed: int) -> None:
         """Wait for memory; then read on, or pass the frame over with an error."""
-        loop, memory = self._services.loop, arriving.memory
+        loop = self._services.loop
         since = loop.time()
         try:
-            if self.permit is None:
-                timeout = arriving.patience_seconds
-                self.permit = await memory.acquire(needed, key=arriving.key, timeout_seconds=timeout)
-            else:
-                await self.permit.update(needed, timeout_seconds=arriving.patience_seconds)
+            await permit.grow(needed, loop, arriving.patience_seconds)
         except PermitAcquireError as error:
             self._refuse_memory(arriving, error)
         arriving.patience_seconds -= loop.time() - since
@@ -276,8 +314,9 @@ class LargeFrames:
     def _refuse_memory(self, arriving: _Arriving, error: PermitAcquireError) -> None:
         head, sender = arriving.head, self._sender
         command = CommandType(head.command_type).name if head.command_type is not None else "?"
-        stage = Stage.DIRECT if arriving.memory is self._services.direct else Stage.HANDSHAKE
-        self._services.requests.refusals.note(error, stage, arriving.memory, sender.name, command)
+        stage = Stage.HANDSHAKE if arriving.memories[0] is self._services.handshakes else Stage.DIRECT
+        short = next(memory for memory in arriving.memories if memory.name == error.limiter)
+        self._services.requests.refusals.note(error, stage, short, sender.name, command)
         request_id = _request_id(head)
         if request_id == commands.REQUEST_ID_NONE:
             sender.close(DisconnectCause.MEMORY_LIMIT)

@@ -17,6 +17,7 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
+from proxy.clients.frame_memory import FramePermit
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
@@ -57,7 +58,7 @@ class _Held:
 
     __slots__ = ("large", "on_disk", "place", "slot")
 
-    def __init__(self, slot: Slot | None, large: Permit | None) -> None:
+    def __init__(self, slot: Slot | None, large: FramePermit | None) -> None:
         self.on_disk = False
         self.slot = slot
         self.place: Permit | None = None
@@ -111,7 +112,7 @@ class ClientRequests:
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
-    def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None) -> bool:
+    def serve(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None) -> bool:
         """Begin to serve a request that came as `raw`; return whether the request holds `large`, the frame's permit.
 
         Topic lists beyond LISTS_AT_ONCE wait for their turn.
@@ -172,7 +173,7 @@ class ClientRequests:
 
     # --- topic lists ------------------------------------------------------------------------------
 
-    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, record: NoRecord) -> bool:
+    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, record: NoRecord) -> bool:
         now, held = self._services.loop.time(), _Held(None, large)
         if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups

@@ -81,7 +81,9 @@ class ClientServices:
     counters: ClientCounters
     limits: ClientLimits
     direct: AsyncSemaphore
-    # Memory of large frames before CONNECTED, in turns by address.
+    # The part of direct memory that large frames take; before CONNECTED they have a memory of their own, in turns by
+    # address.
+    frames: AsyncSemaphore
     handshakes: AsyncSemaphore
     uploads: UploadWatch
     requests: RequestServices

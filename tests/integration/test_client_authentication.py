@@ -24,6 +24,7 @@ from tests.support.auth.credentials import (
     response,
 )
 from tests.support.auth.tokens import SECRET, signed
+from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import PING, AsyncClient, connect_frame, topics_frame
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
@@ -201,6 +202,15 @@ async def test_large_credentials_are_booked_while_they_are_checked() -> None:
         held.judge.gate.set()
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
         assert held.stage.handshakes.held == held.stage.direct.statistics().peak_held == 0
+
+
+async def test_large_credentials_hold_no_memory_while_a_broker_is_dialled() -> None:
+    async with raw_broker(silence) as broker, court() as held:
+        client = await held.stage.client()
+        await client.send(presenting("alice" + "." * 40_000, target=f"127.0.0.1:{broker.port}"))
+        await held.stage.until(lambda: broker.peers, "a broker that does not answer")
+        assert held.stage.handshakes.held == 0
+        assert held.stage.handshakes.statistics().peak_held > 3 * 40_000
 
 
 # --- a client's own word counts for nothing -----------------------------------------------------------

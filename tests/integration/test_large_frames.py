@@ -5,10 +5,12 @@ import pytest
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
+from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.connection import ClientConnection
-from proxy.clients.large_frames import LARGE_FRAME_COPIES, UNBOOKED_FRAME_BYTES
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, SHARE_PART, UNBOOKED_FRAME_BYTES
 from proxy.core.errors import DIRECT_REFUSAL
+from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame, new_schema_frame
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
@@ -269,6 +271,63 @@ async def test_connects_that_are_announced_hold_nothing_and_a_list_is_served_at_
         assert len(stage.proxy.services.uploads) == 55
 
 
+async def test_frames_that_wait_to_grow_and_send_nothing_keep_out_neither_lists_nor_honest_frames() -> None:
+    # A tenth of what once held all of the default limit for 25 s: 170 connections that send 64 KiB of a MiB each.
+    async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
+        attackers = [await stage.connected() for _ in range(170)]
+        for attacker in attackers:
+            await attacker.send(exactly(MIB, request_id=7)[: 64 * KIB])
+        await stage.until(lambda: stage.frames.growers_waiting + stage.frames.queue_size > 0, "frames that wait")
+        for number in range(3):
+            await (await stage.connected()).topics(namespace(number))
+        assert stage.direct.statistics().queued == 0
+        assert stage.direct.statistics().peak_held <= 10 * MIB // SHARE_PART + MIB + 3 * LIST_BYTES
+        honest = await stage.connected()
+        await honest.send(exactly(MIB - 1, request_id=8))
+        await accepted(honest, 8)
+        # As many were refused as was needed; their connections live, and pass over what is left of their frames.
+        refused = stage.proxy.refusals.recent
+        assert {(refusal.stage, refusal.reason) for refusal in refused} == {("direct", DIRECT_REFUSAL)}
+        assert (await attackers[0].error(7)).error == ServerError.TooManyRequests
+        await attackers[0].send(exactly(MIB, request_id=7)[64 * KIB :])
+        await attackers[0].ping()
+
+
+async def test_the_share_of_frames_follows_the_limit_of_direct_memory() -> None:
+    async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
+        stage.change(maxTopicListInFlightDirectMemSizeMB=20)
+        assert stage.frames.limit == 20 * MIB // SHARE_PART
+        stage.change(maxTopicListInFlightDirectMemSizeMB=0)
+        assert stage.frames.limit == 0
+
+
+async def test_large_connects_hold_no_memory_while_their_broker_is_dialled() -> None:
+    async with raw_broker(silence) as broker, staged() as stage:
+        clients = [await stage.client() for _ in range(3)]
+        for client in clients:
+            await client.send(connect_frame(f"127.0.0.1:{broker.port}", auth_data=bytes(60 * KIB)))
+        await stage.until(lambda: len(broker.peers) == 3, "brokers that do not answer")
+        assert stage.handshakes.held == 0
+        assert stage.handshakes.statistics().peak_held >= 180 * KIB
+
+
+async def test_a_connect_with_too_much_for_a_broker_is_closed_before_the_broker_is_dialled() -> None:
+    async with raw_broker(silence) as broker, staged() as stage:
+        target = f"127.0.0.1:{broker.port}"
+        # Flags that this proxy does not know would be passed on.
+        unknown = pb.FeatureFlags.FromString(b"\xa2\x06" + varint(5 * KIB) + bytes(5 * KIB))
+        for version, flags in (("v" * 5 * KIB, pb.FeatureFlags()), ("v", unknown)):
+            connect = pb.CommandConnect(
+                client_version=version, protocol_version=21, proxy_to_broker_url=target, feature_flags=flags
+            )
+            client = await stage.client()
+            await client.send(commands.frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect)))
+            assert await client.rest() == b""
+        assert stage.caused("frame_too_large") == 2
+        assert stage.handshakes.held == 0
+        assert not broker.peers
+
+
 async def test_a_frame_holds_at_most_twice_what_has_come() -> None:
     async with staged() as stage:
         client, request = await stage.connected(), exactly(900 * KIB)
@@ -285,8 +344,8 @@ async def test_partial_frames_hold_no_more_than_the_limit_and_one_growth() -> No
         for _ in range(8):
             client = await stage.connected()
             await client.send(exactly(200 * KIB)[: 190 * KIB])
-        await stage.until(lambda: stage.direct.queue_size + stage.direct.growers_waiting > 0, "clients that wait")
-        assert stage.direct.statistics().peak_held <= MIB + 200 * KIB
+        await stage.until(lambda: stage.frames.statistics().queued > 0, "clients that wait")
+        assert stage.direct.statistics().peak_held <= MIB // SHARE_PART + 200 * KIB
         # A client without large frames is not concerned.
         await (await stage.connected()).ping()
 

@@ -40,6 +40,7 @@ class AdminSources:
     sessions: Sessions
     names: Callable[[object], str]
     memory: AsyncDualMemoryLimiter
+    frames: AsyncSemaphore
     handshakes: AsyncSemaphore
     lookups: AsyncSemaphore
     groups: ListGroups

@@ -84,6 +84,7 @@ class Views:
         yield _BYTES, sources.memory.heap
         yield _BYTES, sources.memory.direct
         yield _BYTES, sources.unproven
+        yield _BYTES, sources.frames
         yield _BYTES, sources.handshakes
         yield _REQUESTS, sources.lookups
         for queue in list(sources.queues.all().values()):

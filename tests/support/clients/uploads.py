@@ -12,9 +12,9 @@ from protocol.errors import ProtocolError, TooManyFields
 from protocol.frames import Frame, varint
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.states import ConnectionState, Role, State
-from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
+from proxy.clients.large_frames import SHARE_PART, UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.session import Hold
-from proxy.clients.upload_watch import UploadWatch
+from proxy.clients.upload_watch import LOOK_SECONDS, UploadWatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
@@ -53,6 +53,7 @@ class Services:
         self.clock = ManualClock()
         self.waits = LimiterMetrics(self.clock.time)
         self.direct = self._memory("direct", limit, timeout_seconds)
+        self.frames = self._memory("direct for large frames", limit // SHARE_PART, timeout_seconds, share_by_key=True)
         self.handshakes = self._memory("handshake", limit, timeout_seconds, share_by_key=True)
         self.limits = SimpleNamespace(frame_seconds=seconds)
         self.authentication = None
@@ -93,9 +94,16 @@ class Services:
     async def live(self, seconds: int) -> None:
         """Let seconds pass, each with a sweep of the watch."""
         for _ in range(seconds):
-            self.clock.advance(1)
-            await self.settle()
+            await self.look(1)
             await self.uploads.sweep(self.clock.time())
+            await self.settle()
+
+    async def look(self, seconds: float) -> None:
+        """Let a time pass, with the looks of the watch."""
+        for _ in range(int(seconds / LOOK_SECONDS)):
+            self.clock.advance(LOOK_SECONDS)
+            await self.settle()
+            await self.uploads.look(self.clock.time())
             await self.settle()
 
 
@@ -113,6 +121,7 @@ class Uploader:
         self.sent: list[bytes] = []
         self.end: str | None = None
         self.handled = False
+        self.put_off = False
         self._pending = bytearray()
         self._offered = 0
         self._state = ConnectionState(Role.CLIENT)

@@ -128,6 +128,7 @@ class Desk:
             counters=self.counters.clients,
             limits=replace(LIMITS, **limits),
             direct=direct,
+            frames=direct,
             handshakes=direct,
             uploads=UploadWatch(lambda: WriteLimits(20.0, 32768), lambda: 0, open_log()),
             requests=RequestServices(

@@ -107,6 +107,10 @@ class Stage:
         return self.proxy.memory.limiter.direct
 
     @property
+    def frames(self) -> AsyncSemaphore:
+        return self.proxy.memory.frames
+
+    @property
     def handshakes(self) -> AsyncSemaphore:
         return self.proxy.services.handshakes
 
@@ -171,6 +175,7 @@ class Stage:
             "heap waiting": heap.queue_size + heap.growers_waiting,
             "direct held": direct.held,
             "direct waiting": direct.queue_size + direct.growers_waiting,
+            "share of large frames": self.frames.held + self.frames.queue_size + self.frames.growers_waiting,
             "handshake memory held": self.handshakes.held,
             "handshake memory waiting": self.handshakes.queue_size + self.handshakes.growers_waiting,
             "large frames arriving": len(self.proxy.services.uploads),

@@ -177,6 +177,17 @@ def test_relayed_client_is_introduced_with_its_own_version_and_features() -> Non
         assert not connect.HasField(field)
 
 
+def test_what_is_kept_of_a_connect_gives_the_same_introduction_and_no_credentials() -> None:
+    client = client_connect()
+    client.proxy_to_broker_url = "broker:6650"
+    client.auth_data = b"client secret"
+    kept = commands.connect_kept(client)
+    assert commands.connect_direct(kept, "0.1", SPEAKER) == commands.connect_direct(client, "0.1", SPEAKER)
+    assert kept.proxy_to_broker_url == "broker:6650"
+    assert b"secret" not in kept.SerializeToString()
+    assert not commands.connect_kept(pb.CommandConnect(client_version="v")).HasField("feature_flags")
+
+
 def test_proxy_speaks_for_its_client() -> None:
     connect = content(commands.connect_direct(client_connect(), "0.1", SPEAKER)).connect
     assert (connect.auth_method_name, connect.auth_data, connect.original_principal) == (
