@@ -7,6 +7,7 @@ refused. A client that leaves ends the work for its request. No exception of one
 import asyncio
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aiohttp import StreamReader, web
@@ -22,10 +23,12 @@ from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.forward.headers import Headers, size_of
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
+from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, certificate_of, client_of
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.gate import Gate
 from proxy.web.http.paths import origin_form
+from proxy.web.http.places import Place
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import Access, Page, PageRequest, PageTable
 
@@ -306,13 +309,19 @@ class Site:
                 # Authenticate before the gate: unknown clients must not take its places from known clients.
                 await self._authenticate(request, entry)
                 # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
-                with await self._gate.enter():
+                visit = Visit(entry.client.turn_key)
+                with await self._gate.enter(visit) as place:
                     self._counters.in_work = self._gate.in_work
                     if self._tunnels is not None and self._tunnels.asked_for(request):
-                        return await self._tunnels.serve(request, entry.client, destination)
-                    return await reverse_proxy.serve(request, entry.client, destination)
+                        leave = partial(self._leave_gate, place)
+                        return await self._tunnels.serve(request, entry.client, destination, visit, leave)
+                    return await reverse_proxy.serve(request, entry.client, destination, visit)
         finally:
             self._counters.in_work = self._gate.in_work
+
+    def _leave_gate(self, place: Place) -> None:
+        place.release()
+        self._counters.in_work = self._gate.in_work
 
     def _refusal(self, request: web.BaseRequest, entry: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
         self._counters.request_refused(refused.kind)

@@ -27,7 +27,7 @@ from proxy.core.log import LinePace, Logger
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree
+from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
 from proxy.web.forward.headers import CLAIMED_HOSTS, Headers, RequestLoop, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
 from proxy.web.forward.own_credentials import AUTHORIZATION, identity_headers
@@ -36,11 +36,13 @@ from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
-from proxy.web.forward.uploads import Uploads
+from proxy.web.forward.uploads import Upload
 from proxy.web.forward.upstreams import Upstreams
+from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import WebClient
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused, retry_after
+from proxy.web.http.places import Place
 
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _NO_BODY: Final = frozenset({204, 304})
@@ -70,7 +72,7 @@ class ProxyServices:
     tls: Callable[[], ssl.SSLContext] | None
     extra_headers: Headers
     log: Logger
-    uploads: Uploads
+    connections: ServerConnections
     withheld: Callable[[str, str], None]
 
 
@@ -83,6 +85,7 @@ class _Exchange:
 
     request: web.BaseRequest
     client: WebClient
+    visit: Visit
     destination: Destination
     method: str
     headers: Headers
@@ -93,6 +96,14 @@ class _Exchange:
     # The clock of a topic list: from its first byte on only waits for the broker count.
     clock: BrokerClock | None = None
     trusted: bool = False
+    # The place among the connections to the server that is asked.
+    connection: Place | None = None
+
+    def leave_server(self) -> None:
+        """Give back the place among the server's connections; a second call does nothing."""
+        if self.connection is not None:
+            self.connection.release()
+            self.connection = None
 
     @property
     def has_own_credentials(self) -> bool:
@@ -132,15 +143,18 @@ class ReverseProxy:
             raise HttpRefused(404, "the admin interface is not served here (brokerWebServiceURL)", "no_route")
         return self._brokers, _KEYS[Group.BROKERS]
 
-    async def serve(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> web.StreamResponse:
+    async def serve(
+        self, request: web.BaseRequest, client: WebClient, destination: Destination, visit: Visit
+    ) -> web.StreamResponse:
         """Answer a request; raises HttpRefused before the answer has begun."""
         self.servers(destination)
         limits = self._services.limits
         copy = self._services.copies.new(limits.replay_bytes, self._services.fairness_keys.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
-            request, client, destination, request.method, *await self._request_headers(request, client, destination),
-            self._body(request, copy) if has_body else None, request.content_length if has_body else None,
+            request, client, visit, destination, request.method,
+            *await self._request_headers(request, client, destination),
+            self._body(request, copy, visit) if has_body else None, request.content_length if has_body else None,
         )  # fmt: skip
         try:
             async with AsyncExitStack() as stack:
@@ -154,9 +168,10 @@ class ReverseProxy:
             if exchange.body is not None:
                 await exchange.body.stop()
 
-    def _body(self, request: web.BaseRequest, copy: ReplayCopy) -> RequestBody:
+    def _body(self, request: web.BaseRequest, copy: ReplayCopy, visit: Visit) -> RequestBody:
         services = self._services
-        return RequestBody(request, copy, services.counters, services.uploads, services.limits.buffer_bytes)
+        visit.upload = Upload(lambda: services.writes.limits)
+        return RequestBody(request, copy, services.counters, visit.upload, services.limits.buffer_bytes)
 
     async def _request_headers(
         self, request: web.BaseRequest, client: WebClient, destination: Destination
@@ -197,8 +212,11 @@ class ReverseProxy:
             async with asyncio.timeout(seconds) as clock:
                 if exchange.under_way is not None:
                     exchange.clock = BrokerClock(clock, self._services.clock, seconds)
-                return await self._follow(exchange)
+                with exchange.visit.ended_by(clock):
+                    return await self._follow(exchange)
         except TimeoutError as error:
+            if (gave_way := exchange.visit.refusal) is not None:
+                raise gave_way from error
             raise HttpRefused(504, "no answer of the broker in time (httpProxyTimeout)", "timeout") from error
 
     async def _follow(self, exchange: _Exchange) -> web.StreamResponse:
@@ -228,6 +246,7 @@ class ReverseProxy:
         finally:
             # An answer read to its end has returned its connection already; any other connection must not be reused.
             answer.close()
+            exchange.leave_server()
 
     async def _ask_one_of(self, exchange: _Exchange) -> aiohttp.ClientResponse:
         """Ask the server whose turn it is, or the next server if it cannot be reached."""
@@ -259,18 +278,12 @@ class ReverseProxy:
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)
-            exchange.body.goes_to((url.raw_host or "", url.port))
             if exchange.size is not None:
                 headers["Content-Length"] = str(exchange.size)
         elif exchange.method in ("POST", "PUT", "PATCH"):
             headers["Content-Length"] = "0"
-        tls = self._services.tls
         try:
-            # Use the context in force: certificates may have been replaced.
-            return await self._client.request(
-                exchange.method, url, headers=headers, data=payload, allow_redirects=False,
-                ssl=tls() if tls is not None else True,
-            )  # fmt: skip
+            return await self._connected(exchange, url, headers, payload)
         except _NOT_REACHED:
             raise
         except NoConnectionFree as error:
@@ -280,6 +293,25 @@ class ReverseProxy:
                 raise exchange.body.refusal from error
             self._note_failure(str(url.origin()), error)
             raise HttpRefused(502, "the connection to the broker broke before it answered", "broken") from error
+
+    async def _connected(
+        self, exchange: _Exchange, url: URL, headers: CIMultiDict[str], payload: BodyPayload | None
+    ) -> aiohttp.ClientResponse:
+        """Ask a server when there is a connection; the place among its connections ends with the use of it."""
+        exchange.connection = await self._services.connections.enter(url.raw_host or "", url.port, exchange.visit)
+        tls = self._services.tls
+        try:
+            # Use the context in force: certificates may have been replaced.
+            answer = await self._client.request(
+                exchange.method, url, headers=headers, data=payload, allow_redirects=False,
+                ssl=tls() if tls is not None else True,
+            )  # fmt: skip
+        except BaseException:
+            exchange.leave_server()
+            raise
+        # An upload may outlast the answer, and keeps the connection.
+        answer.content.on_eof(lambda: exchange.leave_server() if answer.connection is None else None)
+        return answer
 
     def _note_failure(self, server: str, error: BaseException) -> None:
         self._services.counters.server_failures += 1
@@ -318,6 +350,7 @@ class ReverseProxy:
             exchange.request, exchange.client.name, services.counters, services.writes,
             holds_memory=exchange.under_way is not None,
         )  # fmt: skip
+        exchange.visit.writer = writer
         try:
             await response.prepare(exchange.request)
             sent = await writer.write(response, answer.content, services.limits.buffer_bytes, exchange.clock)
