@@ -37,7 +37,7 @@ async def large_or_small(request: web.BaseRequest) -> web.StreamResponse:
 
 
 async def silent_or_small(request: web.BaseRequest) -> web.StreamResponse:
-    if request.path == LARGE:
+    if request.path != ADMIN:
         await asyncio.Event().wait()
     return web.Response(body=b"[]")
 
@@ -113,6 +113,18 @@ async def test_requests_that_last_leave_places_to_another_address(places: int) -
         assert (await clients[0].receive(12)) == b"HTTP/1.1 503"
 
 
+async def test_topic_lists_that_wait_for_a_turn_leave_places_to_another_address() -> None:
+    keys = {"maxConcurrentHttpRequests": 10, "topicListMaxOutstandingPerBroker": 1}
+    async with web_staged(**keys) as at, elsewhere() as other:
+        at.broker.answer = silent_or_small
+        for _ in range(10):
+            client = await AsyncClient.open(at.stage.proxy.web_port)
+            at.stage.clients.append(client)
+            await client.send(b"GET /admin/v2/namespaces/t/n/topics HTTP/1.1\r\nHost: p\r\n\r\n")
+        await at.stage.until(lambda: at.stage.proxy.counters.web.in_work == 10, "all places held")
+        assert await status_of(at, other) == 200
+
+
 async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -153,3 +165,22 @@ async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most
             await socket.send_bytes(b"y")
             assert (await socket.receive(20)).data == b"y"
         assert (ended(at, DisconnectCause.GAVE_WAY), at.stage.proxy.counters.web.tunnels) == (1, 10)
+
+
+async def test_busy_connections_of_one_address_leave_room_for_another() -> None:
+    keys = {"maxHttpServerConnections": CROWD, "maxConcurrentHttpRequests": 10}
+    async with web_staged(**keys) as at, elsewhere() as other:
+        at.broker.answer = silent_or_small
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10)
+        turns = at.stage.proxy.web._gate  # type: ignore[union-attr]
+        for waiting in range(1, CROWD - 10 + 1):
+            client = await AsyncClient.open(at.stage.proxy.web_port)
+            at.stage.clients.append(client)
+            await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+            await at.stage.until(lambda waiting=waiting: turns.waiting == waiting, "a request on each connection")
+        async with in_time(), other.get(at.url + "/healthz") as answer:
+            assert answer.status == 200
+        # Whoever is of the crowd itself finds the port full.
+        one_more = await AsyncClient.open(at.stage.proxy.web_port)
+        at.stage.clients.append(one_more)
+        await at.stage.until(lambda: ended(at, DisconnectCause.CONNECTION_LIMIT) == 2, "the second one too many")

@@ -100,7 +100,7 @@ class _Exchange:
     connection: Place | None = None
 
     def leave_server(self) -> None:
-        """Give back the place among the server's connections; a second call does nothing."""
+        """Release the place among the server's connections; a second call does nothing."""
         if self.connection is not None:
             self.connection.release()
             self.connection = None
@@ -212,11 +212,8 @@ class ReverseProxy:
             async with asyncio.timeout(seconds) as clock:
                 if exchange.under_way is not None:
                     exchange.clock = BrokerClock(clock, self._services.clock, seconds)
-                with exchange.visit.ended_by(clock):
-                    return await self._follow(exchange)
+                return await self._follow(exchange)
         except TimeoutError as error:
-            if (gave_way := exchange.visit.refusal) is not None:
-                raise gave_way from error
             raise HttpRefused(504, "no answer of the broker in time (httpProxyTimeout)", "timeout") from error
 
     async def _follow(self, exchange: _Exchange) -> web.StreamResponse:

@@ -1,8 +1,8 @@
 """A forwarded request as a guest of the places it holds: in the gate, and among the connections to a server."""
 
 import asyncio
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from proxy.core.errors import DisconnectCause
@@ -29,19 +29,18 @@ class Visit:
         self._clock: asyncio.Timeout | None = None
         self._gave_way = False
 
-    @contextmanager
-    def ended_by(self, clock: asyncio.Timeout) -> Iterator[None]:
-        """Run the work inside so that `clock`, which must be running, ends it when the request has to give way."""
-        self._clock = clock
+    @asynccontextmanager
+    async def endable(self) -> AsyncIterator[None]:
+        """Run the work inside so that it can be ended; raises HttpRefused with 503 if the request gave way."""
         try:
-            yield
+            async with asyncio.timeout(None) as self._clock:
+                yield
+        except TimeoutError as error:
+            if not self._gave_way:
+                raise
+            raise HttpRefused(503, _GAVE_WAY, "gave_way", retry_after(1)) from error
         finally:
             self._clock = None
-
-    @property
-    def refusal(self) -> HttpRefused | None:
-        """Return the error for the client of a request that gave way; None if it did not."""
-        return HttpRefused(503, _GAVE_WAY, "gave_way", retry_after(1)) if self._gave_way else None
 
     def sample(self, now: float) -> Sample | None:
         """Return what the client has taken or sent; None while the proxy waits for the server."""

@@ -21,7 +21,6 @@ from proxy.core.tasks import TaskScope
 from proxy.web.forward.broker_client import socket_for
 from proxy.web.forward.headers import UnsafeHeader, to_client
 from proxy.web.forward.open_tunnels import OpenTunnels
-from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -72,20 +71,13 @@ class WebSocketTunnels:
         request: web.BaseRequest,
         client: WebClient,
         destination: "Destination",
-        visit: Visit,
         leave_gate: Callable[[], None],
     ) -> web.StreamResponse:
         """Open a tunnel and wait until it ends; raises HttpRefused if the tunnel cannot be opened."""
         writer: asyncio.StreamWriter | None = None
         try:
-            try:
-                async with asyncio.timeout(None) as clock:
-                    with visit.ended_by(clock):
-                        reader, writer, host = await self._connected(destination)
-                        head = await self._asked(request, client, destination, host, reader, writer)
-            except TimeoutError as error:
-                assert visit.refusal is not None, "nothing else ends the opening"
-                raise visit.refusal from error
+            reader, writer, host = await self._connected(destination)
+            head = await self._asked(request, client, destination, host, reader, writer)
             leave_gate()
             return await self._join(request, client, reader, writer, head)
         finally:

@@ -32,7 +32,10 @@ _MOST_WAITERS: Final = 512
 
 
 class Sample(NamedTuple):
-    """The bytes that a client has taken or sent in how many seconds, and those it has to take; `of` names the stream."""
+    """The bytes that a client has taken or sent in how many seconds, and those it still has to take.
+
+    `of` is the stream that was measured.
+    """
 
     of: object
     seconds: float
@@ -74,7 +77,7 @@ class Place:
         self.leaves_by = since
 
     def release(self) -> None:
-        """Release the place."""
+        """Return the place to those who wait; a second call does nothing."""
         self._places.forget(self)
         self._permit.release()
 
