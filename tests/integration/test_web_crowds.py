@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import aiohttp
 import pytest
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from proxy.core.errors import DisconnectCause
 from proxy.web.forward import broker_client
+from proxy.web.http.gate import Gate
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time, patient
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -76,6 +78,10 @@ async def status_of(at: WebStage, client: aiohttp.ClientSession | None = None) -
         return answer.status
 
 
+def _waiting(gate: Gate, number: int) -> bool:
+    return gate.waiting == number
+
+
 def ended(at: WebStage, cause: DisconnectCause) -> int:
     return at.stage.proxy.counters.shared.disconnects.get(cause, 0)
 
@@ -114,7 +120,11 @@ async def test_requests_that_last_leave_places_to_another_address(places: int) -
 
 
 async def test_topic_lists_that_wait_for_a_turn_leave_places_to_another_address() -> None:
-    keys = {"maxConcurrentHttpRequests": 10, "topicListMaxOutstandingPerBroker": 1}
+    keys = {
+        "maxConcurrentHttpRequests": 10,
+        "topicListMaxOutstandingPerBroker": 1,
+        "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 600_000,
+    }
     async with web_staged(**keys) as at, elsewhere() as other:
         at.broker.answer = silent_or_small
         for _ in range(10):
@@ -177,7 +187,7 @@ async def test_busy_connections_of_one_address_leave_room_for_another() -> None:
             client = await AsyncClient.open(at.stage.proxy.web_port)
             at.stage.clients.append(client)
             await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
-            await at.stage.until(lambda waiting=waiting: turns.waiting == waiting, "a request on each connection")
+            await at.stage.until(partial(_waiting, turns, waiting), "a request on each connection")
         async with in_time(), other.get(at.url + "/healthz") as answer:
             assert answer.status == 200
         # Whoever is of the crowd itself finds the port full.

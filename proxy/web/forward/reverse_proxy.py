@@ -30,7 +30,7 @@ from proxy.web.forward.bodies import BodyPayload, NotReplayable, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
 from proxy.web.forward.headers import CLAIMED_HOSTS, Headers, RequestLoop, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.forward.own_credentials import AUTHORIZATION, identity_headers
+from proxy.web.forward.own_credentials import AUTHORIZATION, check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
@@ -128,6 +128,8 @@ class ReverseProxy:
         self._services = services
         self._pace = LinePace()
         self._via = secrets.token_hex(8)
+        own = services.own
+        self._shows_certificate = targets.shows_certificate or (own is not None and own.tls_files() is not None)
         self._brokers = Upstreams(targets.brokers, services.clock)
         self._workers = Upstreams(targets.function_workers, services.clock) if targets.function_workers else None
         self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
@@ -196,15 +198,29 @@ class ReverseProxy:
         except RequestLoop as error:
             raise HttpRefused(508, str(error), "loop") from error
 
-    async def identity_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+    async def identity_headers(
+        self, request: web.BaseRequest, client: WebClient, destination: Destination, *, websocket: bool = False
+    ) -> Headers:
         """Return the extra headers for brokers and function workers; none for `httpReverseProxy` routes.
 
         Raises HttpRefused and UnsafeHeader.
         """
         if isinstance(destination.servers, ExtraRoute):
             return []
-        given = "Authorization" in request.headers
-        return await identity_headers(self._services.own, client.role, has_authorization=given)
+        own, given = self._services.own, AUTHORIZATION in request.headers
+        if websocket or not destination.heeds_roles:
+            # Browsers cannot set headers of a WebSocket, and write the token into the query.
+            if not given and "token" not in request.query:
+                await check_rights(own, client.role, certificate=self._shows_certificate)
+            own = None
+        return await identity_headers(own, client.role, has_authorization=given)
+
+    async def websocket_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+        """Return the headers of the opening of a WebSocket; raises HttpRefused, and UnsafeHeader."""
+        headers = self.forwarded_headers(request, client)
+        headers += await self.identity_headers(request, client, destination, websocket=True)
+        to_third_party = isinstance(destination.servers, ExtraRoute)
+        return judged_by_header(headers) if self._shows_certificate and not to_third_party else headers
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds

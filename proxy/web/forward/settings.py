@@ -74,6 +74,7 @@ class WebTargets:
     extra: tuple[ExtraRoute, ...]
     tls_only: bool
     dns_seconds: int
+    shows_certificate: bool = False
 
     @property
     def third_parties(self) -> tuple[str, ...]:
@@ -97,4 +98,7 @@ class WebTargets:
         brokers = config.broker_web_service_url_tls if tls else config.broker_web_service_url
         workers = config.function_worker_web_service_url_tls if tls else config.function_worker_web_service_url
         extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
-        return cls(brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds)
+        return cls(
+            brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds,
+            shows_certificate=tls and bool(config.broker_client_certificate_file_path),
+        )  # fmt: skip

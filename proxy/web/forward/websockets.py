@@ -155,8 +155,7 @@ class WebSocketTunnels:
         self, request: web.BaseRequest, client: WebClient, destination: "Destination", host: str
     ) -> bytes:
         try:
-            headers = self._reverse_proxy.forwarded_headers(request, client)
-            headers += await self._reverse_proxy.identity_headers(request, client, destination)
+            headers = await self._reverse_proxy.websocket_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]

@@ -14,7 +14,7 @@ from proxy.web.access_log import LINES_A_SECOND, _Pace
 from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import rewritten
-from proxy.web.forward.own_credentials import identity_headers
+from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
 from proxy.web.forward.upstreams import Upstreams
@@ -37,6 +37,22 @@ async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -
     assert (found["X-Forwarded-For"], found["X-Forwarded-Proto"]) == ("10.0.0.1", "https")
     assert "x-forwarded-proto" not in found
     assert "X-Original-Principal" not in found
+
+
+def test_beside_a_certificate_of_the_proxy_a_broker_is_told_to_judge_by_the_client_s_credentials() -> None:
+    claim = ("x-pulsar-AUTH-method-name", "tls")
+    for authorization, method in (("Basic YTpi", "basic"), ("Bearer t", "token")):
+        found = judged_by_header([claim, ("authorization", authorization)])
+        assert found == [("authorization", authorization), ("X-Pulsar-Auth-Method-Name", method)]
+    # The token is in the query.
+    assert judged_by_header([claim]) == [("X-Pulsar-Auth-Method-Name", "token")]
+
+
+async def test_a_certificate_of_the_proxy_proves_nothing_for_a_client_without_credentials() -> None:
+    with pytest.raises(HttpRefused, match="authorization header of their client"):
+        await check_rights(None, "alice", certificate=True)
+    await check_rights(None, "alice", certificate=False)
+    await check_rights(None, None, certificate=True)
 
 
 @pytest.mark.parametrize("name", ["X.Original.Principal", "x_original-PRINCIPAL", "X~Forwarded^For"])
@@ -90,7 +106,7 @@ ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/ex
         ("/admin/v3/sources/t/n", Destination(Group.FUNCTION_WORKERS)),
         ("/admin/worker/cluster", Destination(Group.FUNCTION_WORKERS)),
         ("/admin/v2/worker-stats/metrics", Destination(Group.FUNCTION_WORKERS)),
-        ("/ws/v2/producer/persistent/t/n/x", Destination(Group.BROKERS)),
+        ("/ws/v2/producer/persistent/t/n/x", Destination(Group.BROKERS, heeds_roles=False)),
         ("/extra/x", Destination(ROUTES.extra[1])),
         ("/extra/deep/x", Destination(ROUTES.extra[0])),
         ("/extraordinary", None),
