@@ -116,7 +116,9 @@ async def test_who_is_quick_or_takes_all_there_is_or_waits_for_a_server_stays() 
 async def test_what_was_measured_in_an_earlier_crowd_does_not_count() -> None:
     stage = Stage(1)
     (request,) = await stage.held("key", 1, 0.0)
-    await left(*await stage.waiting("key"))
+    gone = await stage.waiting("key")
+    stage.look(0)
+    await left(*gone)
     stage.look(5)
     waiting = await stage.waiting("key")
     stage.look(0)
@@ -166,8 +168,41 @@ async def test_an_address_that_waits_for_itself_ends_no_request_of_its_own() -> 
 async def test_places_that_the_slow_leave_need_not_be_left_by_others() -> None:
     stage = Stage(10)
     slow, lasting = await stage.held("many", 1, 0.0), await stage.held("many", 9)
-    waiting = await stage.waiting("new", 1)
+    waiting = await stage.waiting("new", 8)
+    stage.look(1)
+    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 0)
+    # Half of all places is the share, and one is on its way already.
+    stage.look(1)
+    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 4)
+    await left(*waiting)
+
+
+async def test_several_keys_above_their_share_give_up_what_is_above_it() -> None:
+    stage = Stage(10)
+    one, other = await stage.held("one", 5), await stage.held("other", 5)
+    waiting = await stage.waiting("new", 8)
     stage.look(2)
+    # A third of all places is the share, rounded down: both keep three.
+    assert sorted([ended(one, slow=False), ended(other, slow=False)]) == [1, 2]
+    await left(*waiting)
+
+
+async def test_a_key_gets_what_it_has_less_than_its_share() -> None:
+    stage = Stage(12)
+    many, _, _ = await stage.held("many", 8), await stage.held("few", 3), await stage.held("third", 1)
+    waiting = await stage.waiting("few", 8)
+    stage.look(2)
+    assert ended(many, slow=False) == 1
+    await left(*waiting)
+
+
+async def test_a_place_that_a_slow_one_leaves_is_enough_for_one_who_waits() -> None:
+    stage = Stage(10)
+    slow, lasting = await stage.held("many", 1, 0.0), await stage.held("many", 9)
+    waiting = await stage.waiting("new", 1) + await stage.waiting("many", 8)
+    stage.look(1)
+    slow[0].rate = None
+    stage.look(1)
     assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 0)
     await left(*waiting)
 
