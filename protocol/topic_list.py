@@ -1,12 +1,13 @@
-"""Check and count a broker's topic list while its bytes arrive, and encode it again for any number of clients.
+"""Check a broker's topic list while its bytes arrive, and encode it again for any number of clients.
 
 The proxy forwards names and never looks at a name. So a list is decoded slab by slab into a short-lived message that
-proves the bytes well-formed and counts the names, and only the bytes themselves stay in memory, once. The bytes are the
-heap cost before the encoding and the direct cost after it (ADR 1). Encoding puts a new prefix with the client's request
-id in front of the same bytes.
+proves the bytes well-formed, in which names are fields that the decoder does not know, and only the bytes themselves
+stay in memory, once. The bytes are the heap cost before the encoding and the direct cost after it (ADR 1). Encoding
+puts a new prefix with the client's request id in front of the same bytes. Names are counted where their number is
+needed only (ADR 30).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -57,43 +58,46 @@ class OpaqueAnswer(SlabBody):
 
 
 class TopicListAnswer(OpaqueAnswer):
-    """A GET_TOPICS_OF_NAMESPACE_RESPONSE; its scanner has count, name bytes and flags once complete.
+    """A GET_TOPICS_OF_NAMESPACE_RESPONSE; its scanner has the flags once complete, and the counts if it is `counting`.
 
     Bytes that are no such answer make `advance()` raise MalformedFrame.
     """
 
     __slots__ = ("scanner",)
 
-    def __init__(self, head: FrameHead, pool: SlabPool) -> None:
+    def __init__(self, head: FrameHead, pool: SlabPool, *, counting: bool = False) -> None:
         super().__init__(head, pool)
-        self.scanner = TopicListScanner(self.size)
+        self.scanner = CountingScanner(self.size) if counting else TopicListScanner(self.size)
 
     def slab_filled(self, slab: memoryview) -> None:
         """Decode the slab that is now full."""
         self.scanner.feed(self._slabs[-1])
 
+    def count(self) -> Iterator["CountingScanner"]:
+        """Yield the scanner of a complete list again and again; its counts are final when the iterator ends.
+
+        Each step takes the time of one slab, so that the caller can let others run between two.
+        """
+        scanner = self.scanner
+        if isinstance(scanner, CountingScanner):
+            yield scanner
+            return
+        scanner = CountingScanner(self.size)
+        yield scanner
+        for slab in self._slabs:
+            scanner.feed(slab)
+            yield scanner
+
 
 class TopicListScanner:
-    """Decode a topic list's fields chunk by chunk, keeping counts and flags only.
+    """Decode a topic list's fields chunk by chunk, keeping flags only: nothing is made of a name.
 
-    `topic_count`, `name_bytes` (UTF-8 bytes of all names, the size PIP-442 speaks of), `filtered`, `changed` and
-    `topics_hash` are final when `total` bytes were fed.
+    `filtered`, `changed` and `topics_hash` are final when `total` bytes were fed.
     """
 
-    __slots__ = (
-        "_carry",
-        "_left",
-        "_skip",
-        "changed",
-        "filtered",
-        "name_bytes",
-        "topic_count",
-        "topics_hash",
-    )
+    __slots__ = ("_carry", "_left", "_skip", "changed", "filtered", "topics_hash")
 
     def __init__(self, total: int) -> None:
-        self.topic_count = 0
-        self.name_bytes = 0
         self.filtered = False
         self.changed = True
         self.topics_hash = ""
@@ -135,7 +139,12 @@ class TopicListScanner:
         return end
 
     def _decode(self, chunk: bytearray, start: int, end: int) -> bool:
-        message = pb.CommandGetTopicsOfNamespaceResponse()
+        """Return whether the bytes from `start` to `end` are whole fields, and store what is in them."""
+        return self._decode_as(pb.TopicListFlags(), chunk, start, end)
+
+    def _decode_as(
+        self, message: pb.TopicListFlags | pb.TopicListNames, chunk: bytearray, start: int, end: int
+    ) -> bool:
         try:
             message.MergeFromString(memoryview(chunk)[start:end])  # type: ignore[arg-type]  # upb reads any buffer
         except DecodeError:
@@ -143,29 +152,13 @@ class TopicListScanner:
         if message.HasField("request_id"):
             # A decoder keeps the last value: the client would get the broker's id instead of its own.
             raise MalformedFrame("topic list has a second request id")
-        topics = len(message.topics)
-        self.topic_count += topics
-        others = self._read_flags(message)
-        if chunk.isascii() and not len(UnknownFieldSet(message)):
-            # Every length is below 128, so that a topic's tag and length are two bytes.
-            self.name_bytes += end - start - 2 * topics - others
-        else:
-            self.name_bytes += _name_bytes(message.topics)
-        return True
-
-    def _read_flags(self, message: pb.CommandGetTopicsOfNamespaceResponse) -> int:
-        """Store the fields that are not topics and return the bytes that they occupied on the wire."""
-        occupied = 0
         if message.HasField("filtered"):
             self.filtered = message.filtered
-            occupied += 2
         if message.HasField("changed"):
             self.changed = message.changed
-            occupied += 2
         if message.HasField("topics_hash"):
             self.topics_hash = message.topics_hash
-            occupied += 2 + _utf8_bytes(message.topics_hash)
-        return occupied
+        return True
 
     def _begin_straddling_field(self, chunk: bytearray, start: int) -> None:
         self._carry = bytes(chunk[start:])
@@ -199,37 +192,71 @@ class TopicListScanner:
         return field - carried
 
     def _pass_over_long_field(self, seen: int) -> None:
-        """Count the long field that `_carry` begins and skip what follows its first `seen` bytes."""
+        """Skip what follows the first `seen` bytes of the long field that `_carry` begins."""
         end = _field_end(self._carry, 0)
         assert end is not None
-        if self._carry[0] == _TOPICS_TAG:
-            self.topic_count += 1
-            self.name_bytes += end - len(_length_header(self._carry))
+        self._passed_over(self._carry, end)
         self._carry = b""
         self._skip = end - seen
 
-
-def _name_bytes(topics: Iterable[str]) -> int:
-    try:
-        return len("".join(topics).encode())
-    except TypeError:
-        return sum(map(_utf8_bytes, topics))
+    def _passed_over(self, begin: bytes, size: int) -> None:
+        """Called with the first bytes of a field of `size` bytes that is skipped."""
 
 
-def _utf8_bytes(name: str | bytes) -> int:
-    # protobuf returns text that is not UTF-8 as bytes; such a name is forwarded like any other.
-    return len(name) if isinstance(name, bytes) else len(name.encode())
+class CountingScanner(TopicListScanner):
+    """Count the names of a topic list, too: for the event log, refusals and load generators.
+
+    `topic_count` and `name_bytes` (UTF-8 bytes of all names, the size PIP-442 speaks of) are exact. Names of 128 bytes
+    or more, names that are not ASCII and a slab with flags cost an object for each name of the slab, one at a time.
+    """
+
+    __slots__ = ("name_bytes", "topic_count")
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self.topic_count = 0
+        self.name_bytes = 0
+
+    def _decode(self, chunk: bytearray, start: int, end: int) -> bool:
+        message = pb.TopicListNames()
+        if not self._decode_as(message, chunk, start, end):
+            return False
+        topics = len(message.topics)
+        self.topic_count += topics
+        if chunk.isascii() and _has_names_only(message):
+            # Every length is below 128: a topic's tag and length are two bytes.
+            self.name_bytes += end - start - 2 * topics
+        else:
+            self.name_bytes += sum(map(len, message.topics))
+        return True
+
+    def _passed_over(self, begin: bytes, size: int) -> None:
+        tag, position = _read_varint(begin, 0)
+        if tag == _TOPICS_TAG:
+            _, position = _read_varint(begin, position)
+            self.topic_count += 1
+            self.name_bytes += size - position
+
+
+def _has_names_only(message: pb.TopicListNames) -> bool:
+    flags = message.HasField("filtered") or message.HasField("changed") or message.HasField("topics_hash")
+    return not flags and not len(UnknownFieldSet(message))
 
 
 def _end_of_whole_fields(chunk: bytearray, position: int) -> int:
     """Return where the last whole field of the chunk ends."""
-    while True:
-        end = _field_end(chunk, position)
-        if end is None or end > len(chunk):
-            return position
+    last, size = len(chunk) - 1, len(chunk)
+    while position < size:
+        end: int | None
+        if position < last and chunk[position] == _TOPICS_TAG and chunk[position + 1] < 0x80:
+            # Nearly every field of a list: this walk is short, unless names contain the tag's byte.
+            end = position + 2 + chunk[position + 1]
+        else:
+            end = _field_end(chunk, position)
+        if end is None or end > size:
+            break
         position = end
-        if position == len(chunk):
-            return position
+    return position
 
 
 def _field_end(data: bytes | bytearray, position: int) -> int | None:
@@ -249,12 +276,6 @@ def _field_end(data: bytes | bytearray, position: int) -> int | None:
     if wire_type in (1, 5):
         return position + (8 if wire_type == 1 else 4)
     raise MalformedFrame(f"topic list has wire type {wire_type}, expected 0, 1, 2 or 5")
-
-
-def _length_header(field: bytes) -> bytes:
-    _, position = _read_varint(field, 0)
-    _, position = _read_varint(field, position)
-    return field[:position]
 
 
 def _read_varint(data: bytes | bytearray, position: int) -> tuple[int | None, int]:

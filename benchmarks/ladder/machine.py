@@ -20,6 +20,11 @@ def _memory_mib() -> int:
     return int(found.group(1)) // 1024 if found else 0
 
 
+def cores() -> int:
+    """Return how many cores the runner, and so all that it starts, may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def first_line(*command: str) -> str:
     """Return the first line that a version command prints, or why there is none."""
     try:
@@ -37,7 +42,7 @@ def facts() -> dict[str, str | int]:
     haproxy = re.search(r"version (\S+)", first_line("haproxy", "-v"))
     return {
         "cpu": _cpu_model(),
-        "cores": os.cpu_count() or 0,
+        "cores": cores(),
         "memory_mib": _memory_mib(),
         "kernel": kernel.group(0) if kernel else "unknown",
         "python": platform.python_version(),

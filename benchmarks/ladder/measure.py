@@ -10,10 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.ladder.certificates import make_certificates
-from benchmarks.ladder.processes import LadderError
+from benchmarks.ladder.processes import Child, LadderError
+from benchmarks.ladder.processor import per_unit
 from benchmarks.ladder.rows import ROWS, Scenario
 from benchmarks.ladder.secured import Secured
-from benchmarks.ladder.servers import LOADGEN, RUN, Running, start, start_broker
+from benchmarks.ladder.servers import LOADGEN, RUN, Running, start, start_broker, start_neighbour
 
 Report = dict[str, float | str]
 
@@ -102,39 +103,56 @@ def load(scenario: Scenario, row_name: str, running: Running, stage: Stage, seco
     row = ROWS[row_name]
     if row.relayed or (scenario.relayed and row.server == "java"):
         command += ["--via", f"127.0.0.1:{stage.relay_port()}"]
-    if scenario.kind == "memory" or scenario.cpu:
+    if scenario.kind == "memory":
         command += ["--pid", str(running.child.pid)]
     if scenario.timed and seconds is not None:
         command += ["--seconds", f"{seconds:.2f}".rstrip("0").rstrip(".")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LOADGEN_LIMIT_SECONDS, check=False)
+    with ExitStack() as stack:
+        if scenario.kind == "paired":
+            neighbour = stack.enter_context(start_neighbour(LOADGEN_LIMIT_SECONDS)) if row.neighbour else None
+            command += ["--watch", _watched(running, stage, neighbour)]
+        done = subprocess.run(
+            [*command, *row.load], capture_output=True, text=True, timeout=LOADGEN_LIMIT_SECONDS, check=False
+        )
     if done.returncode != 0:
         raise LadderError(f"row {row_name}: {done.stderr.strip()}\n{running.child.tail()}")
     report: Report = json.loads(done.stdout)
     return report
 
 
+def _watched(running: Running, stage: Stage, neighbour: Child | None) -> str:
+    """Return whose processor time the load generator looks at beside its own; without a proxy there is none."""
+    children = {"broker": stage.broker.child, "proxy": running.child, "neighbour": neighbour}
+    if running is stage.broker:
+        del children["proxy"]
+    return ",".join(f"{name}={child.pid}" for name, child in children.items() if child)
+
+
 def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
     """Run all rows next to each other, round by round, every other round backwards: the runs of one round make
-    the pairs of every ratio, and no row is always the one that comes after a certain other."""
+    the pairs of every ratio, and no row is always the one that comes after a certain other. Rows that differ only by
+    their load have one server."""
     measured = {name: Measured() for name in rows}
     with ExitStack() as stack:
         stage = stack.enter_context(staged(scenario))
-        servers = {}
-        for name in rows:
+        servers: dict[str, Running] = {}
+        for name in dict.fromkeys(ROWS[row].server_of or row for row in rows):
             servers[name] = start(name, stage.broker, scenario.settings, stage.secured)
             stack.enter_context(servers[name].child)
-        for name in rows:
+        for name in servers:
             if ROWS[name].server == "java":
                 say(f"  warming row {name} for {effort.java_warmup_seconds:.0f} s")
                 load(scenario, name, servers[name], stage, effort.java_warmup_seconds)
         for turn in range(effort.pairs * scenario.repeats):
             for name in rows if turn % 2 == 0 else reversed(rows):
-                report = load(scenario, name, servers[name], stage, effort.seconds)
+                running = servers[ROWS[name].server_of or name]
+                report = load(scenario, name, running, stage, effort.seconds)
+                report |= per_unit(report, scenario.quantity)
                 measured[name].reports.append(report)
                 say(f"  {turn + 1}/{effort.pairs * scenario.repeats} row {name}: {_brief(scenario, report)}")
-        for name, running in servers.items():
-            measured[name].peak_rss_bytes = running.child.peak_rss_bytes()
-            measured[name].threads = running.child.threads()
+        for name in rows:
+            child = servers[ROWS[name].server_of or name].child
+            measured[name].peak_rss_bytes, measured[name].threads = child.peak_rss_bytes(), child.threads()
     return measured
 
 
@@ -181,7 +199,7 @@ RUNNERS: dict[str, Callable[[Scenario, tuple[str, ...], Effort], dict[str, Measu
 
 
 def _brief(scenario: Scenario, report: Report) -> str:
-    shown = ["per_second", "mb_per_second", "cpu_us", "p99_ms", "answered", "refused", "lost", "wrong"]
+    shown = ["per_second", "mb_per_second", "cpu_us", "proxy_thread", "p99_ms", "answered", "refused", "lost", "wrong"]
     shown += ["idle_rss_bytes", "peak_rss_bytes", "bytes_per_connection"]
     shown += [column.quantity for column in scenario.columns] + [bound.quantity for bound in scenario.bounds]
     return ", ".join(f"{name} {report[name]}" for name in dict.fromkeys(shown) if name in report)

@@ -6,12 +6,15 @@ import textwrap
 from statistics import median
 from typing import Any
 
+from benchmarks.ladder.processor import BROKER, CPU, LOAD, PROXY
 from benchmarks.ladder.rows import MIB, Column
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.verdict import FAULTS
 
 UNITS = {"per_second": "per second", "cpu_us": "CPU time", "mb_per_second": "MB/s", "seconds": "seconds"}
 QUANTITIES = UNITS | {"peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99", "answered": "lists that ended"}
+# The bare relay that a scenario has, if any.
+FLOORS = ("00c", "00s")
 
 Json = dict[str, Any]
 
@@ -29,6 +32,8 @@ def _scenario(result: Json) -> list[str]:
     lines = [f"### {title}", "", f"`{result['scenario']}`, {result['measured_on']}"]
     if not result["valid"]:
         lines[-1] += ". **Not valid**: " + "; ".join(result["invalid_because"])
+    if result.get("behind"):
+        lines[-1] += ". **Throughput does not count**: " + "; ".join(result["behind"])
     return [*lines, "", *_rows(result), "", *_judged(result), ""]
 
 
@@ -36,6 +41,8 @@ def _rows(result: Json) -> list[str]:
     if result["kind"] == "memory":
         return _memory_rows(result)
     quantity = result["quantity"]
+    if any("processor" in row for row in result["rows"].values()):
+        return _processor_rows(result)
     digits = 3 if quantity == "seconds" else 0
     lines = [f"| row | what | {UNITS[quantity]}, median | least..most | peak RSS |", "|---|---|--:|--:|--:|"]
     for name, row in result["rows"].items():
@@ -44,6 +51,34 @@ def _rows(result: Json) -> list[str]:
         rss = _mib(row["peak_rss_bytes"])
         lines.append(f"| {name} | {row['title']} | {found['median']:,.{digits}f} | {span} | {rss} |")
     return lines
+
+
+def _processor_rows(result: Json) -> list[str]:
+    """Throughput, and what a unit of it costs each process; the bare relay is the floor of both."""
+    quantity, unit, rows = result["quantity"], result["unit"], result["rows"]
+    floor = next((row for name, row in rows.items() if name in FLOORS and CPU[PROXY] in row), None)
+    titles = [f"{UNITS[quantity]}, median", "least..most", f"CPU µs a {unit}", "of the bare relay", "broker", "clients",
+              "cores busy", "busiest thread", "limit", "peak RSS"]  # fmt: skip
+    lines = [f"| row | what | {' | '.join(titles)} |", "|---|---|" + "--:|" * len(titles)]
+    for name, row in rows.items():
+        found, taken, own = row[quantity], row["processor"], row.get(CPU[PROXY])
+        cells = [
+            f"{found['median']:,.0f}",
+            f"{found['least']:,.0f}..{found['most']:,.0f}",
+            _micros(own),
+            f"{own['median'] / floor[CPU[PROXY]]['median']:.2f}" if own and floor else "-",
+            *(_micros(row.get(CPU[process])) for process in (BROKER, LOAD)),
+            f"{taken['cores_busy']:.2f}",
+            f"{taken['thread_busy']:.2f}",
+            " and ".join(taken["limits"]) or "none",
+            _mib(row["peak_rss_bytes"]),
+        ]
+        lines.append(f"| {name} | {row['title']} | {' | '.join(cells)} |")
+    return lines
+
+
+def _micros(found: Json | None) -> str:
+    return f"{found['median']:,.{1 if found['median'] < 100 else 0}f}" if found else "-"
 
 
 def _memory_rows(result: Json) -> list[str]:
@@ -79,6 +114,7 @@ def _judged(result: Json) -> list[str]:
     for ratio in result["ratios"]:
         what = f"{ratio['over']} / {ratio['under']}, {QUANTITIES[ratio['quantity']]}"
         what += " (the run counts)" if ratio["validity"] else ""
+        what += f", {ratio['note']}" if ratio.get("note") else ""
         several = ratio["samples"] > 1
         span = f"{ratio['low95']:.2f}..{ratio['high95']:.2f}" if several else "-"
         lines.append(f"| {what} | {ratio['median']:.2f} | {span} | {_required(ratio)} |")
@@ -93,9 +129,14 @@ def _judged(result: Json) -> list[str]:
 
 def _required(judged: Json) -> str:
     if judged["required"] is None:
-        return "- | "
+        return f"- | {_uncounted(judged).removeprefix('; ')}"
     sign = "≤" if judged["at_most"] else "≥"
-    return f"{sign} {judged['required']:,.10g} | {'reached' if judged['reached'] else '**missed**'}"
+    word = "reached" if judged["reached"] else "**missed**"
+    return f"{sign} {judged['required']:,.10g} | {word}{_uncounted(judged)}"
+
+
+def _uncounted(judged: Json) -> str:
+    return f"; does not count: {', '.join(judged['uncounted_because'])}" if judged.get("uncounted_because") else ""
 
 
 def _machine(result: Json) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-Server = Literal["none", "ours", "java", "haproxy"]
+Server = Literal["none", "bare", "ours", "java", "haproxy"]
 
 MIB = 1024 * 1024
 # What a connection at rest may cost, and what TLS adds to it (docs/memory.md).
@@ -22,6 +23,11 @@ class Row:
     relayed: bool = False  # ask the proxy for a relay to the broker (CONNECT with proxy_to_broker_url)
     settings: tuple[tuple[str, str], ...] = ()
     before: bool = False  # an earlier version of the code (LADDER_BEFORE)
+    threads: int = 0  # of the server (bare, haproxy); 0: as many as it has by itself
+    splice: bool = False  # bytes stay in the kernel (bare, haproxy)
+    server_of: str = ""  # the row whose server this is, under another load
+    load: tuple[str, ...] = ()  # of the load generator, over the scenario's options
+    neighbour: bool = False  # the machine has a busy neighbour meanwhile
 
 
 def _limits(heap_mb: int, direct_mb: int) -> tuple[tuple[str, str], ...]:
@@ -35,6 +41,10 @@ SPILL = ("topicListSpillDirectory", "{lists}")
 _TOPIC = (("eventLogTopic", "persistent://ladder/events/lists"), ("eventLogTopicServiceURL", "pulsar://{broker}"))
 
 ROWS: dict[str, Row] = {
+    "00c": Row("bare relay that copies", "bare", threads=1),
+    "00c-2": Row("bare relay that copies, 2 threads", "bare", threads=2),
+    "00s": Row("bare relay that splices", "bare", threads=1, splice=True),
+    "00s-2": Row("bare relay that splices, 2 threads", "bare", threads=2, splice=True),
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
     "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
@@ -49,19 +59,41 @@ ROWS: dict[str, Row] = {
     "05": Row("+ limiter, saturated", "ours", settings=_limits(8, 4)),
     "06": Row("Java proxy", "java"),
     "07": Row("HAProxy, TCP", "haproxy"),
+    "07-1": Row("HAProxy, TCP, 1 thread", "haproxy", threads=1),
+    "07-2": Row("HAProxy, TCP, 2 threads", "haproxy", threads=2),
+    "07s": Row("HAProxy, TCP, splicing", "haproxy", splice=True),
 }
+
+# Lists of as many bytes on the wire as 10,000 names of 100 B, each with its tag and length.
+NAMES: Final = {
+    "20": ("46364x20", "46,364 names of 20 B"),
+    "512": ("1981x512", "1,981 names of 512 B"),
+    "utf8": ("10000x100u", "10,000 names of 100 B that are not ASCII"),
+}
+
+
+def _under_other_loads() -> Iterator[tuple[str, Row]]:
+    for name, (form, title) in NAMES.items():
+        yield f"04-{name}", replace(ROWS["04"], title=title, server_of="04", load=("--names", form))
+    for name in ("00c", "02", "04", "06", "07"):
+        title = f"{ROWS[name].title}; a busy neighbour"
+        yield f"{name}-busy", replace(ROWS[name], title=title, server_of=name, neighbour=True)
+
+
+ROWS |= dict(_under_other_loads())
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """What must be reached: a row's quantity over the largest of other rows' quantities."""
+    """What must be reached: a row's quantity over that of the best of other rows."""
 
     over: str
     under: tuple[str, ...]
     required: float | None  # nothing is required of a ratio that is only good to know
     quantity: str = "per_second"
     at_most: bool = False
-    validity: bool = False  # a run that misses it says nothing about the other ratios
+    validity: bool = False  # a run that misses it says nothing about throughput
+    note: str = ""  # when this is asked, if not always
 
 
 @dataclass(frozen=True)
@@ -124,4 +156,10 @@ class Scenario:
     # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
     tls: Literal["", "in", "both"] = ""
     unended: bool = False  # lists that do not end in the time are no fault
-    cpu: bool = False  # ask for the CPU time of the row's process (lists)
+
+    @property
+    def unit(self) -> str:
+        """What processor time is counted by."""
+        if self.quantity == "mb_per_second":
+            return "MB"
+        return "list" if self.command == "lists" else "message"

@@ -66,21 +66,27 @@ def _rows(scenario: Scenario, wanted: str | None) -> tuple[str, ...]:
 
 
 def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Effort) -> verdict.Json:
-    quantity = scenario.quantity
+    quantity, cores = scenario.quantity, machine.cores()
     judged = [verdict.ratio_json(ratio, rows, quantity) for ratio in scenario.ratios]
     ratios = [ratio for ratio in judged if ratio is not None]
-    reasons = verdict.invalid(scenario, ratios, rows)
+    for ratio in ratios:
+        ratio["uncounted_because"] = verdict.uncounted(ratio, ratios, rows, cores)
+    reasons = verdict.invalid(scenario, rows)
     return {
         "scenario": name,
         "title": scenario.title,
         "kind": scenario.kind,
         "quantity": quantity,
+        "unit": scenario.unit,
         "measured_on": time.strftime("%Y-%m-%d", time.gmtime()),
         "valid": not reasons,
         "invalid_because": reasons,
+        "behind": verdict.behind(ratios),
         "machine": machine.facts(),
         "effort": vars(effort),
-        "rows": {row: {"title": ROWS[row].title, **verdict.row_json(rows[row], quantity)} for row in sorted(rows)},
+        "rows": {
+            row: {"title": ROWS[row].title, **verdict.row_json(rows[row], quantity, cores)} for row in sorted(rows)
+        },
         "ratios": ratios,
         "checks": verdict.checks(scenario, rows),
         **_disk(rows),
@@ -93,9 +99,16 @@ def _disk(rows: Iterable[str]) -> verdict.Json:
 
 
 def _show(result: verdict.Json) -> None:
+    for name, row in result["rows"].items():
+        if found := row.get("processor"):
+            own = f"{row['cpu_us']['median']:.1f} us a {result['unit']}, " if "cpu_us" in row else ""
+            limits = " and ".join(found["limits"]) or "no processor, so its throughput does not count"
+            busy = f"{found['cores_busy']:.2f} cores busy, thread {found['thread_busy']:.2f}"
+            say(f"  row {name}: {own}{busy}, limit: {limits}")
     for ratio in result["ratios"]:
         span = f"{ratio['median']:.3f} [{ratio['least']:.3f}..{ratio['most']:.3f}]"
-        say(f"  {ratio['over']}/{ratio['under']} {ratio['quantity']}: {span} {_against(ratio)}")
+        words = [span, _against(ratio), *(f"({reason}: does not count)" for reason in ratio["uncounted_because"])]
+        say(f"  {ratio['over']}/{ratio['under']} {ratio['quantity']}: {' '.join(filter(None, words))}")
     for found in result["checks"]:
         if found["what"] not in verdict.FAULTS or not found["reached"]:
             say(f"  row {found['row']} {found['what']}: {found['got']:g} {_against(found)}")

@@ -113,8 +113,10 @@ def start(
         child = _start_ours(name, row, settings, place)
     elif row.server == "java":
         child = _start_java(name, place)
+    elif row.server == "bare":
+        child = _start_bare(name, row, place)
     else:
-        child = _start_haproxy(name, place)
+        child = _start_haproxy(name, row, place)
     asked = (place.tls_port, 60.0, secured.context()) if secured else (place.port, 60.0)
     try:
         return Running(child, place.port, child.wait_ready(*asked), place.web_port, place.tls_port)
@@ -193,20 +195,29 @@ def _start_java(name: str, place: Place) -> Child:
     return Child(name, [*command, "--config", _write(f"{name}.conf", lines)])
 
 
-def _start_haproxy(name: str, place: Place) -> Child:
-    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", _haproxy_lines(place))])
+def _start_bare(name: str, row: Row, place: Place) -> Child:
+    command = [str(LOADGEN), "bare", "--broker", f"127.0.0.1:{place.broker.port}", "--port", str(place.port)]
+    return Child(name, [*command, "--threads", str(row.threads), *(["--splice"] if row.splice else [])])
 
 
-def _haproxy_lines(place: Place) -> list[str]:
+def _start_haproxy(name: str, row: Row, place: Place) -> Child:
+    return Child(name, ["haproxy", "-db", "-f", _write(f"{name}.cfg", _haproxy_lines(row, place))])
+
+
+def _haproxy_lines(row: Row, place: Place) -> list[str]:
     secured, port, broker_port = place.secured, place.port, place.broker.port
     if secured is not None:
         port, broker_port = place.tls_port, place.broker.tls_port if secured.towards_broker else broker_port
     return [
         "global",
         "  maxconn 9000",
+        *([f"  nbthread {row.threads}"] if row.threads else []),
+        # As many pipes as HAProxy would count for maxconn would be more files than a process may have.
+        *(["  tune.bufsize 65536", "  maxpipes 512"] if row.splice else []),
         "defaults",
         "  mode tcp",
         "  maxconn 9000",
+        *(["  option splice-auto"] if row.splice else []),
         "  timeout connect 10s",
         "  timeout client 600s",
         "  timeout server 600s",
@@ -214,3 +225,8 @@ def _haproxy_lines(place: Place) -> list[str]:
         f"  bind 127.0.0.1:{port} backlog 4096" + (secured.haproxy_bind() if secured else ""),
         f"  server broker 127.0.0.1:{broker_port}" + (secured.haproxy_server() if secured else ""),
     ]
+
+
+def start_neighbour(seconds: float) -> Child:
+    """Start a process that keeps one core and its cache busy; it ends by itself if nobody ends it before."""
+    return Child("neighbour", [str(LOADGEN), "neighbour", "--threads", "1", "--seconds", f"{seconds:.0f}"])

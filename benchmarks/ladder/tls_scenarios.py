@@ -12,8 +12,10 @@ PING_P99_MILLIS = 20.0
 
 # The load generator and the fake broker seal and open as much as a proxy does, so they are not as far ahead of it as in
 # plain text. HAProxy is shown beside, and not judged: nothing is required of it.
-VALID = Ratio("01", ("02", "06"), 1.5, validity=True)
-RELAY_RATIOS = (VALID, Ratio("02", ("06",), 1.0), Ratio("02", ("07",), None))
+LEAD = Ratio("01", ("06",), 1.5, validity=True)
+BULK_LEAD = replace(LEAD, required=1.25)
+# Nothing that is under TLS can be spliced, and a bare relay would seal and open nothing.
+RELAY_ROWS = ("01", "02", "06", "07")
 
 SIDES = {"in": "TLS to the proxy", "both": "TLS on both sides"}
 
@@ -23,14 +25,15 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
     return {
         "tls-relay-echo": _relay(plain["relay-echo"]),
         "tls-relay-64k": _relay(plain["relay-64k"]),
-        "tls-relay-128k": _relay(plain["relay-128k"]),
+        "tls-relay-128k": _relay(plain["relay-128k"], lead=BULK_LEAD),
         "tls-both-relay-echo": replace(_relay(plain["relay-echo"], SIDES["both"]), tls="both"),
         "tls-both-relay-64k": replace(_relay(plain["relay-64k"], SIDES["both"]), tls="both"),
-        "tls-both-relay-128k": replace(_relay(plain["relay-128k"], SIDES["both"]), tls="both"),
+        "tls-both-relay-128k": replace(_relay(plain["relay-128k"], SIDES["both"], BULK_LEAD), tls="both"),
         "tls-lists": replace(
             plain["lists"],
             title=f"{plain['lists'].title}, {SIDES['in']}", tls="in", rows=("01", "04", "06"),
-            ratios=(replace(VALID, under=("04", "06")), Ratio("04", ("06",), 1.0)), optional=(),
+            ratios=(LEAD, Ratio("04", ("06",), 1.0), Ratio("04", ("06",), None, quantity="cpu_us", at_most=True)),
+            optional=(),
         ),
         "tls-lists-equal": replace(
             plain["lists-equal"], title=f"{plain['lists-equal'].title}, {SIDES['in']}", tls="in", rows=("04",),
@@ -45,9 +48,12 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
     }  # fmt: skip
 
 
-def _relay(plain: Scenario, sides: str = SIDES["in"]) -> Scenario:
-    rows = tuple(row for row in plain.rows if row not in plain.optional)
-    return replace(plain, title=f"{plain.title}, {sides}", tls="in", rows=rows, ratios=RELAY_RATIOS, optional=())
+def _relay(plain: Scenario, sides: str = SIDES["in"], lead: Ratio = LEAD) -> Scenario:
+    throughput = (lead, Ratio("02", ("06",), 1.0), Ratio("02", ("07",), None))
+    processor = tuple(Ratio("02", (peer,), None, quantity="cpu_us", at_most=True) for peer in ("06", "07"))
+    return replace(
+        plain, title=f"{plain.title}, {sides}", tls="in", rows=RELAY_ROWS, ratios=throughput + processor, optional=()
+    )
 
 
 def _late_readers(plain: Scenario) -> Scenario:

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.ladder.estimate import Estimate, estimate, paired_ratio
 from benchmarks.ladder.measure import Measured
+from benchmarks.ladder.processor import CPU, processor
 from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, ROWS, SPILL, TLS_CONNECTION_BYTES, Bound, Ratio, Scenario
 
 # 500 relays, one direction stalled: one read of relayBufferBytes each, and two connections at rest.
@@ -15,28 +16,34 @@ STALLED_LIMIT_BYTES = 500 * (256 * 1024 + 2 * 8192)
 SPILL_BYTES = 10 * MIB
 FAULTS = ("refused", "lost", "wrong", "ping_lost")
 PAIRS_NEEDED = 7
+THROUGHPUT = ("per_second", "mb_per_second")
 
 Json = dict[str, Any]
 
 
-def row_json(measured: Measured, quantity: str) -> Json:
-    """Return what is kept of a row: every report, and the estimate of its quantity."""
+def row_json(measured: Measured, quantity: str, cores: int) -> Json:
+    """Return what is kept of a row: every report, the estimate of its quantity, and of processor time per unit."""
     kept: Json = {"peak_rss_bytes": measured.peak_rss_bytes, "threads": measured.threads}
-    if measured.reports and quantity in measured.reports[0]:
-        kept[quantity] = estimate(measured.series(quantity)).as_json()
+    for estimated in (quantity, *CPU.values()):
+        if series := _series(measured, estimated):
+            kept[estimated] = estimate(series).as_json()
+    if found := processor(measured.reports, cores):
+        kept["processor"] = found.as_json()
     kept["faults"] = {name: _sum(measured, name) for name in FAULTS if name in measured.reports[0]}
     kept["runs"] = measured.reports
     return kept
 
 
 def ratio_json(ratio: Ratio, rows: dict[str, Measured], main_quantity: str) -> Json | None:
-    """Return a ratio with its verdict; nothing if one of its rows was not run."""
+    """Return a ratio with its verdict; nothing if one of its rows was not run, or has no such figure."""
     quantity = main_quantity if ratio.quantity == "per_second" else ratio.quantity
-    known = [name for name in ratio.under if name in rows]
-    if ratio.over not in rows or len(known) < len(ratio.under):
+    series = {name: _series(rows[name], quantity) for name in (ratio.over, *ratio.under) if name in rows}
+    if not all(series.get(name) for name in (ratio.over, *ratio.under)):
         return None
-    under = max(known, key=lambda name: median(_series(rows[name], quantity)))
-    found = paired_ratio(_series(rows[ratio.over], quantity), _series(rows[under], quantity))
+    # The best of them: the cheapest where little is wanted.
+    best = min if ratio.at_most else max
+    under = best(ratio.under, key=lambda name: median(series[name]))
+    found = paired_ratio(series[ratio.over], series[under])
     return {
         "over": ratio.over,
         "under": under,
@@ -45,14 +52,42 @@ def ratio_json(ratio: Ratio, rows: dict[str, Measured], main_quantity: str) -> J
         "required": ratio.required,
         "at_most": ratio.at_most,
         "validity": ratio.validity,
+        "note": ratio.note,
         "reached": _reached(found, ratio),
     }
 
 
+def uncounted(ratio: Json, ratios: list[Json], rows: dict[str, Measured], cores: int) -> list[str]:
+    """Return why a ratio does not count; empty if it does, as all do that are not about throughput.
+
+    Throughput counts if the row without a proxy is far enough ahead in this run, and if processors were what each of
+    the two rows waited for.
+    """
+    if ratio["quantity"] not in THROUGHPUT or ratio["validity"]:
+        return []
+    idle = [name for name in (ratio["over"], ratio["under"]) if not _limits(rows[name], cores)]
+    return [*behind(ratios), *(f"row {name} waited for no processor" for name in idle)]
+
+
+def behind(ratios: list[Json]) -> list[str]:
+    """Return by which of the ratios the row without a proxy is not far enough ahead."""
+    return [
+        f"row {ratio['over']} is {ratio['median']:.2f} of row {ratio['under']}, expected {ratio['required']}"
+        for ratio in ratios
+        if ratio["validity"] and not ratio["reached"]
+    ]
+
+
+def _limits(measured: Measured, cores: int) -> tuple[str, ...]:
+    found = processor(measured.reports, cores)
+    return found.limits if found else ()
+
+
 def _series(measured: Measured, quantity: str) -> list[float]:
+    """Return a figure of each run; nothing if one of the runs lacks it."""
     if quantity == "peak_rss_bytes":
         return [float(measured.peak_rss_bytes)]
-    return measured.series(quantity)
+    return measured.series(quantity) if all(quantity in report for report in measured.reports) else []
 
 
 def _reached(found: Estimate, ratio: Ratio) -> bool:
@@ -117,14 +152,9 @@ def budget_bytes(scenario: Scenario, row: str) -> int:
     return int(1.15 * limits) + spill + each * scenario.budget.connections + 2 * scenario.budget.answer_bytes
 
 
-def invalid(scenario: Scenario, ratios: list[Json], rows: dict[str, Measured]) -> list[str]:
+def invalid(scenario: Scenario, rows: dict[str, Measured]) -> list[str]:
     """Return why nothing may be concluded from this run; empty if it counts."""
-    reasons = [
-        f"row {ratio['over']} is {ratio['median']:.2f} of row {ratio['under']}, expected {ratio['required']}"
-        for ratio in ratios
-        if ratio["validity"] and not ratio["reached"]
-    ]
-    reasons += [f"row {name} was not run" for name in scenario.rows if name not in (*rows, *scenario.optional)]
+    reasons = [f"row {name} was not run" for name in scenario.rows if name not in (*rows, *scenario.optional)]
     pairs = min(len(measured.reports) for measured in rows.values())
     if scenario.kind == "paired" and pairs < PAIRS_NEEDED:
         reasons.append(f"{pairs} pairs, expected {PAIRS_NEEDED}")

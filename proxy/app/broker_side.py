@@ -23,7 +23,6 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
 from proxy.core.log import Logger
-from proxy.net.tls.brokers import BrokerTls
 
 # Most concurrent lookups of names, each in a thread.
 CLIENT_NAMES_AT_ONCE: Final = 4
@@ -160,6 +159,8 @@ def _dialers(
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
     tls = None
     if config.tls_enabled_with_broker:
+        from proxy.net.tls.brokers import BrokerTls
+
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters.tls)
     options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
     version = config.proxy_header_version

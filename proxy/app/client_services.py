@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
@@ -18,7 +18,6 @@ from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.send_buffers import SendBuffers
-from proxy.net.spill.spill import ListSpill
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
 from proxy.relay.relay_log import RelayLog
@@ -32,6 +31,9 @@ from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
+
+if TYPE_CHECKING:
+    from proxy.net.spill.spill import ListSpill
 
 MIB: Final = 1024 * 1024
 
@@ -55,7 +57,7 @@ class ClientParts:
     relay_log: RelayLog
     writes: WriteWatch
     log: Logger
-    spill: ListSpill | None
+    spill: "ListSpill | None"
     recorder: Recorder | None
 
 

@@ -6,21 +6,24 @@ The authenticator is built from the configuration at the start; a fault in its f
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from proxy.app.metrics.counters import Counters
-from proxy.app.start_checks import missing_secret
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
+from proxy.auth.failures import SettingFault
 from proxy.auth.fairness_key import DisplayNames
 from proxy.auth.own.broker_credentials import BrokerCredentials
-from proxy.auth.own.plugins import own_credentials
-from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
+from proxy.auth.own.plugins import find_secrets, own_credentials
 from proxy.auth.roles import ANONYMIZERS
-from proxy.auth.settings import AuthenticationSettings
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
+from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
 from proxy.core.version import NAME
+
+if TYPE_CHECKING:
+    from proxy.auth.providers.registry import Authenticator
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Identities:
     own: BrokerCredentials
     connect_frames: ConnectFrames
     clients: ClientAuthentication | None
-    authenticator: Authenticator | None
+    authenticator: "Authenticator | None"
 
     def start(self) -> None:
         """Start watching the files of keys and passwords."""
@@ -76,7 +79,24 @@ def make_identities(
     )
 
 
-def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> Authenticator:
+def missing_secret(config: Config) -> SettingFault | None:
+    """Return the fault that the proxy's own credentials for brokers cannot be read, or None.
+
+    `serve` starts anyway, with a warning: credentials are read for each connection, and may be written later.
+    """
+    key = Config.broker_client_authentication_parameters.name
+    try:
+        find_secrets(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
+    except CredentialsUnavailable as error:
+        return SettingFault(key, str(error).removeprefix(f"{key}: "))
+    return None
+
+
+def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> "Authenticator":
+    # Only a proxy whose clients authenticate needs these.
+    from proxy.auth.providers.registry import AuthContext, build_authenticator
+    from proxy.auth.settings import AuthenticationSettings
+
     context = AuthContext(
         clock=loop,
         now=time.time,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from protocol.proxy_header import ProxyHeader
 from proxy.app.metrics.counters import Counters
@@ -12,8 +13,10 @@ from proxy.clients.listener import Listener
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.net.trusted_balancers import TrustedBalancers
+
+if TYPE_CHECKING:
+    from proxy.net.tls.arrivals import Arrival, Arrivals
 
 # Arguments: the address, the PROXY header, and the broker to which the port leads ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
@@ -88,8 +91,11 @@ class ClientPorts:
         self._listeners.append(listener)
         return opened
 
-    def _handshakes(self, target: str) -> Arrivals:
-        def became_client(arrival: Arrival) -> ClientConnection:
+    def _handshakes(self, target: str) -> "Arrivals":
+        # Only a port with TLS needs this.
+        from proxy.net.tls.arrivals import Arrivals
+
+        def became_client(arrival: "Arrival") -> ClientConnection:
             client = self._make_client(arrival.client_address, arrival.header, target)
             self._sessions.became_client(arrival, client)
             return client

@@ -1,29 +1,31 @@
-"""The proxy: build its parts, start them, run its clock, close the parts in order."""
+"""The proxy: build its parts, start them, run its clock, close the parts in order.
+
+Rule: a part that is not configured is not imported, and a part that clients do not need to connect is imported when the
+ports for clients are open: half of the time that the start takes goes into imports.
+"""
 
 import asyncio
 import gc
+import importlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy.app.broker_side import BrokerSide
-from proxy.app.budget import total_bytes, worst_case_parts
 from proxy.app.client_services import ClientParts, client_services, make_recorder
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
 from proxy.app.metrics.counters import Counters
-from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.lag import LoopLag
-from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.ports import ClientPorts
 from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
-from proxy.app.top_document import TopSources, top_document
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import SessionLimits, Sessions
@@ -34,15 +36,13 @@ from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
 from proxy.core.version import VERSION
-from proxy.net.spill.spill import make_spill
-from proxy.net.tls.streams import TlsStreams
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
-from proxy.telemetry.events.log import EventLog
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.tenants import TenantTracker
@@ -51,11 +51,14 @@ from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
 from proxy.web.admin.sources import AdminSources, ProcessControl
-from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
-from proxy.web.http.clients import Guard
-from proxy.web.pages import PageTable, Readiness, document_page, own_pages
-from proxy.web.port import WebParts, WebPort, start_web
+from proxy.web.readiness import Readiness
 from proxy.web.runtime_settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from proxy.app.metrics.export import OtlpExport
+    from proxy.net.spill.spill import ListSpill
+    from proxy.telemetry.events.log import EventLog
+    from proxy.web.port import WebPort
 
 TICK_SECONDS: Final = 1.0
 COLLECT_SECONDS: Final = 60
@@ -97,16 +100,15 @@ class Proxy:
         self.sockets = Sockets(config, loop, counters, log)
         self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log)
-        self.event_log = EventLog(
-            config, loop, self.identities.own, self.sockets.tls_files.broker_client, counters.event_log, log
-        )
+        self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.broker_queues = self._broker_queues()
-        sink = self.event_log.sink if event_sink is None else event_sink
-        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
+        if event_sink is None and self.event_log is not None:
+            event_sink = self.event_log.sink
+        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, event_sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
-        self.spill = make_spill(config, loop, self.writes, counters.spill, log)
+        self.spill = self._spill()
         if self.spill is not None:
             self.writes.disk = self.spill.space
         self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
@@ -121,7 +123,6 @@ class Proxy:
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
-        self.compute_budget(config)
         counters.config_applied_at = self._created = time.time()
         self._left_at_collection = 0
         self._started_at = self._collected_at = self._ticked_at = loop.time()
@@ -155,7 +156,8 @@ class Proxy:
         self._scope.start(self._tick())
         self._lag.start()
         self.identities.start()
-        self.event_log.start()
+        if self.event_log is not None:
+            self.event_log.start()
         self.broker_side.start()
         self.readiness.listening = True
         self._log_ports()
@@ -163,8 +165,11 @@ class Proxy:
         self._open_admin()
         if config.has_web_port:
             await self._start_web()
+        self.compute_budget(config)
         self.log_budget()
         if self._exporting is not None:
+            from proxy.app.metrics.export import make_export
+
             self._export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
             self._export.start()
 
@@ -181,6 +186,8 @@ class Proxy:
 
     def compute_budget(self, config: Config) -> None:
         """Compute the worst case of all memory under a configuration."""
+        from proxy.app.budget import total_bytes, worst_case_parts
+
         parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
         self.counters.budget_bytes = total_bytes(parts)
 
@@ -192,9 +199,14 @@ class Proxy:
             self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, version=VERSION)
 
     async def _start_web(self) -> None:
+        # Half of the start: clients are served meanwhile.
+        await in_thread(lambda: importlib.import_module("proxy.app.web_side"), "web", None)
+        from proxy.app.web_side import PageSources, web_parts
+        from proxy.web.port import start_web
+
         host = self.config.bind_address
-        metrics = ProxyMetrics(self.config.cluster_name, self.metric_sources)
-        self.web = await start_web(self._web_parts(metrics.pieces))
+        shown = PageSources(self.metric_sources, self.readiness, self.live)
+        self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
         if self.web.port is not None:
             self.log.info("listening for http", host=host, web_port=self.web.port)
         if self.web.tls_port is not None:
@@ -224,7 +236,8 @@ class Proxy:
             await self.recorder.flush()
         if self.spill is not None:
             await self.spill.close()
-        await self.event_log.close(ends - self.loop.time())
+        if self.event_log is not None:
+            await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
         if self._export is not None:
@@ -309,6 +322,8 @@ class Proxy:
 
     def shown(self) -> Mapping[str, object]:
         """Return the document that `pulsar-proxy top` shows."""
+        from proxy.app.top_document import TopSources, top_document
+
         return top_document(
             TopSources(
                 config=self.config,
@@ -346,6 +361,22 @@ class Proxy:
     def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
         return ClientConnection(self.services, address, header, target)
 
+    def _event_log(self) -> "EventLog | None":
+        config = self.config
+        if not config.event_log_directory and not config.event_log_topic:
+            return None
+        from proxy.telemetry.events.log import EventLog
+
+        own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
+        return EventLog(config, self.loop, own, broker_tls, self.counters.event_log, self.log)
+
+    def _spill(self) -> "ListSpill | None":
+        if not self.config.topic_list_spill_directory:
+            return None
+        from proxy.net.spill.spill import make_spill
+
+        return make_spill(self.config, self.loop, self.writes, self.counters.spill, self.log)
+
     def _broker_queues(self) -> BrokerQueues:
         memory = self.memory
         return BrokerQueues(self.loop, memory.limiter, memory.heap_waits, TopicListLimits.of(self.config))
@@ -354,17 +385,6 @@ class Proxy:
         memory, write_limits = self.memory, WriteLimits.of(self.config)
         return WriteWatch(
             memory.unproven, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
-        )
-
-    def _guard(self) -> Guard | None:
-        clients, authenticator = self.identities.clients, self.identities.authenticator
-        if clients is None:
-            return None
-        return Guard(
-            clients,
-            certificates=authenticator is None or "tls" in authenticator.methods,
-            check_seconds=clients.settings.refresh_seconds,
-            now=lambda: clients.now(),
         )
 
     def _client_parts(self) -> ClientParts:
@@ -408,45 +428,4 @@ class Proxy:
             top=self.shown,
             phase=lambda: self.phase,
             process=lambda: self.process,
-        )
-
-    def _pages(self, metrics_pieces: Callable[[], Iterable[bytes]]) -> PageTable:
-        pages = own_pages(self.config.status_file_path, metrics_pieces, self.readiness)
-        for document in self.live.documents():
-            pages.add(document_page(document, self.config, pages.renderings))
-        return pages
-
-    def _web_parts(self, metrics_pieces: Callable[[], Iterable[bytes]]) -> WebParts:
-        config, tls_files = self.config, self.sockets.tls_files
-        return WebParts(
-            config=config,
-            pages=self._pages(metrics_pieces),
-            direct=self.memory.limiter.direct,
-            fairness_keys=self.memory.fairness_keys,
-            refusals=self.refusals,
-            usage=self.usage,
-            writes=self.writes,
-            validator=self.broker_side.web_validator,
-            hangup=self.sockets.hangup,
-            counters=self.counters.web,
-            log=self.log,
-            lookups=BrokerPorts(
-                config.http_lookup_ports,
-                self.client_ports.open_for_broker,
-                self.loop.time,
-                self.log,
-                advertised=config.advertised_address,
-                loopback=is_loopback(config.bind_address),
-                tls_to_brokers=config.tls_enabled_with_broker,
-                plain_ports=config.service_port is not None,
-                tls_ports=config.service_port_tls is not None,
-                known=self.broker_side.gate.known,
-            ),
-            withheld=self.broker_side.gate.withheld,
-            guard=self._guard(),
-            own=self.identities.own,
-            tls_server=TlsStreams(self.sockets.tls, self.sockets.shared, tls_files.web),
-            tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
-            recorder=self.recorder,
-            names=self.identities.names,
         )

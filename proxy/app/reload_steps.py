@@ -8,7 +8,6 @@ from proxy.clients.sessions import SessionLimits
 from proxy.config.config import Config
 from proxy.net.write_watch import WriteLimits
 from proxy.requests.topic_lists.broker_queues import TopicListLimits
-from proxy.web.forward.settings import WebLimits
 
 
 def apply_limiter(proxy: Proxy, config: Config) -> None:
@@ -68,7 +67,7 @@ def apply_targets(proxy: Proxy, config: Config) -> None:
 def apply_web(proxy: Proxy, config: Config) -> None:
     """Apply the limits and timeouts of the web ports."""
     if proxy.web is not None:
-        proxy.web.apply(WebLimits.of(config))
+        proxy.web.apply(config)
 
 
 def apply_budget(proxy: Proxy, config: Config) -> None:

@@ -26,7 +26,6 @@ from proxy.config.credential_parameters import (
     path_of,
 )
 from proxy.core.log import Logger
-from proxy.net.spill.directory import MEMORY, filesystem_magic
 
 _KUBERNETES_LINK: Final = "..data"
 
@@ -107,6 +106,9 @@ def _too_wide(status: os.stat_result) -> bool:
 
 def _mounted(path: str) -> bool:
     """Return whether an orchestrator has mounted the file."""
+    # Only for a file whose mode is too wide: this calls the C library, which is slow to import.
+    from proxy.net.spill.directory import MEMORY, filesystem_magic
+
     if os.path.islink(path) and _KUBERNETES_LINK in Path(os.readlink(path)).parts:
         return True
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)

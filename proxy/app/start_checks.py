@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from proxy.app.identities import missing_secret
 from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import SettingFault
-from proxy.auth.own.plugins import find_secrets
 from proxy.auth.providers.registry import AuthContext, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config
-from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import open_log
 from proxy.net.spill.directory import check_path
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
@@ -72,19 +71,6 @@ def _of_events(config: Config) -> Iterator[SettingFault]:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         problem = f"got {directory!r}, expected a directory that this user may write to"
         yield SettingFault(Config.event_log_directory.name, problem)
-
-
-def missing_secret(config: Config) -> SettingFault | None:
-    """Return the fault that the proxy's own credentials for brokers cannot be read, or None.
-
-    `serve` starts anyway, with a warning: credentials are read for each connection, and may be written later.
-    """
-    key = Config.broker_client_authentication_parameters.name
-    try:
-        find_secrets(config.broker_client_authentication_plugin, config.broker_client_authentication_parameters)
-    except CredentialsUnavailable as error:
-        return SettingFault(key, str(error).removeprefix(f"{key}: "))
-    return None
 
 
 def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:

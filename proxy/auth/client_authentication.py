@@ -16,7 +16,6 @@ from typing import Final, Protocol, Self
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.check_turns import CheckTurns
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
 from proxy.config.config import Config
@@ -75,6 +74,9 @@ class ClientAuthentication:
         self._role_finder = role_finder
         self._log = log
         self._pace = LinePace()
+        # Only a proxy whose clients authenticate makes one of these.
+        from proxy.auth.check_turns import CheckTurns
+
         self._turns = CheckTurns(loop, settings.at_once)
         self.settings = settings
         self.holders = holders

@@ -188,8 +188,8 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
         self._timeline.admitted(self._permit.size)
 
     def make(self, head: FrameHead) -> TopicListAnswer:
-        """Return the sink for the list."""
-        return TopicListAnswer(head, self._slabs)
+        """Return the sink for the list; its names are counted if an event will have their number."""
+        return TopicListAnswer(head, self._slabs, counting=self._timeline.counts_names)
 
     def too_large(self, head: FrameHead) -> RequestFailed:
         """Return the failure of a list above `topicListMaxAnswerBytes`."""

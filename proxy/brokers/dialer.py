@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
-from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.failures import TlsFailed
+
+if TYPE_CHECKING:
+    from proxy.net.tls.brokers import BrokerTls
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 # The time for an address before the next address is tried in parallel.
@@ -76,7 +78,7 @@ class Dialer:
         loop: asyncio.AbstractEventLoop,
         options: SocketOptions,
         timeout_seconds: float,
-        tls: BrokerTls | None = None,
+        tls: "BrokerTls | None" = None,
         preamble: bytes = b"",
         on_failed: Callable[[str], None] = lambda address: None,
     ) -> None:

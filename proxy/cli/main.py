@@ -4,13 +4,12 @@
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from proxy.cli.admin.arguments import add_admin, add_level, add_where
-from proxy.cli.demo.arguments import add_demo
 from proxy.config.config import Config, ConfigError
 from proxy.core.secrets import masked
 from proxy.core.version import VERSION
@@ -112,16 +111,22 @@ def _add_sources(parser: argparse.ArgumentParser, run: Callable[[argparse.Namesp
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
+    from proxy.cli.demo.arguments import add_demo
+
     add_demo(parser)
     parser.set_defaults(run=_demo)
 
 
 def _add_admin(parser: argparse.ArgumentParser) -> None:
+    from proxy.cli.admin.arguments import add_admin
+
     add_admin(parser, _duration)
     parser.set_defaults(run=_admin)
 
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
+    from proxy.cli.admin.arguments import add_where
+
     add_where(parser)
     parser.add_argument("--plain", action="store_true", help="redraw plain text, without tabs and keys")
     parser.add_argument("--once", action="store_true", help="show one update and exit")
@@ -133,12 +138,16 @@ def _add_top(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
+    from proxy.cli.admin.arguments import add_where
+
     add_where(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
     parser.set_defaults(run=_config)
 
 
 def _add_log_level(parser: argparse.ArgumentParser) -> None:
+    from proxy.cli.admin.arguments import add_level, add_where
+
     add_where(parser)
     add_level(parser, _duration)
     parser.set_defaults(run=_log_level)
@@ -216,6 +225,8 @@ def _serve(options: argparse.Namespace) -> int:
     # Check before the other packages are imported: a foreign package of the same name would end in a traceback.
     if foreign := misplaced():
         return _refuse(foreign)
+    # Objects made at the start stay, so a collector would visit them 140 times for nothing; `run` turns it on.
+    gc.disable()
     import uvloop
 
     from proxy.auth.failures import SettingFault
@@ -223,7 +234,7 @@ def _serve(options: argparse.Namespace) -> int:
     from proxy.cli.systemd import manager_of_this_process
     from proxy.core.log import adopt_stdlib_logging, open_log
     from proxy.core.threads import leave
-    from proxy.telemetry.events.log import THREAD_NAME
+    from proxy.telemetry.events.counters import THREAD_NAME
 
     ignore_hangup()
     log = open_log(config.log_level, config.log_format)

@@ -64,6 +64,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         gc.freeze()
         # A full collection takes tens of milliseconds with thousands of clients, so it runs in quiet moments only.
         gc.set_threshold(*GC_THRESHOLDS)
+        gc.enable()
         manager.ready(f"serving on port {proxy.client_port}")
         manager.watch(loop)
         await ending.run()

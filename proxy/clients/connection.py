@@ -43,6 +43,8 @@ FRAMES_PER_TURN: Final = 32
 READ_SECONDS: Final = 0.00005
 # Commands that nobody answers may come in a burst that the allowed rate takes this long for.
 UNANSWERED_BURST_SECONDS: Final = 1.0
+# A task that was cancelled ends in the next turns of the loop.
+DISSOLVE_SECONDS: Final = 1.0
 
 
 class ClientConnection(Endpoint):
@@ -289,6 +291,18 @@ class ClientConnection(Endpoint):
         self._large.close()
         self._handshake.close()
         self._services.sessions.ended(self, cause)
+        self.loop.call_soon(self.dissolve)
+
+    def dissolve(self) -> None:
+        """Release what makes reference cycles of a client that is gone, once its tasks have ended.
+
+        Else only a full collection would free the client: thousands may leave before the next collection.
+        """
+        if self.transport is not None or len(self._scope):
+            self.loop.call_later(DISSOLVE_SECONDS, self.dissolve)
+            return
+        self.output.dissolve()
+        del self._handshake, self._large, self._requests, self._scope
 
     def stream_ended(self) -> None:
         """Leave with a client that will send no more: at once if requests are under way, else in the loop's budget."""
@@ -415,8 +429,7 @@ class ClientConnection(Endpoint):
                 if self._requests.serve(command, frame.command, large) and large is not None:
                     self._large.detach_permit()
                 # While too many requests are outstanding the client is not read.
-                requests = self._requests
-                if requests.enough_waits or requests.outstanding >= self._services.limits.max_outstanding:
+                if self._requests.enough(self._services.limits.max_outstanding):
                     self.hold(Hold.OUTSTANDING)
             else:
                 self._serve(kind, command)
@@ -462,6 +475,5 @@ class ClientConnection(Endpoint):
 
     def _fewer_requests(self) -> None:
         # A lowered limit may be below the number still outstanding.
-        requests = self._requests
-        if not requests.enough_waits and requests.outstanding < self._services.limits.max_outstanding:
+        if not self._requests.enough(self._services.limits.max_outstanding):
             self.unhold(Hold.OUTSTANDING)

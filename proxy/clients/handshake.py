@@ -190,6 +190,7 @@ class ClientHandshake:
         if credentials is not None:
             self._watch_relay(relay, credentials)
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())
+        client.dissolve()
 
     def _refuse(self, code: int, message: str, cause: DisconnectCause, detail: str = "") -> None:
         """Answer CONNECT with an ERROR of a fixed text, and close the connection; `detail` is for the log."""

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from protocol import commands
 from protocol.errors import ServerError
@@ -18,8 +18,10 @@ from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.counters import NetCounters
 from proxy.net.proxy_headers import AwaitedHeaders
-from proxy.net.tls.arrivals import Arrivals
 from proxy.net.trusted_balancers import TrustedBalancers
+
+if TYPE_CHECKING:
+    from proxy.net.tls.arrivals import Arrivals
 
 # Connections accepted per iteration of the event loop: a reconnect storm must not delay connected clients.
 ACCEPTS_A_TURN: Final = 64
@@ -62,7 +64,7 @@ class Listener:
         log: Logger,
         options: SocketOptions,
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
-        tls: Arrivals | None = None,
+        tls: "Arrivals | None" = None,
         *,
         balancers: TrustedBalancers | None = None,
     ) -> None:
@@ -133,7 +135,7 @@ class Listener:
         self._scope.start(self._refuse(accepted, refused))
 
     def _take_tls(
-        self, arrivals: Arrivals, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float
+        self, arrivals: "Arrivals", accepted: socket.socket, address: str, header: ProxyHeader | None, since: float
     ) -> None:
         try:
             self._options.apply(accepted)

@@ -21,7 +21,7 @@ from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
-from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
+from proxy.requests.lookups import FEW_OUTSTANDING, FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder
@@ -30,6 +30,8 @@ from proxy.telemetry.refusals import RefusalLog
 # Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
 # more, answers that wait for their own client would fill the heap limit, while clients that could read get none.
 LISTS_AT_ONCE: Final = 2
+# Lists of one connection that are under way in all: lists on disk hold no memory, but files and tasks.
+LISTS_WITH_THOSE_ON_DISK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,14 @@ class RequestServices:
 class _Held:
     """The permits of a request until it ends: one of the concurrent lookups, and memory if its frame was large.
 
-    A topic list also has a place among the lists; until it begins it has neither.
+    A topic list also has a place among the lists; until it begins it has neither. A list that is `on_disk` holds no
+    memory for the answer.
     """
 
-    __slots__ = ("large", "place", "slot")
+    __slots__ = ("large", "on_disk", "place", "slot")
 
     def __init__(self, slot: Slot | None, large: Permit | None) -> None:
+        self.on_disk = False
         self.slot = slot
         self.place: Permit | None = None
         self.large = large
@@ -83,12 +87,13 @@ class ClientRequests:
 
     __slots__ = (
         "_client",
+        "_enough_waits",
+        "_lists_on_disk",
         "_lists_under_way",
         "_on_fewer",
         "_scope",
         "_services",
         "_waiting_lists",
-        "enough_waits",
         "outstanding",
     )
 
@@ -99,9 +104,10 @@ class ClientRequests:
         self._services = services
         self._scope = scope
         self._on_fewer = on_fewer
-        self._lists_under_way = 0
+        # Lists on disk are not among the lists under way.
+        self._lists_under_way = self._lists_on_disk = 0
         # Whether the client must not be read because of the lists that wait.
-        self.enough_waits = False
+        self._enough_waits = False
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
@@ -119,7 +125,7 @@ class ClientRequests:
             record.asks(command.getTopicsOfNamespace)
         if is_list:
             return self._serve_list(command, raw, large, record)
-        slot = self._services.lookups.try_begin()
+        slot = self._services.lookups.try_begin(id(self._client))
         if slot is None:
             self._reject(command)
             return False
@@ -140,6 +146,12 @@ class ClientRequests:
         services.refusals.note_over_limit(full, self._client.name, _subject(command))
         request_id = commands.request_id_of(command)
         self._client.output.send(refusal(command.type, request_id, full.code, full.message))
+
+    def enough(self, most: int) -> bool:
+        """Return whether the client must not be read: `most` requests are outstanding, or enough for times of need."""
+        if self._enough_waits or self.outstanding >= most:
+            return True
+        return self.outstanding >= FEW_OUTSTANDING and self._services.lookups.crowded
 
     def close(self) -> None:
         """Release what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
@@ -168,9 +180,9 @@ class ClientRequests:
 
     def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, record: NoRecord) -> bool:
         now, held = self._services.loop.time(), _Held(None, large)
-        if self._lists_under_way < LISTS_AT_ONCE and not self._waiting_lists:
+        if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups
-            held.slot = lookups.try_begin()
+            held.slot = lookups.try_begin(id(self._client))
             if held.slot is None:
                 self._reject(command)
                 record.rejected()
@@ -178,7 +190,7 @@ class ClientRequests:
             held.place = lookups.list_places.try_begin(role_of(self._client.principal))
             if held.place is not None:
                 self.outstanding += 1
-                self._start_list(ListRequest(self._client, command.getTopicsOfNamespace, now, record), held)
+                self._start_list(command, now, record, held)
                 return True
             held.give_back_slot()
         self.outstanding += 1
@@ -192,24 +204,42 @@ class ClientRequests:
             self._waiting_lists = deque()
         self._waiting_lists.append(waiting)
         self._note_waiting(self._waiting_lists, 1)
-        if len(self._waiting_lists) == 1 and self._lists_under_way < LISTS_AT_ONCE:
+        if len(self._waiting_lists) == 1 and self._may_start:
             self._await_place(waiting)
 
     def _note_waiting(self, waiting_lists: deque[_WaitingList], change: int) -> None:
         places = self._services.lookups.list_places
         places.waiting += change
-        self.enough_waits = len(waiting_lists) >= FEW_WAITING and places.crowded
+        self._enough_waits = len(waiting_lists) >= FEW_WAITING and places.crowded
 
-    def _start_list(self, asked: ListRequest, held: _Held) -> None:
+    @property
+    def _may_start(self) -> bool:
+        under_way = self._lists_under_way
+        return under_way < LISTS_AT_ONCE and under_way + self._lists_on_disk < LISTS_WITH_THOSE_ON_DISK
+
+    def _start_list(self, command: pb.BaseCommand, arrived: float, record: NoRecord, held: _Held) -> None:
+        asked = ListRequest(
+            self._client, command.getTopicsOfNamespace, arrived, record, partial(self._list_on_disk, held)
+        )
         self._lists_under_way += 1
         self._start(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
+
+    def _list_on_disk(self, held: _Held) -> None:
+        """Called when a list has moved to disk: the next list may take memory."""
+        held.on_disk = True
+        self._lists_under_way -= 1
+        self._lists_on_disk += 1
+        self._start_another()
 
     def _list_ended(self, asked: ListRequest, held: _Held) -> None:
         if not asked.begun:
             # The client left in the iteration of the loop in which its request came.
             self._services.counters.list_ended("cancelled")
             asked.record.cancelled()
-        self._lists_under_way -= 1
+        if held.on_disk:
+            self._lists_on_disk -= 1
+        else:
+            self._lists_under_way -= 1
         self._start_another()
         self._ended(held)
 
@@ -218,7 +248,7 @@ class ClientRequests:
             self._services.loop_budget.defer(self._start_waiting_list)
 
     def _start_waiting_list(self) -> None:
-        if self._waiting_lists and self._lists_under_way < LISTS_AT_ONCE:
+        if self._waiting_lists and self._may_start:
             place = self._services.lookups.list_places.try_begin(role_of(self._client.principal))
             if place is None:
                 self._await_place(self._waiting_lists[0])
@@ -233,14 +263,14 @@ class ClientRequests:
         record.asks(command.getTopicsOfNamespace)
         held.place = place
         if place is not None:
-            held.slot = self._services.lookups.try_begin()
+            held.slot = self._services.lookups.try_begin(id(self._client))
             if held.slot is None:
                 self._reject(command)
                 record.rejected()
                 self._start_another()
                 self._ended(held)
                 return
-        self._start_list(ListRequest(self._client, command.getTopicsOfNamespace, arrived, record), held)
+        self._start_list(command, arrived, record, held)
 
     def _await_place(self, waiting: _WaitingList) -> None:
         self._lists_under_way += 1

@@ -53,6 +53,9 @@ class ClientSession(ClientView, Hashable, Protocol):
     def origin(self) -> ProxyHeader | None:
         """Return the client's address and the address it connected to, for the PROXY header to brokers."""
 
+    def dissolve(self) -> None:
+        """Release what makes reference cycles of a connection that is over."""
+
     def detach(self) -> asyncio.Transport:
         """Return the transport, which gets another owner; raise ConnectionClosed."""
 

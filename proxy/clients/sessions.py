@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from proxy.clients.counters import ClientCounters
 from proxy.clients.session import ClientSession
@@ -18,10 +18,12 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import ExpiryQueue
 from proxy.core.log import LinePace, Logger
 from proxy.core.registry import Registry
-from proxy.net.tls.arrivals import Arrival
 from proxy.relay.relay import Relay
 
-Session = ClientSession | Relay | Arrival
+if TYPE_CHECKING:
+    from proxy.net.tls.arrivals import Arrival
+
+Session: TypeAlias = "ClientSession | Relay | Arrival"
 # Random variation of the maximum age, so that clients that came together do not come back together.
 AGE_JITTER: Final = 0.1
 # A client that is still busy this long after its maximum age is closed anyway.
@@ -185,7 +187,7 @@ class Sessions:
             )
         return None
 
-    def add(self, session: ClientSession | Arrival, since: float) -> None:
+    def add(self, session: "ClientSession | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
         self._counters.new_connections += 1
         self.registry.add(session, since)
@@ -201,7 +203,7 @@ class Sessions:
         """Stop the time limit of the handshake."""
         self._handshaking.pop(session, None)
 
-    def became_client(self, arrival: Arrival, client: ClientSession) -> None:
+    def became_client(self, arrival: "Arrival", client: ClientSession) -> None:
         """Replace an arrival by its client; the time limit of the handshake continues."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
@@ -214,10 +216,10 @@ class Sessions:
         self._add(client, address)
         self._handshaking[client] = accepted
 
-    def ended(self, session: ClientSession | Arrival, cause: DisconnectCause) -> None:
+    def ended(self, session: "ClientSession | Arrival", cause: DisconnectCause) -> None:
         """Remove a client that is gone."""
         self._handshaking.pop(session, None)
-        self._remove(session, cause, session.name, "" if isinstance(session, Arrival) else session.detail)
+        self._remove(session, cause, session.name, session.detail)
 
     def became_relay(self, session: ClientSession, relay: Relay) -> None:
         """Replace a client connection by its relay."""
@@ -261,7 +263,7 @@ class Sessions:
         for session, deadline in list(self._aged.items()):
             session.retire(now >= deadline)
 
-    def _overdue(self, now: float) -> Iterator[ClientSession | Arrival]:
+    def _overdue(self, now: float) -> "Iterator[ClientSession | Arrival]":
         # Look at all: the order is not by time, since a client is added again after its TLS handshake.
         since = now - self._limits.handshake_seconds
         return (session for session, accepted in self._handshaking.items() if accepted <= since)

@@ -3,7 +3,6 @@
 import re
 from typing import Final
 
-from eventlog.topic_admin import topic_name
 from proxy.config import java_keys
 from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
 from proxy.config.credential_targets import list_urls, narrowed_keys, url_keys
@@ -227,6 +226,9 @@ def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
             if config.value(key):
                 loader.doubt(key, f"has no effect without {topic.name}")
         return
+    # The HTTP client beside it is slow to import.
+    from eventlog.topic_admin import topic_name
+
     try:
         topic_name(config.event_log_topic)
     except ValueError:

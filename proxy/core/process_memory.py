@@ -4,7 +4,6 @@ Rule: parsing is pure, paths are arguments, and an absent or unreadable file is 
 fault. Covers cgroup v2, v1 and none. The callers decide what to do with the numbers.
 """
 
-import ctypes
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +107,9 @@ def _read(path: Path) -> str | None:
 
 def return_free_pages() -> None:
     """Return free pages of the heap to the system; only glibc can do this, and elsewhere nothing is done."""
+    # Only a proxy with TLS calls this.
+    import ctypes
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -64,3 +64,9 @@ class TaskScope:
 
 def do_nothing() -> None:
     """Stand in for a callback that is not set."""
+
+
+def stop_clock(clock: asyncio.Timeout) -> None:
+    """Stop `clock`; a clock that has run out, whose task is about to hear of it, stays as it is."""
+    if not clock.expired():
+        clock.reschedule(None)

@@ -419,6 +419,10 @@ class Output:
             self._permit = None
             self._endpoint.abort(DisconnectCause.WRITE_FAILED)
 
+    def dissolve(self) -> None:
+        """Release the connection, which is gone: connection and output know each other."""
+        self._endpoint = self._endpoint.remains()
+
     def _flush(self) -> None:
         self.flush()
         self._account() if self._endpoint.write_pending else self._settle()

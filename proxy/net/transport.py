@@ -14,6 +14,7 @@ import sys
 import termios
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import StrEnum
 from functools import partial
 from typing import Any, Final, cast
 
@@ -52,6 +53,28 @@ class SharedReadBuffer:
         else:
             self.large = memoryview(bytearray(LARGE_READ_BYTES))
             self.small = self.large[:SMALL_READ_BYTES]
+
+
+class Truncation(StrEnum):
+    """Where a stream ended without close_notify: by a crash of the peer, or by somebody on the way."""
+
+    INSIDE_FRAME = "inside_frame"
+    BETWEEN_FRAMES = "between_frames"
+
+
+class SealedStream:
+    """A transport with TLS, as relays see it: the peer's stream may be cut off, where a plain FIN says all there is."""
+
+    __slots__ = ()
+
+    def follow_frames(self, received: bytes) -> None:
+        """Follow the frames of the peer, which begin with `received`, so that `truncation` knows of them."""
+        raise NotImplementedError
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """Return where the stream has ended without close_notify; None if it goes on, or ended with close_notify."""
+        raise NotImplementedError
 
 
 class Endpoint(asyncio.BufferedProtocol):
@@ -291,6 +314,12 @@ class Endpoint(asyncio.BufferedProtocol):
         self.transport = None
         self.fd = -1
         return transport
+
+    def remains(self) -> "Endpoint":
+        """Return an endpoint that has ended as this one did, and holds nothing else that this one holds."""
+        remains = Endpoint(self.loop, self._shared, self._hangup)
+        remains.cause = self.cause
+        return remains
 
     def crashed(self, error: BaseException) -> None:
         """Abort this connection after an unexpected exception in its own code."""

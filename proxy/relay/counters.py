@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from proxy.core.counters import RoomCounters, SharedCounters
-from proxy.net.tls.transport import Truncation
+from proxy.net.transport import Truncation
 
 
 class WatchOvershoot(StrEnum):

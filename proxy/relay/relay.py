@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.tls.transport import TlsTransport, Truncation
 from proxy.net.transport import (
     LARGE_READ_BYTES,
     LINGER_SECONDS,
     SMALL_READ_BYTES,
     Endpoint,
+    SealedStream,
     SharedReadBuffer,
+    Truncation,
     peer_name,
 )
 from proxy.relay.counters import RelayCounters
@@ -29,6 +30,8 @@ TURN_SECONDS: Final = 0.0005
 # A read whose frames took longer than this to parse is followed by small reads.
 COSTLY_READ_SECONDS: Final = 0.001
 _DELIVERY_LOOK_SECONDS: Final = 0.02
+# A transport that was closed with unsent bytes may end later.
+DISSOLVE_SECONDS: Final = 1.0
 
 
 class RelayEndpoint(Endpoint):
@@ -184,7 +187,7 @@ class RelayEndpoint(Endpoint):
     @property
     def truncation(self) -> Truncation | None:
         """Return where this endpoint's stream was cut off; always None without TLS, where a FIN says all there is."""
-        return self.transport.truncation if isinstance(self.transport, TlsTransport) else None
+        return self.transport.truncation if isinstance(self.transport, SealedStream) else None
 
     def reset_when_delivered(self, cause: DisconnectCause) -> None:
         """Send an RST once all written bytes have been acknowledged, or after `LINGER_SECONDS`."""
@@ -203,6 +206,10 @@ class RelayEndpoint(Endpoint):
     def stream_ended(self) -> None:
         """Relay the FIN and keep the other direction open; the second FIN ends the relay."""
         self.relay.half_closed(self)
+
+    def dissolve(self) -> None:
+        """Release the other endpoint and the relay: both connections are over."""
+        del self.peer, self.relay
 
     def lost(self, cause: DisconnectCause) -> None:
         """End the relay."""
@@ -314,7 +321,7 @@ class Relay:
             endpoint.adopt(transport)
             transport.set_protocol(endpoint)
         for side, received in ((client, to_broker), (broker, to_client)):
-            if isinstance(side, TlsTransport):
+            if isinstance(side, SealedStream):
                 side.follow_frames(received)
         for endpoint, first_bytes in ((self.broker, to_client), (self.client, to_broker)):
             if first_bytes:
@@ -393,11 +400,21 @@ class Relay:
 
     def endpoint_lost(self, endpoint: RelayEndpoint, cause: DisconnectCause) -> None:
         """Close the other connection after its pending bytes; call `on_end` if the client's connection has ended."""
+        if endpoint.peer.cause is not None:
+            endpoint.loop.call_soon(self._dissolve)
         if endpoint.peer.cause is None and endpoint is not self._cut_off:
             endpoint.peer.close(cause)
         if endpoint is self.client:
             self._flush_counters()
             self._on_end(self, cause)
+
+    def _dissolve(self) -> None:
+        """Release what makes reference cycles of a relay that is over: only a full collection would free them."""
+        if self.client.transport is not None or self.broker.transport is not None:
+            self.client.loop.call_later(DISSOLVE_SECONDS, self._dissolve)
+            return
+        self.client.dissolve()
+        self.broker.dissolve()
 
     def _take_rates(self, now: float) -> None:
         seconds = now - self._rates_since

@@ -171,6 +171,11 @@ class WatchedEndpoint(RelayEndpoint):
             self._end_passing("ok")
         super().lost(cause)
 
+    def dissolve(self) -> None:
+        """Release the tasks, too: none is left."""
+        self._scope = None
+        super().dissolve()
+
     def crashed(self, error: BaseException) -> None:
         """Report an exception of this relay's code and abort the connection."""
         self._limits.counters.internal_error(error, "relay")

@@ -27,12 +27,13 @@ class RequestCounters(RoomCounters):
     __slots__ = (
         "asked",
         "failed_requests",
+        "list_answer_bytes",
         "list_groups",
-        "list_name_bytes",
         "list_outcomes",
         "list_questions",
         "lists_asked_again",
         "lists_joined",
+        "lookups_waiting",
         "refused_requests",
         "rejected",
         "unproven_readers_bytes",
@@ -46,11 +47,12 @@ class RequestCounters(RoomCounters):
         self.failed_requests: dict[str, int] = {}
         self.refused_requests: dict[str, int] = {}
         self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
+        self.list_answer_bytes = 0
         self.list_groups = 0
-        self.list_name_bytes = 0
         self.list_questions = 0
         self.lists_joined = 0
         self.lists_asked_again = 0
+        self.lookups_waiting = 0
         # Read from the share of unproven readers; 0 without one.
         self.unproven_readers_bytes: Callable[[], int] = int
         self.unproven_readers_waiting: Callable[[], int] = int

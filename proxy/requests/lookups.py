@@ -23,6 +23,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.requests.broker_turns import BrokerTurns, Turn
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.validation import check_get_or_create_schema
@@ -30,8 +31,9 @@ from proxy.requests.validation import check_get_or_create_schema
 MAX_REDIRECTS = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
 
-# This part of the places is kept for lookups and schemas.
+# This part of the places is kept for lookups and schemas, and then for connections that have FEW_OUTSTANDING of them.
 KEPT_OF: Final = 4
+FEW_OUTSTANDING: Final = 16
 # When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
 CROWDED_SHARE: Final = 8
 FEW_WAITING: Final = 2
@@ -46,9 +48,11 @@ class Slot:
     connecting again and again.
     """
 
-    __slots__ = ("_permit", "_users")
+    __slots__ = ("_permit", "_users", "asker")
 
-    def __init__(self, permit: Permit) -> None:
+    def __init__(self, permit: Permit, asker: Hashable) -> None:
+        # The connection that asks, by which requests take turns.
+        self.asker = asker
         self._permit = permit
         self._users = 1
 
@@ -135,6 +139,7 @@ class LookupService:
         self._brokers = brokers
         self._concurrency = concurrency
         self.list_places = ListPlaces(concurrency.limit, loop)
+        self.turns = BrokerTurns(loop, counters)
         self._counters = counters
         self._timeout_seconds = timeout_seconds
         self._tls = tls
@@ -152,10 +157,15 @@ class LookupService:
         """Return the semaphore of `maxConcurrentLookupRequests`, for readers only."""
         return self._concurrency
 
-    def try_begin(self) -> Slot | None:
+    @property
+    def crowded(self) -> bool:
+        """Return whether the last places are for connections that have few of them."""
+        return self._concurrency.held > _share(self._concurrency.limit)
+
+    def try_begin(self, asker: Hashable) -> Slot | None:
         """Return one of `maxConcurrentLookupRequests`, or None if all are taken; the caller releases the slot."""
         permit = self._concurrency.try_acquire(1)
-        return None if permit is None else Slot(permit)
+        return None if permit is None else Slot(permit, asker)
 
     def full(self) -> OverLimit:
         """Return the failure of a request that may not begin now."""
@@ -264,9 +274,14 @@ class LookupService:
 
     async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
         connection = await self._pool.connection(key)
-        request_id = connection.new_request_id()
-        frame = make(request_id)
-        question = SmallRequest(self._loop, expected, slot.share())
+        turn = await self.turns.begin(key.broker, slot.asker, self._timeout_seconds)
+        try:
+            request_id = connection.new_request_id()
+            frame = make(request_id)
+            question = SmallRequest(self._loop, expected, partial(_over, slot.share(), turn))
+        except BaseException:
+            turn.release()
+            raise
         connection.ask(question, request_id, frame)
         return await question.answer
 
@@ -279,6 +294,11 @@ class LookupService:
 
 def _lookup_frame(request: pb.CommandLookupTopic, authoritative: bool, request_id: int) -> bytes:
     return commands.lookup_request(request, request_id, authoritative=authoritative)
+
+
+def _over(end_use: Callable[[], None], turn: Turn) -> None:
+    end_use()
+    turn.release()
 
 
 def _share(limit: int) -> int:

@@ -15,6 +15,7 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
+from proxy.core.tasks import stop_clock
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import Slot
@@ -86,7 +87,7 @@ class SchemaService:
             longest_wait = self._limiter.direct.timeout_seconds
             answer = await question.answer(connection, 2 * longest_wait, longest_wait)
             await client.output.send_body(
-                answer.prefix(request.request_id), answer.consume(), on_begun=partial(clock.reschedule, None)
+                answer.prefix(request.request_id), answer.consume(), on_begun=partial(stop_clock, clock)
             )
         finally:
             question.release()

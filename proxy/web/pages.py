@@ -18,6 +18,7 @@ from proxy.web.http.documents import Answer, Document, GuardSettings, JsonRows, 
 from proxy.web.http.errors import JSON, TEXT
 from proxy.web.http.paths import values_in
 from proxy.web.http.renderings import Content, Rendered, Renderings
+from proxy.web.readiness import Readiness
 
 # A look at a file takes no second, unless its disk hangs.
 LOOK_SECONDS: Final = 10.0
@@ -110,23 +111,6 @@ class PageTable:
                 return page, values
             methods.append(page.method)
         return None, tuple(methods)
-
-
-class Readiness:
-    """Set by the server and read by probes: whether this proxy should get new clients."""
-
-    __slots__ = ("draining", "listening")
-
-    def __init__(self) -> None:
-        self.listening = False
-        self.draining = False
-
-    @property
-    def obstacle(self) -> str | None:
-        """The reason why the proxy is not ready, or None if it is."""
-        if self.draining:
-            return "draining"
-        return None if self.listening else "not listening yet"
 
 
 def own_pages(

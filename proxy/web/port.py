@@ -169,9 +169,9 @@ class WebPort:
     def _rates(self) -> WriteLimits:
         return self._parts.writes.limits
 
-    def apply(self, limits: WebLimits) -> None:
+    def apply(self, config: Config) -> None:
         """Apply changed limits to new requests; requests in progress keep theirs."""
-        self._limits = limits
+        limits = self._limits = WebLimits.of(config)
         self._gate.apply(limits.gate)
         if self._services is not None:
             self._services.limits = limits

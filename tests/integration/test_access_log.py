@@ -10,8 +10,8 @@ from proxy.auth.roles import ANONYMIZERS
 from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.web.http.clients import Guard
-from proxy.web.pages import Readiness
 from proxy.web.port import start_web
+from proxy.web.readiness import Readiness
 from tests.integration.test_http_authentication import Roles
 from tests.support.web.fake_web_broker import fake_web_broker
 from tests.support.web.web_parts import Running, config, web_parts

@@ -22,7 +22,17 @@ from proxy.core.errors import DisconnectCause
 from tests.integration.test_client_cuts import cuts
 from tests.support.clients.async_client import AsyncClient, connect_frame, topics_frame
 from tests.support.proxies.events import CheckedSink, Event
-from tests.support.proxies.proxy_under_test import TIGHT, TOPICS, Stage, direct_taken, namespace, staged
+from tests.support.proxies.proxy_under_test import (
+    FLAGS_BYTES,
+    LIST_BYTES,
+    NAME_BYTES,
+    TIGHT,
+    TOPICS,
+    Stage,
+    direct_taken,
+    namespace,
+    staged,
+)
 from tests.support.proxies.shared_lists import (
     all_have_lists,
     behind_a_question,
@@ -112,7 +122,8 @@ async def test_a_storm_is_an_event_for_each_member_and_a_cost_for_each_group() -
         costs = [event for event in events if event["carries_cost"]]
         assert {event["group_id"] for event in costs} == groups
         assert sorted(event["group_size"] for event in costs) == [1, members]
-        assert sum(event["name_bytes"] for event in costs) == stage.proxy.counters.requests.list_name_bytes
+        assert {(event["topic_count"], event["name_bytes"]) for event in costs} == {(TOPICS, TOPICS * NAME_BYTES)}
+        assert stage.proxy.counters.requests.list_answer_bytes == len(groups) * (LIST_BYTES + FLAGS_BYTES)
         assert all(event["group_wait_us"] > 0 for event in events if event["group_size"] > 1)
 
 

@@ -7,11 +7,13 @@ from itertools import count
 import pytest
 
 from protocol import commands
+from protocol.command_type import CommandType
 from protocol.commands import PONG_FRAME, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.connection import ClientConnection
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.relay.relay import TURN_SECONDS
+from proxy.requests import broker_turns
 from tests.support.brokers.raw_broker import handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
 from tests.support.patience import patient_millis
@@ -135,3 +137,43 @@ def frame_of(number: int) -> bytes:
     send = pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=1, sequence_id=number))
     whole = frame(send) + number.to_bytes(4, "big") * (3 + number % 500)
     return (len(whole) - 4).to_bytes(4, "big") + whole[4:]
+
+
+# --- pipelined lookups ----------------------------------------------------------------------------
+
+
+async def test_a_neighbours_lookup_waits_for_few_of_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 10)
+    async with staged() as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        flooder, neighbour = await stage.connected(), await stage.connected()
+        await flooder.send(b"".join(lookup_frame(number, TOPIC) for number in range(200)))
+        counters = stage.proxy.counters.requests
+        await stage.until(lambda: counters.lookups_waiting == 190, "lookups that wait for their turn")
+        assert stage.broker.record.received[CommandType.LOOKUP] == 10
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(neighbour.lookup(TOPIC))
+            await stage.until(lambda: counters.lookups_waiting == 191, "the neighbour's lookup in line")
+            gate.set()
+            await asked
+            assert counters.lookups_waiting > 100
+        assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
+
+
+async def test_the_last_places_are_not_for_a_client_that_has_many() -> None:
+    async with staged(maxConcurrentLookupRequests=100) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        flooders = [await stage.connected() for _ in range(4)]
+        for flooder in flooders:
+            await flooder.send(b"".join(lookup_frame(number, TOPIC) for number in range(100)))
+        await stage.until(lambda: all(stage.session_of(each).holds for each in flooders), "flooders that are not read")
+        neighbour = await stage.connected()
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(neighbour.lookup(TOPIC))
+            await stage.until(lambda: stage.session_of(neighbour).outstanding == 1, "the neighbour's lookup")
+            gate.set()
+        assert asked.result().response == pb.CommandLookupTopicResponse.Connect
+        for flooder in flooders:
+            answers = [await flooder.answer() for _ in range(100)]
+            assert {answer.type for answer in answers} == {pb.BaseCommand.LOOKUP_RESPONSE}
+            assert not any(answer.lookupTopicResponse.HasField("error") for answer in answers)

@@ -299,8 +299,9 @@ async def test_issuer_cannot_send_the_proxy_elsewhere() -> None:
 async def test_issuer_that_says_nothing_is_given_up() -> None:
     async with stage(IMPATIENT) as s:
         s.issuer.may_answer.clear()
-        refusal = await s.doorman.refuses("token", s.issuer.token())
-        assert "no answer in time" in str(refusal)
+        refusal = str(await s.doorman.refuses("token", s.issuer.token()))
+        # On a busy machine the time for all of it may be over before the time for this answer.
+        assert "no answer in time" in refusal or "no keys within" in refusal
 
 
 async def test_file_that_cannot_be_read_to_its_end_does_not_hold_up_an_issuer_for_ever(

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from proxy.app.proxy import Proxy
+from proxy.app.web_side import lookup_ports
 from proxy.cli.admin.client import ask_top
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
@@ -71,7 +72,7 @@ async def test_no_plain_port_is_opened_for_a_broker_where_plain_clients_are_not_
         proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))
         await proxy.start()
         try:
-            lookups = proxy._web_parts(list).lookups
+            lookups = lookup_ports(proxy._client_parts(), proxy.client_ports)
             assert lookups.port_of(broker.service_url, False) is None
             assert lookups.port_of(broker.service_url, True)
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from proxy.app.web_side import guard_of
 from proxy.auth.identity import Authenticated
 from proxy.core.errors import DisconnectCause
 from proxy.core.public_causes import TARGET_TEXT, PublicCause, authentication_text, target_text
@@ -102,7 +103,7 @@ ANSWERS: dict[str, Callable[[web.Request], web.StreamResponse]] = {
 async def test_a_certificate_over_http_is_no_claim_where_certificates_are_no_credentials() -> None:
     keys = {"authenticationProviders": "token", "anonymousUserRole": "guest"}
     async with running_issuer() as issuer, guarded(issuer, **keys) as at:
-        guard = at.stage.proxy._guard()
+        guard = guard_of(at.stage.proxy.identities)
         assert guard is not None
         client = await guard.identified(WebClient("127.0.0.1:1", "127.0.0.1"), None, b"a certificate")
         assert client.role == "guest"

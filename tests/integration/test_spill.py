@@ -20,6 +20,7 @@ from proxy.app import proxy as app
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.net.spill.disk import DirectoryDisk
 from tests.support.clients.async_client import AsyncClient, Closed
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -140,13 +141,38 @@ async def test_several_lists_of_one_client_go_to_disk_and_come_back_in_order(tmp
         # Lists move while others wait: each quick request meets the next list in memory.
         for _ in range(4):
             assert len((await quick.topics(namespace(5))).topics) == TOPICS
-        assert stage.proxy.counters.spill.moved_lists == LISTS_AT_ONCE
+        assert stage.proxy.counters.spill.moved_lists >= LISTS_AT_ONCE
         answers = [await slow.answer() for _ in asked]
         assert sorted(map(request_id_of, answers)) == asked
         for answer in answers:
             number = asked.index(request_id_of(answer))
             reference = await stage.connected()
             assert names(answer) == list((await reference.topics(namespace(number))).topics)
+
+
+async def test_lists_beyond_those_in_memory_begin_while_the_earlier_are_on_disk(tmp_path: Path) -> None:
+    lists = LISTS_AT_ONCE + 3
+    async with staged(**spilling(tmp_path)) as stage:
+        slow = await stage.connected(SLOW_READER_RCVBUF)
+        asked = [await slow.ask_topics(namespace(number)) for number in range(lists)]
+        quick = await stage.connected()
+        while stage.proxy.counters.spill.moved_lists < lists:
+            # Lists move while others wait: each quick request meets the next list in memory.
+            assert len((await quick.topics(namespace(5))).topics) == TOPICS
+        assert sorted([request_id_of(await slow.answer()) for _ in asked]) == asked
+
+
+async def test_a_list_on_disk_outlasts_the_clock_of_its_request(tmp_path: Path) -> None:
+    async with staged(**spilling(tmp_path, topicListRequestTimeoutMillis=patient_millis(1500))) as stage:
+        slow = await stage.connected(SLOW_READER_RCVBUF)
+        asked = [await slow.ask_topics(namespace(number)) for number in range(LISTS_AT_ONCE)]
+        quick = await stage.connected()
+        while stage.proxy.counters.spill.moved_lists < len(asked):
+            assert len((await quick.topics(namespace(5))).topics) == TOPICS
+        clock = stage.proxy.services.requests.topic_lists.queues.limits.request_timeout_seconds
+        await asyncio.sleep(clock + 0.1)
+        for _ in asked:
+            assert len(names(await slow.answer())) == TOPICS
 
 
 async def test_every_name_is_there_and_in_order(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from proxy.core.tasks import TaskScope
 from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
+    FLAGS_BYTES,
     LIST_BYTES,
     MIB,
     NAME_BYTES,
@@ -93,7 +94,7 @@ async def test_a_list_moves_the_numbers_and_leaves_no_memory_in_use() -> None:
             "topic_list_heap_wait_time_ms_count": 6,
             "topic_list_direct_wait_time_ms_count": 3,
             "get_topics_of_namespace_requests_total": 3,
-            "lists_name_bytes_total": 3 * TOPICS * NAME_BYTES,
+            "lists_answer_bytes_total": 3 * (LIST_BYTES + FLAGS_BYTES),
             "topic_list_heap_memory_used_bytes": 0,
             "topic_list_direct_memory_used_bytes": 0,
             "topic_list_heap_timeout_total": 0,

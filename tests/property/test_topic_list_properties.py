@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from protocol.frames import HEAD_BYTES, read_head
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import TopicListAnswer, TopicListScanner
+from protocol.topic_list import CountingScanner, TopicListAnswer, TopicListScanner
 from tests.support.sockets.frames import list_frame, pieces_of
 
 # Lengths around those at which a length byte is added or a name becomes too long to be kept across chunks.
@@ -21,11 +21,18 @@ chunks = st.lists(st.integers(1, 9000), max_size=40)
 request_ids = st.integers(0, 2**64 - 1)
 
 
-def fed(data: bytes, sizes: list[int]) -> TopicListScanner:
-    scanner = TopicListScanner(len(data))
+def fed(data: bytes, sizes: list[int]) -> CountingScanner:
+    """Count the names of a list; a scanner that does not count must find the same flags."""
+    counted, light = CountingScanner(len(data)), TopicListScanner(len(data))
     for piece in pieces_of(data, sizes):
-        scanner.feed(bytearray(piece))
-    return scanner
+        counted.feed(bytearray(piece))
+        light.feed(bytearray(piece))
+    assert (light.filtered, light.changed, light.topics_hash) == (
+        counted.filtered,
+        counted.changed,
+        counted.topics_hash,
+    )
+    return counted
 
 
 @given(topic_lists, maybe, maybe, hashes, chunks)
@@ -68,6 +75,7 @@ unknown_fields = st.lists(
         st.binary(min_size=8, max_size=8).map(lambda value: b"\x89\x01" + value),
         st.binary(min_size=4, max_size=4).map(lambda value: b"\x8d\x01" + value),
         st.text(max_size=200).map(lambda name: b"\x12" + _varint(len(name.encode())) + name.encode()),
+        st.sampled_from([b"\x18\x01", b"\x18\x00", b"\x28\x00", b"\x22\x03abc", b"\x22\x00"]),
     ),
     max_size=20,
 )

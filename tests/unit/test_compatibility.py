@@ -11,7 +11,8 @@ import pytest
 
 from proxy.config.config import Config, ConfigError
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
-from proxy.web.pages import Readiness, own_pages
+from proxy.web.pages import own_pages
+from proxy.web.readiness import Readiness
 from proxy.web.stats import StatsSources, stats_documents
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -171,7 +171,8 @@ assert said.getvalue() == "hello Pulsar\\n"
         },
         """
 import asyncio
-from proxy.web.pages import Readiness, own_pages
+from proxy.web.pages import own_pages
+from proxy.web.readiness import Readiness
 page, _ = own_pages("", list, Readiness()).find("GET", ["greeting"])
 assert asyncio.run(page.serve(None)).body == b"hello\\n"
 """,

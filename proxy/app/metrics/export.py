@@ -7,13 +7,13 @@ meanwhile, an absent collector costs a log line now and then. The thread imports
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
 from proxy.app.metrics.instrument import MetricSources, Reading, take
-from proxy.app.metrics.otel_settings import OtelSettings, otel_settings
+from proxy.app.metrics.otel_settings import OtelSettings
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.core.log import Logger
 from proxy.core.secrets import masked
@@ -118,14 +118,6 @@ class OtlpExport:
         if now >= self._next_line:
             self._log.warning("metrics not exported", detail=masked(reason), exports=self._failing_since_line)
             self._failing_since_line, self._next_line = 0, now + SECONDS_BETWEEN_LINES
-
-
-def export_wanted(environ: Mapping[str, str], log: Logger) -> OtelSettings | None:
-    """Return the export settings of the environment, None without an export; log a warning for each faulty variable."""
-    settings, notes = otel_settings(environ)
-    for note in notes:
-        log.warning("opentelemetry", detail=note)
-    return settings
 
 
 def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, log: Logger) -> OtlpExport:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from proxy.core.log import Logger
 from proxy.core.secrets import masked
 
 Temporality = Literal["cumulative", "delta", "lowmemory"]
@@ -48,6 +49,14 @@ def otel_settings(environ: Mapping[str, str]) -> tuple[OtelSettings | None, list
     timeout = _seconds(environ, "OTEL_METRIC_EXPORT_TIMEOUT", TIMEOUT_SECONDS, notes)
     _look_at_endpoint(environ, notes)
     return OtelSettings(interval, timeout, _temporality(environ, notes)), notes
+
+
+def export_wanted(environ: Mapping[str, str], log: Logger) -> OtelSettings | None:
+    """Return the export settings of the environment, None without an export; log a warning for each faulty variable."""
+    settings, notes = otel_settings(environ)
+    for note in notes:
+        log.warning("opentelemetry", detail=note)
+    return settings
 
 
 def _wanted(environ: Mapping[str, str], notes: list[str]) -> bool:

@@ -17,7 +17,7 @@ from protocol.errors import ProtocolError, ServerError
 from protocol.frames import Frame, FrameHead
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.topic_list import TopicListScanner
+from protocol.topic_list import CountingScanner
 
 SLOW_RECEIVE_BYTES: Final = 4096
 CONNECTS_AT_ONCE: Final = 64
@@ -79,7 +79,7 @@ class _CountingSink:
     """
 
     def __init__(self, head: FrameHead) -> None:
-        self.scanner = TopicListScanner(head.rest_bytes)
+        self.scanner = CountingScanner(head.rest_bytes)
         self._chunk = bytearray(min(head.rest_bytes, _CHUNK_BYTES))
         self._view = memoryview(self._chunk)
         self._filled = 0

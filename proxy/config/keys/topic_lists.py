@@ -45,7 +45,8 @@ class TopicListKeys:
         "topicListRequestTimeoutMillis", 28_000, whole(1, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
         dynamic=True,
         doc="Time limit of a request from its arrival to the first byte of its answer, all waits included; also for "
-        "lookups and schemas. Keep it below the clients' 30 s.",
+        "lookups and schemas. A list that has moved to topicListSpillDirectory has no limit. Keep it below the "
+        "clients' 30 s.",
     )  # fmt: skip
     topic_list_initial_heap_permit_bytes = Key(
         "topicListInitialHeapPermitBytes", 1024, whole(0, LARGEST), section=TOPIC_LISTS, unit=BYTES,

@@ -1,12 +1,14 @@
 """The body of a list that may move to disk while it is being written to its readers."""
 
 from collections.abc import Callable, Collection, Hashable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from limiter.permit import Permit
-from proxy.net.spill.file import SpillFile
 from proxy.net.spill.judge import ListReader, ReaderWindow
 from proxy.net.spill.read_back import Arrived, DiskRead, ReadBack
+
+if TYPE_CHECKING:
+    from proxy.net.spill.file import SpillFile
 
 
 class ListInMemory(Protocol):
@@ -140,7 +142,7 @@ class SpillableBody:
         """Stop calling `on_moved`."""
         self._on_moved.pop(on_moved, None)
 
-    def moved(self, file: SpillFile) -> None:
+    def moved(self, file: "SpillFile") -> None:
         """Read from `file` from now on; the memory and its permit end."""
         memory, self._memory = self._memory, None
         assert memory is not None, "a list moves once"

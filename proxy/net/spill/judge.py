@@ -10,9 +10,10 @@ Rules:
 """
 
 from collections.abc import Collection, Hashable, Iterable
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from proxy.net.spill.space import SpillSpace
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 WINDOW_SECONDS: Final = 0.25
 SWEEP_SECONDS: Final = 0.125
@@ -113,6 +114,6 @@ def quick_share(readers: int, taken: int) -> int:
     return min(MOST_SHARE_BYTES, max(LEAST_SHARE_BYTES, taken // max(1, readers) // 2))
 
 
-def in_order(slow: Iterable[R], space: SpillSpace) -> list[R]:
+def in_order(slow: Iterable[R], space: "SpillSpace") -> list[R]:
     """Return slow lists in the order in which they move: keys with least on the disk first, then large ones."""
     return sorted(slow, key=lambda each: (space.held_by(each.key), -each.rest_bytes))

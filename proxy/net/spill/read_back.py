@@ -7,11 +7,13 @@ does not take is dropped and read again, so a client that stops reading holds no
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.net.spill.counters import SpillCounters
-from proxy.net.spill.file import SpillFile
-from proxy.net.spill.workers import Workers
+
+if TYPE_CHECKING:
+    from proxy.net.spill.file import SpillFile
+    from proxy.net.spill.workers import Workers
 
 READ_BACK_BYTES: Final = 8 * 1024 * 1024
 LARGEST_READ_BYTES: Final = 256 * 1024
@@ -36,7 +38,7 @@ class DiskRead:
     ARRIVED: Final = 2
     ENDED: Final = 3
 
-    def __init__(self, pool: "ReadBack", file: SpillFile, position: int, count: int, on_arrived: Arrived) -> None:
+    def __init__(self, pool: "ReadBack", file: "SpillFile", position: int, count: int, on_arrived: Arrived) -> None:
         self._pool = pool
         self.file = file
         self.position = position
@@ -64,7 +66,7 @@ class ReadBack:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        workers: Workers,
+        workers: "Workers",
         counters: SpillCounters,
         on_failed: Callable[[BaseException], None],
         limit: int = READ_BACK_BYTES,
@@ -87,7 +89,7 @@ class ReadBack:
         """Return the bytes between the disk and the sockets."""
         return self._counters.read_back_bytes
 
-    def read(self, file: SpillFile, position: int, count: int, on_arrived: Arrived) -> DiskRead:
+    def read(self, file: "SpillFile", position: int, count: int, on_arrived: Arrived) -> DiskRead:
         """Begin to read `count` bytes of a list; `on_arrived` is never called before this method returns."""
         read = DiskRead(self, file, position, count, on_arrived)
         read.timer = self._loop.call_later(READ_SECONDS, self._too_late, read)

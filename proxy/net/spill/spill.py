@@ -206,10 +206,8 @@ def _key_cap_percent(config: Config) -> int:
 
 def make_spill(
     config: Config, loop: asyncio.AbstractEventLoop, direct: DirectMemory, counters: SpillCounters, log: Logger
-) -> ListSpill | None:
-    """Return the spill of a configuration, None without a directory; raises SettingFault for a directory it refuses."""
-    if not config.topic_list_spill_directory:
-        return None
+) -> ListSpill:
+    """Return the spill of a configuration with a directory; raises SettingFault for a directory that is refused."""
     disk = open_directory(config.topic_list_spill_directory)
     space = SpillSpace(config.topic_list_spill_max_mb * MIB, most_files(), counters, _key_cap_percent(config))
     # Threads that write also close. Readers never wait for either.

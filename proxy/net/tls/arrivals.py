@@ -55,6 +55,11 @@ class Arrival:
         self.transport: TlsTransport | None = None
 
     @property
+    def detail(self) -> str:
+        """Return nothing for the log: the cause of the end says all."""
+        return ""
+
+    @property
     def busy(self) -> bool:
         """Return False: a drain does not wait for a handshake, because no request is under way."""
         return False

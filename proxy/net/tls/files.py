@@ -12,20 +12,22 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxy.config.config import Config, ConfigError, ConfigProblem
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.net.tls.contexts import LoadedContext, Name, PemFile, context_settings, load
 from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.suites import BadTlsSetting
+
+if TYPE_CHECKING:
+    from proxy.net.tls.contexts import LoadedContext, Name, PemFile
 
 # Files that do not fit together are probably being written: read them again after this time.
 RETRY_SECONDS: Final = 2.0
 READ_SECONDS: Final = 10.0
-Contexts = Mapping[Name, LoadedContext]
+Contexts: TypeAlias = "Mapping[Name, LoadedContext]"
 _Seen = tuple[bytes, ...]
 
 
@@ -42,7 +44,17 @@ def _expired(contexts: Contexts, now: float) -> list[str]:
     ]
 
 
+def _uses_tls(config: Config) -> bool:
+    """Return whether there is a context at all; without one the code that makes contexts is not imported."""
+    ports = (config.service_port_tls, config.web_service_port_tls)
+    return config.tls_enabled_with_broker or any(port is not None for port in ports)
+
+
 def _load_all(config: Config, now: float) -> Contexts:
+    if not _uses_tls(config):
+        return {}
+    from proxy.net.tls.contexts import context_settings, load
+
     problems: list[ConfigProblem] = []
     contexts: dict[Name, LoadedContext] = {}
     try:
@@ -158,7 +170,7 @@ class TlsFiles:
             self._warn_of_expired()
         return True
 
-    def _read(self, before: _Seen, again: bool) -> tuple[_Seen, Contexts | None]:
+    def _read(self, before: _Seen, again: bool) -> "tuple[_Seen, Contexts | None]":
         # Digests first, contexts second: a file that changes in between differs again at the next check.
         seen = _contents(self._files)
         return seen, _load_all(self._config, self._now()) if again or seen != before else None
@@ -174,7 +186,11 @@ class TlsFiles:
             self._log.warning(text)
 
 
-def _files(config: Config) -> tuple[PemFile, ...]:
+def _files(config: Config) -> "tuple[PemFile, ...]":
+    if not _uses_tls(config):
+        return ()
+    from proxy.net.tls.contexts import context_settings
+
     try:
         wanted = context_settings(config)
     except BadTlsSetting:
@@ -182,11 +198,11 @@ def _files(config: Config) -> tuple[PemFile, ...]:
     return tuple(dict.fromkeys(file for settings in wanted for file in settings.files))
 
 
-def _contents(files: tuple[PemFile, ...]) -> _Seen:
+def _contents(files: "tuple[PemFile, ...]") -> _Seen:
     return tuple(_digest(file) for file in files)
 
 
-def _digest(file: PemFile) -> bytes:
+def _digest(file: "PemFile") -> bytes:
     try:
         return hashlib.sha256(file.read()).digest()
     except BadTlsSetting:

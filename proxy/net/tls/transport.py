@@ -10,7 +10,6 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
 from typing import Any, Final, cast
 
 from protocol.frame_position import FramePosition
@@ -20,6 +19,7 @@ from proxy.net.tls.failures import TlsFailed, describe, idle_talk
 from proxy.net.tls.handshake import Handshake
 from proxy.net.tls.sealed_writes import OPEN, SealedWrites, TlsPhase
 from proxy.net.tls.shared import RECORD_BYTES, BufferedEndpoint, TlsShared, direct_calls
+from proxy.net.transport import SealedStream, Truncation
 
 # Limit of ciphertext in a row that brings no data: an incomplete record, and a broker's session tickets.
 NO_DATA_BYTES: Final = RECORD_BYTES + 16 * 1024
@@ -28,14 +28,7 @@ NO_DATA_BYTES: Final = RECORD_BYTES + 16 * 1024
 OWN_REPLIES_BYTES: Final = 64 * 1024
 
 
-class Truncation(StrEnum):
-    """Where a stream ended without close_notify: by a crash of the peer, or by somebody on the way."""
-
-    INSIDE_FRAME = "inside_frame"
-    BETWEEN_FRAMES = "between_frames"
-
-
-class TlsTransport(asyncio.BufferedProtocol, SealedWrites):
+class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
     """A TLS connection, between the plain transport and the endpoint.
 
     When the handshake is done, `make_protocol` is called and its protocol gets `connection_made`; `on_step` is called
@@ -412,13 +405,11 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites):
         return not self._paused
 
     def follow_frames(self, received: bytes) -> None:
-        """Follow the frames of the peer, which begin with `received`, so that `truncation` knows of them."""
         self._frames = FramePosition()
         self._frames.feed(received, len(received))
 
     @property
     def truncation(self) -> Truncation | None:
-        """Return where the stream has ended without close_notify; None if it goes on, or ended with close_notify."""
         if not self._ended or self._notified or self._frames is None:
             return None
         return Truncation.INSIDE_FRAME if self._frames.inside else Truncation.BETWEEN_FRAMES

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
@@ -19,8 +19,10 @@ from protocol.topic_list import TopicListAnswer
 from proxy.net.pump import STEP_BYTES, Body
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.judge import LEAST_REST_BYTES
-from proxy.net.spill.spill import ListSpill
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
+
+if TYPE_CHECKING:
+    from proxy.net.spill.spill import ListSpill
 
 # Below this size a copy in a send buffer is cheaper than pages and a descriptor.
 PAGED_FROM_BYTES: Final = 64 * 1024
@@ -55,6 +57,11 @@ class EncodedList:
         if isinstance(self.body, SpillableBody):
             self.body.listen(listener)
 
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Stop calling `listener`."""
+        if isinstance(self.body, SpillableBody):
+            self.body.forget(listener)
+
     def close(self) -> None:
         """Release the body and its permit: the last client has gone."""
         self._close_body()
@@ -66,7 +73,7 @@ async def encode(
     clients: int,
     permit: Permit,
     timeline: NoTimeline = NO_TIMELINE,
-    spill: ListSpill | None = None,
+    spill: "ListSpill | None" = None,
 ) -> EncodedList:
     """Return the list encoded for that many clients; the encoded list owns `permit` from then on.
 

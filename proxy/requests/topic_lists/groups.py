@@ -42,6 +42,12 @@ class SharedAnswer(Protocol):
     def prefix(self, request_id: int) -> bytes:
         """Return the bytes before the body in the answer to `request_id`."""
 
+    def on_moved(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the list has moved to disk; at once if it has."""
+
+    def forget(self, listener: Callable[[], None]) -> None:
+        """Stop calling `listener`."""
+
     def close(self) -> None:
         """Release the list's memory: the last member has gone."""
 
@@ -212,8 +218,14 @@ class ListGroup:
 
     def _member_to_charge(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
         """Return the first member whose key is not at its cap: a capped member must not delay the others."""
-        members = [(member, self._key_of(member)) for member in islice(self.members, MEMBERS_ASKED)]
-        return next((found for found in members if not memory.at_cap(found[1], n)), members[0])
+        first: tuple[GroupMember, Hashable] | None = None
+        for member in islice(self.members, MEMBERS_ASKED):
+            found = member, self._key_of(member)
+            if not memory.at_cap(found[1], n):
+                return found
+            first = first or found
+        assert first is not None, "a group without members is over"
+        return first
 
     def _key_of(self, member: GroupMember) -> Hashable:
         return self._key_for(member.client, self.request.namespace)
@@ -394,23 +406,29 @@ class ListGroups:
 
 async def await_a_reader(members: Sequence[GroupMember]) -> None:
     """Wait until the client of one of `members` has taken its earlier lists, and reserve its write lock."""
+    if _reserve_first_ready(members):
+        return
     changed = asyncio.Event()
     locks = [member.client.output.write_lock for member in members]
     for lock in locks:
         lock.listen(changed.set)
     try:
-        while True:
-            for member, lock in zip(members, locks, strict=True):
-                # Never reserve for a member that left: nothing would release the reservation, and the client would
-                # never get another list.
-                if not member.left and lock.free:
-                    member.reserve()
-                    return
+        while not _reserve_first_ready(members):
             await changed.wait()
             changed.clear()
     finally:
         for lock in locks:
             lock.forget(changed.set)
+
+
+def _reserve_first_ready(members: Sequence[GroupMember]) -> bool:
+    for member in members:
+        # Never reserve for a member that left: nothing would release the reservation, and the client would never get
+        # another list.
+        if not member.left and member.client.output.write_lock.free:
+            member.reserve()
+            return True
+    return False
 
 
 def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:

@@ -12,9 +12,10 @@ with its last member or with the limiter's timeout.
 
 import asyncio
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
@@ -23,7 +24,7 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import TopicListAnswer, heap_size
+from protocol.topic_list import CountingScanner, TopicListAnswer, heap_size
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
@@ -31,9 +32,8 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, stop_clock
 from proxy.net.pump import Pump
-from proxy.net.spill.spill import ListSpill
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.topic_lists.bodies import encode
@@ -55,6 +55,9 @@ from proxy.telemetry.events.timeline import TimelineStage
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 
+if TYPE_CHECKING:
+    from proxy.net.spill.spill import ListSpill
+
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
 TIMER_SECONDS: Final = 0.002
 # So many equal requests at once are a burst, of which more may be deferred; requests that one client pipelines are not.
@@ -65,12 +68,16 @@ OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage),
 
 @dataclass(slots=True)
 class ListRequest:
-    """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end."""
+    """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end.
+
+    `on_disk` is called once if the list moves to disk before it has been written.
+    """
 
     client: ClientView
     request: pb.CommandGetTopicsOfNamespace
     arrived: float
     record: NoRecord = NO_RECORD
+    on_disk: Callable[[], None] | None = None
     begun: bool = False
 
 
@@ -93,7 +100,7 @@ class TopicListService:
         refusals: RefusalLog,
         usage: UsageTracker,
         unproven: UnprovenReaders,
-        spill: ListSpill | None = None,
+        spill: "ListSpill | None" = None,
     ) -> None:
         self._loop = loop
         self._limiter = limiter
@@ -182,18 +189,10 @@ class TopicListService:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
-                # Step 12: write the list when the client has taken its earlier ones.
-                async with client.output.write_lock:
-                    # From its first byte only the rules for slow readers end a list: no clock cuts a body. A list for
-                    # several clients keeps its share: any of them may still stand.
-                    await client.output.send_pumped(
-                        answer.prefix(request.request_id), answer.body, self._pump,
-                        on_begun=partial(clock.reschedule, None),
-                        on_proven=group.end_share if len(group.members) == 1 else None,
-                    )  # fmt: skip
-                    self._usage.charge(request.namespace, client.principal, byte_seconds=0, sent_bytes=answer.size)
-                    asked.record.sent(request.request_id, answer.size)
-                    return None
+                # A list for several clients keeps its share: any of them may still stand.
+                on_proven = group.end_share if len(group.members) == 1 else None
+                await self._write(asked, answer, partial(stop_clock, clock), on_proven)
+                return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
         finally:
@@ -201,6 +200,29 @@ class TopicListService:
                 self._account(group, group.direct_since, group.direct_bytes)
             # The clock knows its task, and a cancelled task knows this frame: the two would keep the list.
             del clock
+
+    async def _write(
+        self,
+        asked: ListRequest,
+        answer: SharedAnswer,
+        end_clock: Callable[[], None],
+        on_proven: Callable[[], None] | None,
+    ) -> None:
+        """Step 12: write the list when the client has taken its earlier ones."""
+        output, request_id = asked.client.output, asked.request.request_id
+        on_moved = partial(_moved, asked, end_clock)
+        answer.on_moved(on_moved)
+        try:
+            async with output.write_lock:
+                # From its first byte only the rules for slow readers end a list: no clock cuts a body.
+                await output.send_pumped(
+                    answer.prefix(request_id), answer.body, self._pump, on_begun=end_clock, on_proven=on_proven
+                )
+        finally:
+            answer.forget(on_moved)
+            del end_clock, on_moved
+        self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
+        asked.record.sent(request_id, answer.size)
 
     def _fail(self, asked: ListRequest, error: Exception) -> None:
         client, request = asked.client, asked.request
@@ -324,7 +346,7 @@ class TopicListService:
         self._learn(group, answer)
         request_id = group.charged_member.request_id
         size = answer.encoded_size(request_id)
-        recipients = self._recipients(group, answer, size)
+        recipients = await self._recipients(group, answer, size)
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
@@ -367,19 +389,33 @@ class TopicListService:
 
     def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
         found = answer.scanner
-        self._counters.list_name_bytes += found.name_bytes
-        group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        self._counters.list_answer_bytes += answer.size
+        if isinstance(found, CountingScanner):
+            group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
             self._sizes.learn(group.request, heap_size(answer.size))
             self._unproven.learn(answer.size)
 
-    def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
+    async def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
         """Return the members whose clients accept a frame of that size; settle the others with a failure."""
-        recipients = []
-        for member in group.members:
-            if frame_bytes <= member.client.max_frame_bytes:
-                recipients.append(member)
-            else:
-                failure = too_large_for(member.client, answer.scanner.topic_count, frame_bytes)
+        members = list(group.members)
+        recipients = [member for member in members if frame_bytes <= member.client.max_frame_bytes]
+        if len(recipients) == len(members):
+            return recipients
+        # The failure has the number of topics, which nobody needs otherwise.
+        topics = 0
+        for counted in answer.count():
+            await asyncio.sleep(0)
+            topics = counted.topic_count
+        for member in members:
+            if frame_bytes > member.client.max_frame_bytes:
+                failure = too_large_for(member.client, topics, frame_bytes)
                 self._loop_budget.defer(partial(member.settle, failure))
         return recipients
+
+
+def _moved(asked: ListRequest, end_clock: Callable[[], None]) -> None:
+    """Stop the clock of a request whose list is on disk: such a list waits for nobody but its own client."""
+    end_clock()
+    if asked.on_disk is not None:
+        asked.on_disk()

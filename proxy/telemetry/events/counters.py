@@ -1,9 +1,12 @@
 """Count the events of each sink."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.core.counters import RoomCounters, SharedCounters
+
+# Names of the threads that write begin with this; internal errors of the event log are counted under it.
+THREAD_NAME: Final = "event log"
 
 
 class SinkNumbers(NamedTuple):

@@ -7,7 +7,7 @@ group has `NO_TIMELINE`, which does nothing.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 __all__ = [
     "NO_TIMELINE",
@@ -110,6 +110,9 @@ class NoTimeline:
 
     __slots__ = ()
 
+    # Whether `decoded` wants the names of the answer counted, which costs more than anything else that is done to it.
+    counts_names: ClassVar[bool] = False
+
     def enter(self, stage: int) -> None:
         """Record that the group has reached another stage."""
 
@@ -164,6 +167,8 @@ class RequestTimeline(NoTimeline):
 
     The event of the last member to leave carries the group's cost, so that event waits until the group's work is over.
     """
+
+    counts_names: ClassVar[bool] = True
 
     __slots__ = (
         "_now",

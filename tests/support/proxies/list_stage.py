@@ -37,7 +37,7 @@ from proxy.requests.topic_lists.service import OUTCOMES, ListRequest, TopicListS
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
-from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.events.recorder import NO_RECORD, Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
@@ -302,19 +302,21 @@ class ListStage:
         self.clients.append(client)
         return client
 
-    def ask(self, client: ListClient, namespace: str = "t/n") -> int:
-        """Let a request arrive and give its id."""
+    def ask(self, client: ListClient, namespace: str = "t/n", *, logged: bool = True) -> int:
+        """Let a request arrive and give its id; `logged`: the proxy has an event log."""
         request = pb.CommandGetTopicsOfNamespace(request_id=next(self.numbers), namespace=namespace)
 
         self.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] += 1
-        record = self.recorder.request(client)
+        record = self.recorder.request(client) if logged else NO_RECORD
         record.asks(request)
 
+        asked = ListRequest(client, request, self.loop.time(), record)
+
         async def start() -> None:
-            client.start(self.service.serve(ListRequest(client, request, self.loop.time(), record)), ended)
+            client.start(self.service.serve(asked), ended)
 
         def ended() -> None:
-            if not record.is_over:
+            if not asked.begun:
                 self.counters.requests.list_ended("cancelled")
                 record.cancelled()
 

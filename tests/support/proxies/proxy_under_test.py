@@ -31,6 +31,8 @@ _PROXY_SOURCES: Final = os.path.dirname(proxy.__file__) + os.sep
 # 7,000 names of 100 bytes: one such list fits into a limit of 1 MiB, two do not.
 TOPICS, NAME_BYTES = 7_000, 100
 LIST_BYTES: Final = TOPICS * (NAME_BYTES + 2)
+# What follows the names of a list: filtered, hash, changed.
+FLAGS_BYTES: Final = 2 + 10 + 2
 SLOW_READER_RCVBUF: Final = 4096
 _DEFAULTS: Final = {
     "servicePort": "0",
@@ -199,7 +201,7 @@ class Stage:
             client.close()
         self.clients.clear()
         await self.until(self.settled, "nothing left of any client")
-        if self.proxy.event_log.sink is None:
+        if self.proxy.event_log is None:
             await self._events_are_all_there()
         assert self.proxy.counters.shared.internal_errors == self.expected_internal_errors
 

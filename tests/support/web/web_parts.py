@@ -17,8 +17,9 @@ from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.forward.broker_ports import BrokerPorts
-from proxy.web.pages import Readiness, own_pages
+from proxy.web.pages import own_pages
 from proxy.web.port import WebParts, WebPort, start_web
+from proxy.web.readiness import Readiness
 
 
 @dataclass

@@ -10,6 +10,7 @@ from cryptography import x509
 from benchmarks.ladder.certificates import Certificates, make_certificates
 from benchmarks.ladder.measure import Stage
 from benchmarks.ladder.processes import Child
+from benchmarks.ladder.rows import ROWS
 from benchmarks.ladder.secured import Secured
 from benchmarks.ladder.servers import Place, Running, _haproxy_lines, _proxy_conf
 from proxy.config.keys_table import ConfigKeys
@@ -85,7 +86,7 @@ def test_the_broker_hears_tls_only_if_that_was_asked_for(certificates: Certifica
 
 def test_without_tls_no_server_is_told_of_it() -> None:
     assert not [key for key in keys(None) if "tls" in key.lower()]
-    assert _haproxy_lines(place(None))[-2:] == [
+    assert _haproxy_lines(ROWS["07"], place(None))[-2:] == [
         "  bind 127.0.0.1:2001 backlog 4096",
         "  server broker 127.0.0.1:1001",
     ]
@@ -95,7 +96,7 @@ def test_without_tls_no_server_is_told_of_it() -> None:
 def test_haproxy_listens_under_tls_and_connects_as_asked(
     certificates: Certificates, towards_broker: bool, broker_port: int
 ) -> None:
-    bind, server = _haproxy_lines(place(Secured(certificates, towards_broker)))[-2:]
+    bind, server = _haproxy_lines(ROWS["07"], place(Secured(certificates, towards_broker)))[-2:]
     assert bind.startswith("  bind 127.0.0.1:2002 ")
     assert bind.endswith(f" ssl crt {certificates.combined}")
     assert server.startswith(f"  server broker 127.0.0.1:{broker_port}")

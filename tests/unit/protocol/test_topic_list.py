@@ -5,10 +5,13 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar, cast
 
 import pytest
 
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import MalformedFrame
 from protocol.frames import HEAD_BYTES, read_head
@@ -16,17 +19,20 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import (
     ANSWER_OVERHEAD_BYTES,
+    CountingScanner,
     OpaqueAnswer,
     TopicListAnswer,
     TopicListScanner,
     heap_size,
 )
 from proxy.brokers.admitted_request import TopicListRequest
+from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, RequestTimeline
 from tests.support.loops.clock import ManualClock
 from tests.support.sockets.frames import framed, list_answer, list_frame
 
 ROOT = Path(__file__).resolve().parents[3]
 # 128 bytes need a second length byte, 16384 a third; a field beyond 4096 bytes or a slab is a path of its own.
+TIMELINE = RequestTimeline(lambda: 0, 1, "broker", b"question")
 LENGTHS = [0, 1, 17, 18, 127, 128, 4095, 4096, 4097, 16_383, 16_384, SLAB_BYTES, 70_000, 200_000]
 
 
@@ -36,16 +42,30 @@ def rest_of(topics: Sequence[str] = (), **flags: object) -> bytes:
     return answer.SerializePartialToString()
 
 
-def scan(data: bytes, chunk_bytes: int = SLAB_BYTES) -> TopicListScanner:
-    scanner = TopicListScanner(len(data))
+S = TypeVar("S", bound=TopicListScanner)
+
+
+def fed(scanner: S, data: bytes, chunk_bytes: int) -> S:
     for start in range(0, len(data), chunk_bytes):
         scanner.feed(bytearray(data[start : start + chunk_bytes]))
     return scanner
 
 
-def receive(frame: bytes) -> TopicListAnswer:
+def scan(data: bytes, chunk_bytes: int = SLAB_BYTES) -> CountingScanner:
+    """Count the names of a list; a scanner that does not count must find the same flags."""
+    counted = fed(CountingScanner(len(data)), data, chunk_bytes)
+    light = fed(TopicListScanner(len(data)), data, chunk_bytes)
+    assert (light.filtered, light.changed, light.topics_hash) == (
+        counted.filtered,
+        counted.changed,
+        counted.topics_hash,
+    )
+    return counted
+
+
+def receive(frame: bytes, *, counting: bool = False) -> TopicListAnswer:
     head = read_head(frame[:HEAD_BYTES])
-    answer = TopicListAnswer(head, SlabPool())
+    answer = TopicListAnswer(head, SlabPool(), counting=counting)
     position = head.rest_offset
     while len(place := answer.writable()):
         place[:] = frame[position : position + len(place)]
@@ -113,6 +133,62 @@ class TestCounts:
         assert (scanner.topic_count, scanner.name_bytes) == (655, sum(map(len, topics)))
         assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (True, False, "8bafeea1")
 
+    def test_a_flag_that_is_there_twice_is_no_name(self) -> None:
+        scanner = scan(b"\x12\x01a" + b"\x18\x00" * 3 + b"\x22\x01x\x22\x01y")
+        assert (scanner.name_bytes, scanner.topics_hash) == (1, "y")
+
+    def test_a_long_name_whose_tag_has_more_bytes_than_it_needs_is_counted(self) -> None:
+        scanner = scan(b"\x92\x00\x88\x27" + b"a" * 5000, 4500)
+        assert (scanner.topic_count, scanner.name_bytes) == (1, 5000)
+
+    @pytest.mark.parametrize("counting", [False, True])
+    def test_a_complete_list_is_counted_when_somebody_asks(self, counting: bool) -> None:
+        topics = [f"{number}é" for number in range(100_000)]
+        answer = receive(list_frame(77, topics, False, True, "8bafeea1"), counting=counting)
+        slabs = -(-answer.size // SLAB_BYTES)
+        assert slabs > 2
+        *steps, counted = answer.count()
+        assert len(steps) == (0 if counting else slabs)
+        assert (counted.topic_count, counted.name_bytes) == (len(topics), len("".join(topics).encode()))
+
+
+class TestCost:
+    """What decoding a slab makes of its names."""
+
+    @pytest.mark.parametrize(
+        ("timeline", "expected"), [(NO_TIMELINE, TopicListScanner), (TIMELINE, CountingScanner)], ids=["off", "on"]
+    )
+    def test_names_are_counted_for_an_event_log_only(self, timeline: NoTimeline, expected: type) -> None:
+        head = read_head(list_frame(77, ["a" * 100])[:HEAD_BYTES])
+        permit = cast(Permit, None)
+        with closing(asyncio.new_event_loop()) as loop:
+            asked = TopicListRequest(loop, SlabPool(), 1 << 20, lambda: None, permit, timeline)
+            assert type(asked.make(head).scanner) is expected
+
+    @pytest.mark.parametrize("name", ["t" * 20, "t" * 100, "t" * 128, "t" * 512, "é" + "t" * 98])
+    def test_no_object_is_made_of_a_name(self, name: str) -> None:
+        data = bytearray(rest_of([name] * (SLAB_BYTES // 520)))
+        scanner = TopicListScanner(len(data))
+        tracemalloc.start()
+        try:
+            scanner.feed(data)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 2000
+
+    def test_no_two_names_are_objects_at_once_when_they_are_counted(self) -> None:
+        data = bytearray(rest_of(["é" + "t" * 498] * 500))
+        scanner = CountingScanner(len(data))
+        tracemalloc.start()
+        try:
+            scanner.feed(data)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert scanner.name_bytes == 500 * 500
+        assert peak < 20_000
+
 
 class TestMalformed:
     @pytest.mark.parametrize(
@@ -132,13 +208,17 @@ class TestMalformed:
         ],
     )
     @pytest.mark.parametrize("chunk_bytes", [1, 4, SLAB_BYTES])
-    def test_bytes_that_are_no_list_are_refused(self, data: bytes, chunk_bytes: int) -> None:
+    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
+    def test_bytes_that_are_no_list_are_refused(
+        self, scanner: type[TopicListScanner], data: bytes, chunk_bytes: int
+    ) -> None:
         with pytest.raises(MalformedFrame):
-            scan(data, chunk_bytes)
+            fed(scanner(len(data)), data, chunk_bytes)
 
-    def test_a_second_request_id_is_refused_because_it_would_win(self) -> None:
+    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
+    def test_a_second_request_id_is_refused_because_it_would_win(self, scanner: type[TopicListScanner]) -> None:
         with pytest.raises(MalformedFrame, match="second request id"):
-            scan(b"\x12\x01a\x08\x05")
+            fed(scanner(5), b"\x12\x01a\x08\x05", 5)
 
     def test_an_error_comes_out_of_the_body_that_is_being_filled(self) -> None:
         frame = framed(b"\x08\x21\x8a\x02\x06\x08\x07\x12\x7fab")
@@ -186,7 +266,7 @@ class TestEncoding:
 
     def test_a_list_without_topics_is_an_answer_too(self) -> None:
         answer = receive(list_frame(77, []))
-        assert answer.scanner.topic_count == 0
+        assert [counted.topic_count for counted in answer.count()][-1] == 0
         assert encoded(answer, 5) == list_frame(5, [])
 
 

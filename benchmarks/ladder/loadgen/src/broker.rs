@@ -16,7 +16,7 @@ use crate::doors::Doors;
 use crate::link::Link;
 use crate::sys::{self, Epoll, Event};
 use crate::tls::Tls;
-use crate::topics::Lists;
+use crate::topics::{Lists, Names};
 use crate::wire::{self, Frame, Message, Scanner};
 
 const LISTENER: u64 = u64::MAX;
@@ -84,8 +84,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         "flood" => Mode::Flood,
         other => return Err(format!("--data: got {other:?}, expected none, echo, sink or flood")),
     };
-    let lists =
-        Lists::new(args.number("topics", 10_000)? as usize, args.number("topic-bytes", 100)? as usize);
+    let lists = Lists::new(Names::from(args)?);
     let manner = Manner {
         max_message_bytes: args.number("max-message-bytes", wire::MAX_MESSAGE_BYTES)?,
         redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
@@ -374,7 +373,7 @@ mod tests {
             epoll: Epoll::new().unwrap(),
             connections: Vec::new(),
             free: Vec::new(),
-            lists: Lists::new(1, 100),
+            lists: Lists::new(Names { count: 1, bytes: 100, ascii: true }),
             data_mode: Mode::Control,
             url: "pulsar://here".to_owned(),
             manner,

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::asker::{Answer, Asker};
-use crate::lists::{clients, Names, Spread, Storm, Tally};
+use crate::lists::{clients, Spread, Storm, Tally};
 use crate::session::Target;
 use crate::stats::Latencies;
+use crate::topics::Names;
 
 const POLITE_CLIENTS: usize = 4;
 const ALONE: Duration = Duration::from_secs(1);

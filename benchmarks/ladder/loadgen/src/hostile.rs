@@ -13,9 +13,10 @@ use crate::args::Args;
 use crate::asker::{self, Answer, Asker};
 use crate::exposition;
 use crate::link::Link;
-use crate::lists::{self, Names};
+use crate::lists;
 use crate::session::Target;
 use crate::stats::{self, Latencies, PeakSampler, Report};
+use crate::topics::Names;
 use crate::wire::{self, Message};
 use crate::witnesses::Witnesses;
 

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::link::Link;
-use crate::lists::{clients, Client, Names, Spread, Storm, Tally};
+use crate::lists::{clients, Client, Spread, Storm, Tally};
 use crate::session::Target;
 use crate::stats::{self, PeakSampler};
 use crate::sys;
+use crate::topics::Names;
 use crate::witnesses::Witnesses;
 
 /// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`.
@@ -93,7 +94,12 @@ pub fn mixed(args: &Args, target: &Target) -> Result<(), String> {
 }
 
 /// The storm without slow clients; its connections stay open.
-fn alone(args: &Args, streams: Vec<Link>, names: &Names, limit: Duration) -> Result<(Tally, Vec<Link>), String> {
+fn alone(
+    args: &Args,
+    streams: Vec<Link>,
+    names: &Names,
+    limit: Duration,
+) -> Result<(Tally, Vec<Link>), String> {
     let (_, storms) = ask(args, clients(streams, names, "alone", Spread::PerConnection)?)?;
     let mut all = (Tally::default(), Vec::new());
     let read = move |mut storm: Storm| {

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::link::Link;
+use crate::processor::Watched;
 use crate::session::{self, Reader, Target};
 use crate::stats::{Latencies, Report};
 use crate::sys::{self, Epoll, Event};
+use crate::topics::Names;
 use crate::wire::{self, Fields, Message, Value};
 
 const READ_BYTES: usize = 256 * 1024;
@@ -72,31 +74,14 @@ pub struct Storm {
     asking: bool,
 }
 
-pub struct Names {
-    count: usize,
-    bytes: usize,
-}
-
-impl Names {
-    pub fn from(args: &Args) -> Result<Names, String> {
-        Ok(Names {
-            count: args.number("topics", 10_000)? as usize,
-            bytes: args.number("topic-bytes", 100)? as usize,
-        })
-    }
-
-    /// Tag and length stand before each name.
-    pub fn least_bytes(&self) -> usize {
-        self.count * (self.bytes + 2)
-    }
-}
-
-/// C connections, each with P requests outstanding, for a time; prints rates, latencies, what went wrong, and the CPU time
-/// per list of the process `--pid`.
+/// C connections, each with P requests outstanding, for a time; prints rates, latencies, what went wrong, and the
+/// processor time of those that are watched.
 pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     let names = Names::from(args)?;
     let streams = target.open_many(args.number("connections", 16)?)?;
-    let clients = clients(streams, &names, "bench", Spread::from(args))?;
+    // So that the broker answers with those names.
+    let tenant = args.optional("names").map_or("bench".to_owned(), |_| names.tenant("bench"));
+    let clients = clients(streams, &names, &tenant, Spread::from(args))?;
     let mut storm = Storm::new(clients, args.number("depth", 1)? as usize)?;
     storm.verify(&names)?;
     storm.register().map_err(|error| error.to_string())?;
@@ -104,26 +89,20 @@ pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     storm.ask_all();
     storm.read_until(Instant::now() + warmup).map_err(|error| error.to_string())?;
     storm.tally.restart();
-    // Of the server between client and broker, if it is named.
-    let pid = args.optional("pid").map(|_| args.number("pid", 0)).transpose()?;
-    let cpu = || pid.map(sys::cpu_time).transpose().map_err(|error| format!("--pid: {error}"));
-    let (start, cpu_before) = (Instant::now(), cpu()?);
+    let watched = Watched::from(args)?;
+    let (before, start) = (watched.look()?, Instant::now());
     storm.read_until(start + seconds).map_err(|error| error.to_string())?;
-    let cpu_after = cpu()?;
-    let elapsed = start.elapsed().as_secs_f64();
+    let (elapsed, after) = (start.elapsed().as_secs_f64(), watched.look()?);
     let (answered, bytes) = (storm.tally.answered, storm.tally.bytes);
     let mut latencies = std::mem::take(&mut storm.tally.latencies);
     storm.drain(DRAIN_LIMIT).map_err(|error| error.to_string())?;
-    let mut report = storm
+    let report = storm
         .tally
         .report()
         .number("per_second", answered as f64 / elapsed)
         .number("mb_per_second", bytes as f64 / elapsed / 1e6)
         .latencies(&mut latencies);
-    if let Some((before, after)) = cpu_before.zip(cpu_after) {
-        report = report.number("cpu_us", (after - before).as_secs_f64() * 1e6 / answered as f64);
-    }
-    report.print();
+    before.report(&after, report).print();
     Ok(())
 }
 

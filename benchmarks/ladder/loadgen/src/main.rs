@@ -1,9 +1,11 @@
-//! Load generator and fake broker of the ladder. `loadgen broker …` serves, `loadgen SCENARIO …` loads a server
-//! on the loopback address, bounded in count and time, and prints one JSON object.
+//! Load generator, fake broker, bare relay and busy neighbour of the ladder. `loadgen broker …` and `loadgen bare …`
+//! serve, `loadgen neighbour …` is busy for a time, `loadgen SCENARIO …` loads a server on the loopback address, bounded
+//! in count and time, and prints one JSON object.
 
 mod answers;
 mod args;
 mod asker;
+mod bare;
 mod broker;
 mod connects;
 mod credentials;
@@ -15,7 +17,9 @@ mod late;
 mod link;
 mod lists;
 mod memory;
+mod neighbour;
 mod ping;
+mod processor;
 mod relay;
 mod session;
 mod stats;
@@ -46,7 +50,7 @@ const SCENARIOS: [&str; 11] = [
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 39] = [
+const OPTIONS: [&str; 42] = [
     "address",
     "via",
     "connections",
@@ -86,6 +90,9 @@ const OPTIONS: [&str; 39] = [
     "attackers",
     "rate",
     "web",
+    "watch",
+    "names",
+    "splice",
 ];
 
 fn run() -> Result<(), String> {
@@ -93,8 +100,11 @@ fn run() -> Result<(), String> {
     let command = words.next().unwrap_or_default();
     let args = Args::parse(words, &OPTIONS)?;
     sys::raise_open_files().and_then(|()| sys::die_with_parent()).map_err(|error| error.to_string())?;
-    if command == "broker" {
-        return broker::run(&args);
+    match command.as_str() {
+        "broker" => return broker::run(&args),
+        "bare" => return bare::run(&args),
+        "neighbour" => return neighbour::run(&args),
+        _ => {}
     }
     let via = args.optional("via").map(str::to_owned);
     let tls = args.optional("trust").map(Trust::from_file).transpose()?;
@@ -111,7 +121,9 @@ fn run() -> Result<(), String> {
         "stalled-consumers" => memory::stalled_consumers(&args, &target),
         "connects" => connects::run(&args, &target),
         "hostile" => hostile::run(&args, &target),
-        other => Err(format!("got {other:?}, expected broker or one of {}", SCENARIOS.join(", "))),
+        other => {
+            Err(format!("got {other:?}, expected broker, bare, neighbour or one of {}", SCENARIOS.join(", ")))
+        }
     }
 }
 

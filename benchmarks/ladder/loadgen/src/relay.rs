@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::args::Args;
 use crate::link::Link;
+use crate::processor::Watched;
 use crate::session::{Reader, Target};
 use crate::stats::{Latencies, Report};
 use crate::sys::{self, Epoll, Event};
@@ -95,7 +96,7 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
         tally: Tally::default(),
     };
     let (warmup, seconds) = (args.seconds("warmup", 0.5)?, args.seconds("seconds", 4.0)?);
-    relay.measure(warmup, seconds).map_err(|error| error.to_string())?.print();
+    relay.measure(warmup, seconds, &Watched::from(args)?)?.print();
     Ok(())
 }
 
@@ -157,30 +158,38 @@ impl Producer {
 }
 
 impl Relay {
-    fn measure(&mut self, warmup: Duration, seconds: Duration) -> io::Result<Report> {
+    fn measure(&mut self, warmup: Duration, seconds: Duration, watched: &Watched) -> Result<Report, String> {
+        let failed = |error: io::Error| error.to_string();
+        self.begin().map_err(failed)?;
+        self.turn_until(Instant::now() + warmup).map_err(failed)?;
+        self.tally.answered = 0;
+        self.tally.latencies.clear();
+        let (before, start) = (watched.look()?, Instant::now());
+        self.turn_until(start + seconds).map_err(failed)?;
+        let (elapsed, after) = (start.elapsed().as_secs_f64(), watched.look()?);
+        let answered = self.tally.answered as f64;
+        let mut latencies = std::mem::take(&mut self.tally.latencies);
+        self.sending = false;
+        self.turn_until(Instant::now() + DRAIN_LIMIT).map_err(failed)?;
+        (0..self.producers.len()).for_each(|index| self.lose(index));
+        let report = Report::default()
+            .count("lost", self.tally.lost)
+            .count("wrong", self.tally.wrong)
+            .number("per_second", answered / elapsed)
+            .number("mb_per_second", answered * self.template.frame_bytes as f64 / elapsed / 1e6)
+            .latencies(&mut latencies);
+        Ok(before.report(&after, report))
+    }
+
+    /// Wait for everybody's answers, and send everybody's first frames.
+    fn begin(&mut self) -> io::Result<()> {
         for index in 0..self.producers.len() {
             if let Some(producer) = &self.producers[index] {
                 self.epoll.add(&producer.reader.stream, sys::IN, index as u64)?;
             }
             self.step(index, &mut []);
         }
-        self.turn_until(Instant::now() + warmup)?;
-        self.tally.answered = 0;
-        self.tally.latencies.clear();
-        let start = Instant::now();
-        self.turn_until(start + seconds)?;
-        let elapsed = start.elapsed().as_secs_f64();
-        let answered = self.tally.answered as f64;
-        let mut latencies = std::mem::take(&mut self.tally.latencies);
-        self.sending = false;
-        self.turn_until(Instant::now() + DRAIN_LIMIT)?;
-        (0..self.producers.len()).for_each(|index| self.lose(index));
-        Ok(Report::default()
-            .count("lost", self.tally.lost)
-            .count("wrong", self.tally.wrong)
-            .number("per_second", answered / elapsed)
-            .number("mb_per_second", answered * self.template.frame_bytes as f64 / elapsed / 1e6)
-            .latencies(&mut latencies))
+        Ok(())
     }
 
     fn lose(&mut self, index: usize) {

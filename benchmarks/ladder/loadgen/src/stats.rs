@@ -67,6 +67,12 @@ impl Report {
         self
     }
 
+    /// A number with more digits, for what is divided by later.
+    pub fn precise(mut self, name: &str, value: f64) -> Report {
+        self.0.push(format!("\"{name}\": {value:.6}"));
+        self
+    }
+
     pub fn text(mut self, name: &str, value: &str) -> Report {
         let safe: String = value.chars().filter(|c| !c.is_control() && *c != '"' && *c != '\\').collect();
         self.0.push(format!("\"{name}\": \"{safe}\""));
@@ -88,8 +94,12 @@ impl Report {
         self.count(&format!("{of}_samples"), latencies.len() as u64)
     }
 
+    pub fn json(self) -> String {
+        format!("{{{}}}", self.0.join(", "))
+    }
+
     pub fn print(self) {
-        println!("{{{}}}", self.0.join(", "));
+        println!("{}", self.json());
     }
 }
 

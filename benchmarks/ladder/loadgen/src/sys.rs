@@ -1,9 +1,10 @@
 //! The few system calls that the standard library does not offer: epoll, writev, limits, a receive buffer set
-//! before connect, the CPU time of another process. 64-bit Linux only. Knows nothing of Pulsar.
+//! before connect, the CPU time of another process, splice. 64-bit Linux only. Knows nothing of Pulsar.
 
 use std::io;
 use std::net::{SocketAddrV4, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 use std::time::Duration;
 
 pub const IN: u32 = 0x001;
@@ -11,6 +12,7 @@ pub const OUT: u32 = 0x004;
 pub const HANGUP: u32 = 0x008 | 0x010;
 
 const EPOLL_CTL_ADD: i32 = 1;
+const EPOLL_CTL_DEL: i32 = 2;
 const EPOLL_CTL_MOD: i32 = 3;
 const RLIMIT_NOFILE: i32 = 7;
 const PR_SET_PDEATHSIG: i32 = 1;
@@ -21,6 +23,9 @@ const SOCK_NONBLOCK: i32 = 0o4000;
 const EINPROGRESS: i32 = 115;
 const SOL_SOCKET: i32 = 1;
 const SO_RCVBUF: i32 = 8;
+const O_NONBLOCK_CLOEXEC: i32 = 0o4000 | 0o2000000;
+const F_SETPIPE_SZ: i32 = 1031;
+const SPLICE_F_MOVE_NONBLOCK: u32 = 1 | 2;
 
 /// The kernel packs this structure on x86-64 only.
 #[cfg_attr(target_arch = "x86_64", repr(C, packed))]
@@ -63,6 +68,9 @@ extern "C" {
     fn setsockopt(fd: i32, level: i32, option: i32, value: *const i32, length: u32) -> i32;
     fn connect(fd: i32, address: *const SocketAddress, length: u32) -> i32;
     fn listen(fd: i32, backlog: i32) -> i32;
+    fn pipe2(ends: *mut i32, flags: i32) -> i32;
+    fn fcntl(fd: i32, command: i32, argument: i32) -> i32;
+    fn splice(from: i32, at: *mut i64, to: i32, at_to: *mut i64, bytes: usize, flags: u32) -> isize;
     fn clock_getcpuclockid(pid: i32, clock: *mut i32) -> i32;
     fn clock_gettime(clock: i32, time: *mut Time) -> i32;
 }
@@ -103,6 +111,10 @@ impl Epoll {
         self.control(EPOLL_CTL_MOD, source.as_raw_fd(), events, token)
     }
 
+    pub fn remove(&self, source: &impl AsRawFd) -> io::Result<()> {
+        self.control(EPOLL_CTL_DEL, source.as_raw_fd(), 0, 0)
+    }
+
     fn control(&self, operation: i32, fd: RawFd, events: u32, token: u64) -> io::Result<()> {
         let mut event = Event { events, token };
         checked(unsafe { epoll_ctl(self.fd, operation, fd, &mut event) }).map(|_| ())
@@ -118,6 +130,46 @@ impl Epoll {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A pipe that bytes go through from socket to socket without being copied.
+pub struct Pipe {
+    reading: OwnedFd,
+    writing: OwnedFd,
+    capacity: usize,
+    /// Bytes that are in it.
+    pub held: usize,
+}
+
+impl Pipe {
+    /// As large as asked for, or as large as the kernel makes it unasked where it allows no more.
+    pub fn new(capacity: usize) -> io::Result<Pipe> {
+        let mut ends = [0; 2];
+        checked(unsafe { pipe2(ends.as_mut_ptr(), O_NONBLOCK_CLOEXEC) })?;
+        let [reading, writing] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        unsafe { fcntl(writing.as_raw_fd(), F_SETPIPE_SZ, capacity as i32) };
+        Ok(Pipe { reading, writing, capacity, held: 0 })
+    }
+
+    /// Move in what a socket has; 0 at its end. Only into an empty pipe: a full one, too, would block.
+    pub fn fill(&mut self, source: &impl AsRawFd) -> io::Result<usize> {
+        let count = moved(source.as_raw_fd(), self.writing.as_raw_fd(), self.capacity)?;
+        self.held += count;
+        Ok(count)
+    }
+
+    /// Move out what a socket takes.
+    pub fn drain(&mut self, target: &impl AsRawFd) -> io::Result<usize> {
+        let count = moved(self.reading.as_raw_fd(), target.as_raw_fd(), self.held)?;
+        self.held -= count;
+        Ok(count)
+    }
+}
+
+fn moved(from: RawFd, to: RawFd, bytes: usize) -> io::Result<usize> {
+    let nowhere = ptr::null_mut();
+    let count = unsafe { splice(from, nowhere, to, nowhere, bytes, SPLICE_F_MOVE_NONBLOCK) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
 /// Raise the soft limit of open files to the hard one.

@@ -317,7 +317,9 @@ mod tests {
         let identity = Identity::from_files(&certificate, &key).unwrap();
         let mut server = Link::secured(listener.accept().unwrap().0, Tls::server(&identity).unwrap());
         // Bytes that are lost fail a test, they do not hang it.
-        [&client, &server].map(|link| link.set_read_timeout(Some(Duration::from_secs(10))).unwrap());
+        for link in [&client, &server] {
+            link.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        }
         let shaken = thread::spawn(move || server.shake().map(|_| server));
         assert!(client.shake().unwrap());
         (client, shaken.join().unwrap().unwrap())

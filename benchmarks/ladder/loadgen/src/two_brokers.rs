@@ -10,9 +10,9 @@ use crate::args::Args;
 use crate::asker::{self, Answer, Asker};
 use crate::broker::ELSEWHERE;
 use crate::link::Link;
-use crate::lists::Names;
 use crate::session::Target;
 use crate::stats::{Latencies, Report};
+use crate::topics::Names;
 
 const CLIENTS: usize = 4;
 /// Between a client's answer and its next request: the server is never busy, so that what is waited for is the broker.

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use crate::args::Args;
 use crate::asker::Asker;
 use crate::exposition;
-use crate::lists::{clients, Names, Spread, Storm};
+use crate::lists::{clients, Spread, Storm};
 use crate::ping::Pinger;
 use crate::session::Target;
 use crate::stats::Report;
+use crate::topics::Names;
 
 /// More than the memory of the scenario has room for, and their own sockets, with lists of 1 MB.
 const HOLDERS: u64 = 400;

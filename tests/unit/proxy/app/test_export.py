@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from proxy.app.metrics import export
-from proxy.app.metrics.export import OtlpExport, export_wanted, make_export
+from proxy.app.metrics.export import OtlpExport, make_export
 from proxy.app.metrics.instrument import Reading, take
-from proxy.app.metrics.otel_settings import OtelSettings
+from proxy.app.metrics.otel_settings import OtelSettings, export_wanted
 from proxy.core.log import open_log
 from proxy.core.threads import in_thread
 from tests.support.loops.loops import both_loops, eventually, run_on

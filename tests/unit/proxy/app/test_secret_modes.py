@@ -9,6 +9,7 @@ import pytest
 from proxy.app import secret_modes
 from proxy.app.secret_modes import open_secrets
 from proxy.config.config import Config
+from proxy.net.spill import directory
 
 TMPFS, EXT4 = 0x01021994, 0xEF53
 
@@ -105,7 +106,7 @@ def test_a_read_only_tmpfs_is_what_an_orchestrator_mounts(
 ) -> None:
     path = secret(tmp_path, 0o644)
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=flags))
-    monkeypatch.setattr(secret_modes, "filesystem_magic", lambda _: magic)
+    monkeypatch.setattr(directory, "filesystem_magic", lambda _: magic)
     assert len(open_secrets(load(tlsKeyFilePath=path))) == told
 
 

@@ -13,6 +13,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
 from proxy.net.output import Output, WriteLock
 from proxy.net.pump import Body
+from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.groups import (
     GroupKey,
     GroupMember,
@@ -63,6 +64,12 @@ class Answer:
         raise AssertionError("nothing is written here")
 
     def prefix(self, request_id: int) -> bytes:
+        raise AssertionError("nothing is written here")
+
+    def on_moved(self, listener: Callable[[], None]) -> None:
+        raise AssertionError("nothing is written here")
+
+    def forget(self, listener: Callable[[], None]) -> None:
         raise AssertionError("nothing is written here")
 
     def close(self) -> None:
@@ -232,8 +239,10 @@ class Memory:
 
     def __init__(self, *at_their_cap: Hashable) -> None:
         self.at_their_cap = at_their_cap
+        self.asked_about: list[Hashable] = []
 
     def at_cap(self, key: Hashable, n: int) -> bool:
+        self.asked_about.append(key)
         return key in self.at_their_cap
 
 
@@ -248,6 +257,22 @@ async def test_a_member_at_its_cap_does_not_keep_the_others_waiting() -> None:
     assert (capped.key, all_capped.key) == ("d", "a")
     group.leave(members[0][1])
     assert (capped.key, all_capped.key) == ("d", "c")
+
+
+@on_a_loop
+async def test_a_charge_looks_at_no_more_members_than_it_needs() -> None:
+    keys: list[str] = []
+
+    def key_of_client(client: ClientView, namespace: str) -> str:
+        keys.append(client.name)
+        return client.name
+
+    groups = ListGroups(asyncio.get_running_loop(), key_of_client)
+    for at, name in enumerate("abcdefgh"):
+        group, _, _ = groups.join(Asker(name), BROKER, request(at), share=True)
+    memory = Memory("a", "b")
+    assert group.charge(memory, 1).key == "c"
+    assert keys == memory.asked_about == ["a", "b", "c"]
 
 
 @on_a_loop
@@ -338,6 +363,17 @@ async def test_memory_is_asked_for_when_one_client_is_ready() -> None:
     second.unreserve()
     second.unreserve()
     assert ready.lane.free
+
+
+@on_a_loop
+async def test_nobody_listens_to_the_other_clients_when_one_is_ready() -> None:
+    books = Books()
+    ready, other = Asker("a"), Asker("b")
+    group, _ = books.join(ready, 1)
+    books.join(other, 2)
+    await await_a_reader(list(group.members))
+    assert [member.reserved for member in group.members] == [True, False]
+    assert other.output._write_lock is None, "nobody has asked for it"
 
 
 @on_a_loop

@@ -254,6 +254,42 @@ def test_a_list_as_large_as_the_clients_frame_limit_fits(stage: ListStage, short
     assert not any(stage.books().values())
 
 
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_client_that_cannot_take_the_list_hears_how_many_topics_it_has(stage: ListStage, logged: bool) -> None:
+    before, _ = group_behind_a_question(stage, 0)
+    small, large = stage.client(max_frame_bytes=4 * KIB), stage.client()
+    for client in (small, large):
+        stage.ask(client, logged=logged)
+    stage.step()
+    answer(stage, before)
+    answer(stage, stage.asked()[0], 5 * KIB)
+    ((_, message),) = errors(small)
+    assert message.startswith("topic list of 2 topics needs a frame of")
+    (command,) = large.commands()
+    assert len(command.getTopicsOfNamespaceResponse.topics) == 2
+    assert not any(stage.books().values())
+
+
+@pytest.mark.parametrize("turns_before", range(6))
+def test_clients_may_leave_while_the_topics_of_a_refused_list_are_counted(stage: ListStage, turns_before: int) -> None:
+    before, _ = group_behind_a_question(stage, 0)
+    small, large, stays = stage.client(max_frame_bytes=4 * KIB), stage.client(), stage.client()
+    for client in (small, large, stays):
+        stage.ask(client, logged=False)
+    stage.step()
+    answer(stage, before)
+    (asked,) = stage.asked()
+    stage.call(asked.broker.begin, asked, 5 * KIB)
+    stage.call(asked.broker.go_on, asked, 1 << 20)
+    stage.step(turns_before)
+    large.leave()
+    small.leave()
+    stage.step()
+    (command,) = stays.commands()
+    assert len(command.getTopicsOfNamespaceResponse.topics) == 2
+    assert not any(stage.books().values())
+
+
 def test_an_answer_that_begins_when_its_asker_was_just_cancelled_harms_no_connection(stage: ListStage) -> None:
     warm(stage)
     client = stage.client()

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.web import server as web_server
-from proxy.web.pages import Readiness
 from proxy.web.port import start_web
+from proxy.web.readiness import Readiness
 from tests.support.web.web_parts import config, running, web_parts
 
 ROOT = Path(__file__).resolve().parents[4]

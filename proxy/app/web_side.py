@@ -1,0 +1,93 @@
+"""Build the web ports and their pages, from the parts that clients' services are built from.
+
+`proxy.app.proxy` imports this module in a thread when the ports for clients are open, and only if there is a web port:
+the modules for HTTP take as long to load as all others together.
+"""
+
+from dataclasses import dataclass
+
+from proxy.app.client_services import ClientParts
+from proxy.app.identities import Identities
+from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.ports import ClientPorts
+from proxy.net.tls.streams import TlsStreams
+from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
+from proxy.web.http.clients import Guard
+from proxy.web.pages import PageTable, document_page, own_pages
+from proxy.web.port import WebParts
+from proxy.web.readiness import Readiness
+from proxy.web.runtime_settings import RuntimeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PageSources:
+    """The parts of a proxy that its own pages show."""
+
+    metrics: MetricSources
+    readiness: Readiness
+    settings: RuntimeSettings
+
+
+def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> WebParts:
+    """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
+    config, tls_files = parts.config, parts.sockets.tls_files
+    return WebParts(
+        config=config,
+        pages=_pages(parts, shown),
+        direct=parts.memory.limiter.direct,
+        fairness_keys=parts.memory.fairness_keys,
+        refusals=parts.refusals,
+        usage=parts.usage,
+        writes=parts.writes,
+        validator=parts.broker_side.web_validator,
+        hangup=parts.sockets.hangup,
+        counters=parts.counters.web,
+        log=parts.log,
+        lookups=lookup_ports(parts, ports),
+        withheld=parts.broker_side.gate.withheld,
+        guard=guard_of(parts.identities),
+        own=parts.identities.own,
+        tls_server=TlsStreams(parts.sockets.tls, parts.sockets.shared, tls_files.web),
+        tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
+        recorder=parts.recorder,
+        names=parts.identities.names,
+    )
+
+
+def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:
+    """Return the ports that lookups over HTTP lead to; `ports` opens them."""
+    config, gate = parts.config, parts.broker_side.gate
+    return BrokerPorts(
+        config.http_lookup_ports,
+        ports.open_for_broker,
+        parts.loop.time,
+        parts.log,
+        advertised=config.advertised_address,
+        loopback=is_loopback(config.bind_address),
+        tls_to_brokers=config.tls_enabled_with_broker,
+        plain_ports=config.service_port is not None,
+        tls_ports=config.service_port_tls is not None,
+        known=gate.known,
+    )
+
+
+def guard_of(identities: Identities) -> Guard | None:
+    """Return the guard of the pages, None if clients need not authenticate."""
+    clients, authenticator = identities.clients, identities.authenticator
+    if clients is None:
+        return None
+    return Guard(
+        clients,
+        certificates=authenticator is None or "tls" in authenticator.methods,
+        check_seconds=clients.settings.refresh_seconds,
+        now=lambda: clients.now(),
+    )
+
+
+def _pages(parts: ClientParts, shown: PageSources) -> PageTable:
+    config = parts.config
+    pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, shown.metrics).pieces, shown.readiness)
+    for document in shown.settings.documents():
+        pages.add(document_page(document, config, pages.renderings))
+    return pages

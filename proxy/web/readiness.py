@@ -1,0 +1,18 @@
+"""Whether this proxy should get new clients, as probes and orchestrators see it."""
+
+
+class Readiness:
+    """Set by the server and read by probes: whether this proxy should get new clients."""
+
+    __slots__ = ("draining", "listening")
+
+    def __init__(self) -> None:
+        self.listening = False
+        self.draining = False
+
+    @property
+    def obstacle(self) -> str | None:
+        """The reason why the proxy is not ready, or None if it is."""
+        if self.draining:
+            return "draining"
+        return None if self.listening else "not listening yet"

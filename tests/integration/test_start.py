@@ -1,0 +1,105 @@
+"""What `serve` loads before clients can connect: loading modules is most of the time that the start takes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.patience import patient
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"proxy", "protocol", "limiter", "eventlog"}
+# The modules of this repository that a proxy without options needs, and a few to spare. Another 20 modules cost about a
+# twentieth of the start: import what only some configurations need where it is made, as `proxy.app.proxy` does.
+MOST_OF_OURS = 225
+# Packages and modules that a proxy of one plain port has no use for before it listens.
+UNUSED = (
+    "aiohttp", "cryptography", "ctypes", "email", "http", "isal", "opentelemetry", "prometheus_client",
+    "eventlog.files", "eventlog.topic_admin", "proxy.app.budget", "proxy.app.metrics.export", "proxy.app.metrics.table",
+    "proxy.app.start_checks", "proxy.app.top_document", "proxy.app.web_side", "proxy.auth.check_turns",
+    "proxy.auth.own.oauth2", "proxy.auth.providers", "proxy.auth.settings", "proxy.cli.admin", "proxy.cli.demo",
+    "proxy.telemetry.events.log", "proxy.web.forward", "proxy.web.pages", "proxy.web.port",
+)  # fmt: skip
+# What the rooms of lists on disk and of TLS declare for others: counters, types, constants.
+OF_SPILL = {"body", "counters", "judge", "read_back"}
+OF_TLS = {"counters", "failures", "files", "shared", "suites"}
+# Tells the modules that are loaded, and whether the collector is on, at one moment of the start; then ends at once.
+PROGRAM = """
+import gc, json, os, socket, sys
+from proxy.cli.main import main
+from proxy.cli.systemd import ServiceManager
+
+def tell(*_):
+    os.write(1, json.dumps({"modules": sorted(sys.modules), "collects": gc.isenabled()}).encode())
+    os._exit(0)
+
+if sys.argv[1] == "listens":
+    socket.socket.listen = tell
+else:
+    ServiceManager.ready = tell
+main(["serve", *sys.argv[2:]])
+"""
+
+
+def at(moment: str, keys: Mapping[str, object]) -> dict[str, Any]:
+    """Start a proxy, and return what it tells when it first listens, or when it is ready."""
+    given = {
+        "brokerServiceURL": "pulsar://127.0.0.1:1", "bindAddress": "127.0.0.1", "servicePort": "0",
+        "webServicePort": "", "controlSocketPath": "none", **keys,
+    }  # fmt: skip
+    options = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-c", PROGRAM, moment, *options]
+    finished = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=patient(60), check=False)
+    assert finished.stdout, finished.stderr.decode()
+    told: dict[str, Any] = json.loads(finished.stdout)
+    return told
+
+
+def below(package: str, names: Iterable[str]) -> set[str]:
+    """Return the modules of a package, by their names in it."""
+    return {name.removeprefix(f"{package}.") for name in names if name.startswith(f"{package}.")}
+
+
+def test_a_plain_proxy_listens_before_it_loads_what_it_has_no_use_for() -> None:
+    names = at("listens", {"webServicePort": "0"})["modules"]
+    assert [name for name in names if name in UNUSED or name.startswith(tuple(f"{each}." for each in UNUSED))] == []
+    assert below("proxy.net.spill", names) == OF_SPILL
+    assert below("proxy.net.tls", names) == OF_TLS
+    assert len([name for name in names if name.partition(".")[0] in OURS]) <= MOST_OF_OURS
+
+
+def test_a_proxy_without_a_web_port_loads_no_http_at_all() -> None:
+    names = at("is ready", {})["modules"]
+    assert not {"aiohttp", "prometheus_client", "proxy.app.web_side", "proxy.web.pages", "proxy.web.server"} & {*names}
+
+
+@pytest.mark.parametrize(
+    ("module", "keys"),
+    [
+        ("proxy.net.spill.spill", {"topicListSpillDirectory": "{directory}"}),
+        ("proxy.telemetry.events.log", {"eventLogDirectory": "{directory}"}),
+        ("proxy.net.tls.brokers", {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://127.0.0.1:1"}),
+        (
+            "proxy.auth.providers.token",
+            {
+                "authenticationEnabled": "true",
+                "authenticationProviders": "token",
+                "tokenSecretKey": "data:;base64,AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+            },
+        ),
+    ],
+)
+def test_a_configured_part_is_loaded_before_the_proxy_listens(
+    module: str, keys: dict[str, str], tmp_path: Path
+) -> None:
+    given = {key: value.format(directory=tmp_path) for key, value in keys.items()}
+    assert module in at("listens", given)["modules"]
+
+
+def test_the_start_is_not_held_up_by_the_garbage_collector_which_runs_from_then_on() -> None:
+    assert not at("listens", {})["collects"]
+    assert at("is ready", {})["collects"]
