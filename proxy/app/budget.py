@@ -142,6 +142,7 @@ _HEAP: Final = Config.max_topic_list_in_flight_heap_mem_size_mb
 _DIRECT: Final = Config.max_topic_list_in_flight_direct_mem_size_mb
 _WEB_CONNECTIONS: Final = Config.max_http_server_connections
 _WEB_REQUESTS: Final = Config.max_concurrent_http_requests
+_TUNNELS: Final = Config.max_http_tunnels_percent
 _WEB_BUFFER: Final = Config.http_output_buffer_size
 _CLIENT_TLS: Final = Given((Config.service_port_tls,))
 _BROKER_TLS: Final = Is(Config.tls_enabled_with_broker, "true")
@@ -232,6 +233,13 @@ _WEB_LINES: Final = (
           Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
     Line("TLS of requests passed on", _WEB_REQUESTS.name,
          (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),
+    # An open tunnel is as large as a request.
+    Line("open WebSockets", _TUNNELS.name,
+         (Part(WEB_REQUEST_BYTES, (_WEB_CONNECTIONS, _TUNNELS), _PASSES_ON),
+          Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _TUNNELS, _WEB_BUFFER), _PASSES_ON)),
+         divided_by=100),
+    Line("TLS of open WebSockets", _TUNNELS.name,
+         (Part(LOOP_TLS_BYTES, (_WEB_CONNECTIONS, _TUNNELS), (*_PASSES_ON, _BROKER_TLS)),), divided_by=100),
 )  # fmt: skip
 _ADMIN_LINES: Final = (
     Line("askers of the admin API", Config.admin_api_address.name,

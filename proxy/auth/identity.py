@@ -31,10 +31,14 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """A role that was proven, and its expiry (seconds since the epoch; None: never)."""
+    """A role that was proven, and its expiry (seconds since the epoch; None: never).
+
+    `anonymous`: nothing was proven, and the role is the one for everybody without credentials.
+    """
 
     role: str
     expires_at: float | None = None
+    anonymous: bool = False
 
 
 class AuthenticationFailed(ProxyError):

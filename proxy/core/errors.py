@@ -51,6 +51,7 @@ class DisconnectCause(StrEnum):
     READS_TOO_SLOWLY = "reads_too_slowly"
     SENDS_TOO_SLOWLY = "sends_too_slowly"
     SPILL_READ_FAILED = "spill_read_failed"
+    GAVE_WAY = "gave_way"
     IDLE = "idle"
     ADMIN = "admin"
     SHUTDOWN = "shutdown"

@@ -22,7 +22,7 @@ from proxy.core.log import Logger
 from proxy.net.hangup import HangupWatcher
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.trusted_balancers import TrustedBalancers
-from proxy.net.write_watch import WriteWatch
+from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -33,7 +33,6 @@ from proxy.web.forward.replay_copies import ReplayCopies
 from proxy.web.forward.routes import RouteTable
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
-from proxy.web.forward.uploads import Uploads
 from proxy.web.http.clients import Guard
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.gate import Gate
@@ -87,7 +86,7 @@ class WebPort:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._limits = WebLimits.of(parts.config)
-        self._gate = Gate(self._loop, self._limits.gate)
+        self._gate = Gate(self._loop, self._limits.gate, self._rates, parts.log)
         parts.pages.renderings.keep_seconds = self._limits.page_reuse_seconds
         self._listeners: list[HttpListener] = []
         self._server: _Server | None = None
@@ -142,7 +141,7 @@ class WebPort:
         return TrustedBalancers(self._parts.config.trusted_load_balancer_ip_addresses) if believed else None
 
     def _passing_on(self, extra: Headers) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
-        from proxy.web.forward.broker_client import hosts_of, open_client
+        from proxy.web.forward.broker_client import ServerConnections, hosts_of, open_client
         from proxy.web.forward.redirects import RedirectRules
         from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
         from proxy.web.forward.websockets import WebSocketTunnels
@@ -151,8 +150,7 @@ class WebPort:
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        uploads = Uploads(lambda: parts.writes.limits)
-        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, uploads)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
         list_permits = TopicListPermits(
             parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
             self._limits.most_asked_lists, parts.recorder,
@@ -160,12 +158,16 @@ class WebPort:
         copies = ReplayCopies(parts.direct, parts.counters, self._loop.call_soon)
         self._services = ProxyServices(
             self._loop, self._limits, copies, parts.fairness_keys, parts.counters, parts.writes, list_permits,
-            parts.lookups, parts.own, parts.tls_client, extra, parts.log, uploads, parts.withheld,
+            parts.lookups, parts.own, parts.tls_client, extra, parts.log,
+            ServerConnections(self._loop, self._rates, parts.log), parts.withheld,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
         rules = RedirectRules(known, parts.validator, targets.third_parties, withholds=withholds(parts.config))
         proxy = ReverseProxy(self._client, targets, rules, self._services)
         return proxy, WebSocketTunnels(proxy, self._services, parts.guard)
+
+    def _rates(self) -> WriteLimits:
+        return self._parts.writes.limits
 
     def apply(self, config: Config) -> None:
         """Apply changed limits to new requests; requests in progress keep theirs."""

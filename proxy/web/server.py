@@ -7,6 +7,7 @@ refused. A client that leaves ends the work for its request. No exception of one
 import asyncio
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aiohttp import StreamReader, web
@@ -15,6 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
 from yarl import URL
 
+from proxy.core.addresses import host_network
 from proxy.core.errors import ProxyError
 from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
@@ -22,10 +24,12 @@ from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.forward.headers import Headers, size_of
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
+from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, certificate_of, client_of
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.gate import Gate
 from proxy.web.http.paths import origin_form
+from proxy.web.http.places import Place
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import Access, Page, PageRequest, PageTable
 
@@ -62,7 +66,7 @@ class HttpConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if isinstance(self._manager, _Server):
-            self._manager.resting.pop(self, None)
+            self._manager.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -109,28 +113,66 @@ def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
 
 
 class _Server(web.Server):
-    """Creates an `HttpConnection` for each accepted socket, and keeps the idle connections in order."""
+    """Creates an `HttpConnection` for each accepted socket, and keeps idle and busy connections in order."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.longest_header = 0
         # Connections without a request in progress, the longest idle first.
-        self.resting: dict[HttpConnection, None] = {}
+        self._resting: dict[HttpConnection, None] = {}
+        # Connections with a request in progress by their host, the longest busy first.
+        self._busy: dict[str, dict[HttpConnection, None]] = {}
 
     def __call__(self) -> HttpConnection:
         connection = HttpConnection(self, loop=self._loop, **self._kwargs)
         connection.longest_header = self.longest_header
-        self.resting[connection] = None
+        self._resting[connection] = None
         return connection
+
+    def begins(self, connection: HttpConnection) -> None:
+        """Record that a request is in progress."""
+        self._resting.pop(connection, None)
+        self._busy.setdefault(host_network(connection.accepted_from), {})[connection] = None
+
+    def rests(self, connection: HttpConnection) -> None:
+        """Record that no request is in progress any more."""
+        self.forget(connection)
+        # The transport is None once the connection is lost.
+        if connection.transport is not None:
+            self._resting[connection] = None
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Forget a connection that is lost; a second call does nothing."""
+        self._resting.pop(connection, None)
+        host = host_network(connection.accepted_from)
+        if (busy := self._busy.get(host)) is not None:
+            busy.pop(connection, None)
+            if not busy:
+                del self._busy[host]
 
     def end_longest_idle(self) -> bool:
         """Abort the connection that has been idle the longest; return whether there was one."""
-        found = next((each for each in self.resting if each.idle and each.transport is not None), None)
-        if found is None or found.transport is None:
+        found = next((each for each in self._resting if each.idle and each.transport is not None), None)
+        return found is not None and self._abort(found)
+
+    def end_one_of_many(self, address: str) -> bool:
+        """Abort the longest busy connection of the host with most, for one of `address`; return whether there was one.
+
+        A host that has no more than others keeps all it has.
+        """
+        if not self._busy:
             return False
-        del self.resting[found]
-        found.transport.abort()
-        return True
+        crowd = max(self._busy.values(), key=len)
+        if len(crowd) <= len(self._busy.get(host_network(address), ())) + 1:
+            return False
+        return self._abort(next(iter(crowd)))
+
+    def _abort(self, connection: HttpConnection) -> bool:
+        transport = connection.transport
+        self.forget(connection)
+        if transport is not None:
+            transport.abort()
+        return transport is not None
 
 
 class Site:
@@ -183,18 +225,13 @@ class Site:
         """Answer a request, with an error if need be, and log it."""
         connection = request.protocol
         server = connection._manager
-        if isinstance(server, _Server) and isinstance(connection, HttpConnection):
-            server.resting.pop(connection, None)
+        if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
+            return await self._logged(request)
+        server.begins(connection)
         try:
             return await self._logged(request)
         finally:
-            # The transport is None once the connection is lost.
-            if (
-                connection.transport is not None
-                and isinstance(server, _Server)
-                and isinstance(connection, HttpConnection)
-            ):
-                server.resting[connection] = None
+            server.rests(connection)
 
     async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -306,13 +343,20 @@ class Site:
                 # Authenticate before the gate: unknown clients must not take its places from known clients.
                 await self._authenticate(request, entry)
                 # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
-                with await self._gate.enter():
+                visit = Visit(entry.client.turn_key)
+                with await self._gate.enter(visit) as place:
                     self._counters.in_work = self._gate.in_work
-                    if self._tunnels is not None and self._tunnels.asked_for(request):
-                        return await self._tunnels.serve(request, entry.client, destination)
-                    return await reverse_proxy.serve(request, entry.client, destination)
+                    async with visit.endable():
+                        if self._tunnels is not None and self._tunnels.asked_for(request):
+                            leave = partial(self._leave_gate, place)
+                            return await self._tunnels.serve(request, entry.client, destination, leave)
+                        return await reverse_proxy.serve(request, entry.client, destination, visit)
         finally:
             self._counters.in_work = self._gate.in_work
+
+    def _leave_gate(self, place: Place) -> None:
+        place.release()
+        self._counters.in_work = self._gate.in_work
 
     def _refusal(self, request: web.BaseRequest, entry: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
         self._counters.request_refused(refused.kind)

@@ -98,7 +98,6 @@ async def test_who_gets_no_connection_to_the_broker_is_told_which_limit_it_is(mo
 
 async def test_an_upload_that_drips_gives_its_connection_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 1)
-    monkeypatch.setattr("proxy.net.upload_rate.RATE_WINDOW_SECONDS", 0.0)
     async with web_staged() as at:
         client = await uploading(at)
         async with at.client.get(at.url + ADMIN) as answer:

@@ -77,6 +77,14 @@ async def authorization_header(own: BrokerCredentials) -> str | None:
     return None
 
 
+async def has_credentials(own: BrokerCredentials) -> bool:
+    """Return whether the proxy would prove a role to brokers, by a header or a certificate; yes if that fails now."""
+    try:
+        return await own.current() is not None
+    except CredentialsUnavailable:
+        return True
+
+
 def read_file(path: str) -> bytes:
     """Read a small file and strip white space; raise CredentialsUnavailable if it is empty.
 

@@ -147,7 +147,7 @@ class Authenticator:
     def _without_provider(self, *, anonymous: bool) -> Authenticated:
         """Return the anonymous role, if a client that is `anonymous` or not may have that; raise CredentialsRefused."""
         if self._anonymous_role and (anonymous or self._anonymous_for_unknown_methods):
-            return Authenticated(self._anonymous_role)
+            return Authenticated(self._anonymous_role, anonymous=True)
         # The client chose the method's name, so the name must not become a label.
         self._observer.failed("AuthenticationService", "unknown", Reason.NO_PROVIDER)
         if anonymous:

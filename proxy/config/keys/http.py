@@ -39,6 +39,11 @@ class HttpKeys:
         "maxHttpServerConnections", 2048, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="connections",
         doc="Connections to the web ports at the same time.",
     )  # fmt: skip
+    max_http_tunnels_percent = Key(
+        "maxHttpTunnelsPercent", 50, whole(1, 100), section=HTTP, unit="%",
+        doc="How much of maxHttpServerConnections may be WebSockets; one more ends the one that has been idle the "
+        "longest, of the principal or address with most.",
+    )  # fmt: skip
     http_requests_limit_enabled = Key(
         "httpRequestsLimitEnabled", False, boolean(), since="pulsar", section=HTTP,
         dynamic=True,

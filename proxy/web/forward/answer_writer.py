@@ -14,6 +14,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.net.write_watch import WriteProgress, WriteWatch
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.endings import reset
+from proxy.web.http.places import Sample
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,6 +59,7 @@ class AnswerWriter:
         self._counters = counters
         self._watch = watch
         self._holds_memory = holds_memory
+        self._handed_bytes = 0
         self._ended = False
 
     async def write(
@@ -80,6 +82,7 @@ class AnswerWriter:
                     clock.stop()
                 if self.progress is not None:
                     self.progress.handed_bytes += len(piece)
+                self._handed_bytes += len(piece)
                 await response.write(piece)
                 await self._request.writer.drain()
                 sent += len(piece)
@@ -95,6 +98,13 @@ class AnswerWriter:
         """Reset the client's connection before its answer is complete."""
         self._counters.cut_answers += 1
         self._reset()
+
+    def taken(self, now: float) -> Sample | None:
+        """Return what the client has taken until now; None while the proxy has nothing more for the kernel."""
+        if not (buffered := self._buffered_bytes):
+            return None
+        pending = buffered + self._kernel_bytes
+        return Sample(self, now, self._handed_bytes - pending, pending)
 
     # --- for the watch over slow readers (write_watch.Writer) -------------------------------------
 

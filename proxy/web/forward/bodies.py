@@ -11,7 +11,7 @@ from aiohttp.payload import Payload
 
 from proxy.core.errors import ProxyError
 from proxy.web.forward.replay_copies import ReplayCopy
-from proxy.web.forward.uploads import Server, Upload, Uploads
+from proxy.web.forward.uploads import Upload
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused
 
@@ -31,7 +31,7 @@ class RequestBody:
     """The body of `request`, which can be sent again while its copy is whole."""
 
     def __init__(
-        self, request: "BaseRequest", copy: ReplayCopy, counters: WebCounters, uploads: Uploads, step_bytes: int
+        self, request: "BaseRequest", copy: ReplayCopy, counters: WebCounters, upload: Upload, step_bytes: int
     ) -> None:
         self._request = request
         self._counters = counters
@@ -39,8 +39,7 @@ class RequestBody:
         self._expects_continue = request.headers.get("Expect", "").lower() == "100-continue"
         self._begun = False
         self._sender: asyncio.Task[Any] | None = None
-        self._uploads = uploads
-        self._upload = Upload()
+        self._upload = upload
         self._redirect: HttpRefused | None = None
         self.copy = copy
         self.refusal: HttpRefused | None = None
@@ -49,10 +48,6 @@ class RequestBody:
     def replayable(self) -> bool:
         """Return whether the body can be sent, or sent again."""
         return not self._begun or self.copy.whole
-
-    def goes_to(self, server: Server) -> None:
-        """Set the server whose connection the upload will hold."""
-        self._upload.server = server
 
     def redirected(self, status: int, location: str) -> None:
         """Record the redirect that the body is sent again for: the client gets it if the copy is dropped meanwhile."""
@@ -89,17 +84,17 @@ class RequestBody:
             await asyncio.wait([sender])
 
     async def _read(self) -> bytes:
-        clock, upload, uploads = asyncio.get_running_loop().time, self._upload, self._uploads
+        clock, upload = asyncio.get_running_loop().time, self._upload
         piece = b""
         try:
-            async with asyncio.timeout(uploads.stall_seconds) as patience:
-                uploads.wait(upload, clock(), lambda: patience.reschedule(clock()))
+            async with asyncio.timeout(upload.stall_seconds) as patience:
+                upload.wait(clock(), lambda: patience.reschedule(clock()))
                 piece = await self._request.content.read(self._step_bytes)
         except TimeoutError as error:
             self.refusal = upload.refusal
             raise self.refusal from error
         finally:
-            uploads.received(upload, clock(), len(piece))
+            upload.received(clock(), len(piece))
         return piece
 
     async def _write(self, writer: "AbstractStreamWriter", piece: bytes) -> None:

@@ -2,14 +2,12 @@
 
 Rules: a name is resolved once, by a resolver that checks the addresses, and the client connects to exactly those (a
 second DNS answer could lead elsewhere). No body is decoded and no cookie is kept. Each connection reads and writes in
-small steps, so a body never takes more than its window. An abandoned connection is closed at once.
+small steps, so a body never takes more than its window. An abandoned connection is closed at once. The connections to
+a server that are in use are bounded, and requests wait for one in turns by key (`proxy.web.http.places`).
 """
 
-import asyncio
 import socket
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -17,14 +15,18 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 
+from limiter.clock import Clock
+from limiter.errors import PermitAcquireError
 from proxy.brokers.target import BrokerAddress, TargetValidator, resolve
 from proxy.core.errors import ProxyError, TargetRefused
+from proxy.core.log import Logger
+from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.settings import WebLimits
-from proxy.web.forward.uploads import Server, Uploads
 from proxy.web.http.endings import reset
+from proxy.web.http.places import Guest, Place, SharedPlaces
 
 if TYPE_CHECKING:
-    from aiohttp.client_reqrep import ClientRequest, ConnectionKey
+    from aiohttp.client_reqrep import ClientRequest
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
@@ -32,7 +34,8 @@ MOST_CONNECTIONS_A_SERVER: Final = 256
 MOST_ANSWER_HEADERS: Final = 64
 IDLE_SECONDS: Final = 25.0  # below the 30 s after which brokers close an idle connection
 WAIT_SECONDS: Final = 5.0
-_ROOM_SECONDS: Final = 1.0
+# The books of so many servers are kept while nobody asks them.
+_IDLE_SERVERS: Final = 16
 _NOT_OURS_TO_ADD: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
@@ -82,17 +85,11 @@ class _Connection(ResponseHandler):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Makes connections whose write buffer is empty after a drained write.
+    """Makes connections whose write buffer is empty after a drained write."""
 
-    While a request waits for a connection, the slowest uploads to the same server are ended.
-    """
-
-    def __init__(self, uploads: Uploads, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._factory = cast("partial[ResponseHandler]", partial(_Connection, loop=self._loop))
-        self._uploads = uploads
-        self._wanted: Counter[Server] = Counter()
-        self._making_room: set[Server] = set()
 
     async def connect(
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
@@ -102,35 +99,37 @@ class _Connector(aiohttp.TCPConnector):
             connection.transport.set_write_buffer_limits(high=0)
         return connection
 
-    async def _wait_for_available_connection(self, key: "ConnectionKey", traces: "list[Trace]") -> None:
+
+class ServerConnections:
+    """The connections to each server that are in use, at most `MOST_CONNECTIONS_A_SERVER`."""
+
+    def __init__(self, clock: Clock, rates: Callable[[], WriteLimits], log: Logger) -> None:
+        self._clock = clock
+        self._rates = rates
+        self._log = log
+        self._servers: dict[tuple[str, int | None], SharedPlaces] = {}
+
+    async def enter(self, host: str, port: int | None, guest: Guest) -> Place:
+        """Wait for a connection to a server that `guest` may use until it releases its place; raises NoConnectionFree.
+
+        A cancelled call holds no place.
+        """
+        places = self._servers.get((host, port))
+        if places is None:
+            self._drop_idle()
+            name = f"connections to {host}:{port}"
+            places = SharedPlaces(name, MOST_CONNECTIONS_A_SERVER, self._clock, self._rates, self._log)
+            self._servers[host, port] = places
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                with self._wanting((key.host, key.port)):
-                    await super()._wait_for_available_connection(key, traces)
-        except TimeoutError as error:
+            return await places.enter(guest, WAIT_SECONDS)
+        except PermitAcquireError as error:
             raise NoConnectionFree(
-                f"all {self.limit_per_host} connections to {key.host}:{key.port} are in use, which is all there may be"
+                f"all {error.limit} connections to {host}:{port} are in use, which is all there may be"
             ) from error
 
-    @contextmanager
-    def _wanting(self, server: Server) -> Iterator[None]:
-        self._wanted[server] += 1
-        if server not in self._making_room:
-            self._making_room.add(server)
-            self._loop.call_soon(self._make_room, server)
-        try:
-            yield
-        finally:
-            self._wanted[server] -= 1
-
-    def _make_room(self, server: Server) -> None:
-        """End slow uploads, once a second while requests wait for `server`."""
-        if most := self._wanted[server]:
-            self._uploads.make_room(server, most, self._loop.time())
-            self._loop.call_later(_ROOM_SECONDS, self._make_room, server)
-        else:
-            del self._wanted[server]
-            self._making_room.discard(server)
+    def _drop_idle(self) -> None:
+        if len(self._servers) >= _IDLE_SERVERS:
+            self._servers = {server: places for server, places in self._servers.items() if not places.idle}
 
 
 def socket_for(limits: WebLimits, family: int) -> socket.socket:
@@ -149,7 +148,6 @@ def open_client(
     configured_hosts: frozenset[str],
     validator: TargetValidator,
     dns_seconds: int,
-    uploads: Uploads,
 ) -> aiohttp.ClientSession:
     """Open the aiohttp session that all requests share."""
 
@@ -157,7 +155,7 @@ def open_client(
         return socket_for(limits, found[0])
 
     connector = _Connector(
-        uploads, limit=0, limit_per_host=MOST_CONNECTIONS_A_SERVER, keepalive_timeout=IDLE_SECONDS,
+        limit=0, limit_per_host=0, keepalive_timeout=IDLE_SECONDS,
         resolver=CheckedResolver(configured_hosts, validator), ttl_dns_cache=dns_seconds,
         socket_factory=socket_of,
     )  # fmt: skip

@@ -1,17 +1,23 @@
 """Headers for brokers and function workers: the proxy's own credentials, and the role of its client.
 
-Rule: only servers that are configured as brokers or function workers, or that these redirect to, get the headers: any
-other server could use the proxy's credentials on every broker.
+Rules: only servers that are configured as brokers or function workers, or that these redirect to, get the headers: any
+other server could use the proxy's credentials on every broker. A service that does not heed the client's role gets
+none of the proxy's credentials: it would give the proxy's rights to the client.
 """
 
 from typing import Final
 
-from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
+from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header, has_credentials
 from proxy.core.errors import CredentialsUnavailable
 from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
 from proxy.web.http.errors import HttpRefused
 
 AUTHORIZATION: Final = "Authorization"
+_METHOD: Final = "X-Pulsar-Auth-Method-Name"
+_NEEDS_OWN: Final = (
+    "websockets need an authorization header of their client: the broker would give a client without one the rights of "
+    "the proxy (brokerClientAuthenticationPlugin)"
+)
 
 
 async def identity_headers(own: BrokerCredentials | None, role: str | None, *, has_authorization: bool) -> Headers:
@@ -30,6 +36,26 @@ async def identity_headers(own: BrokerCredentials | None, role: str | None, *, h
     for name, value in headers:
         check(name, value)
     return headers
+
+
+async def check_rights(own: BrokerCredentials | None, role: str | None, *, certificate: bool) -> None:
+    """Raise HttpRefused for a client without credentials, where a service would take the proxy's for the client's.
+
+    `certificate`: connections to brokers show a certificate of the proxy.
+    """
+    if role is not None and (certificate or (own is not None and await has_credentials(own))):
+        raise HttpRefused(401, _NEEDS_OWN, "authentication", (("WWW-Authenticate", "Bearer"),))
+
+
+def judged_by_header(headers: Headers) -> Headers:
+    """Return the headers of a client with credentials, for a broker that is shown the proxy's certificate as well.
+
+    Without the name of a method a broker tries its providers, and may take the certificate first (Pulsar's
+    AuthenticationService). A method that the client names could be that of certificates.
+    """
+    given = next((value for name, value in headers if name.lower() == AUTHORIZATION.lower()), "")
+    method = "basic" if given.lower().startswith("basic ") else "token"
+    return [*((name, value) for name, value in headers if name.lower() != _METHOD.lower()), (_METHOD, method)]
 
 
 async def _own_authorization(own: BrokerCredentials) -> str | None:

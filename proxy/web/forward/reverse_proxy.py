@@ -27,20 +27,22 @@ from proxy.core.log import LinePace, Logger
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree
+from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
 from proxy.web.forward.headers import CLAIMED_HOSTS, Headers, RequestLoop, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.forward.own_credentials import AUTHORIZATION, identity_headers
+from proxy.web.forward.own_credentials import AUTHORIZATION, check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
-from proxy.web.forward.uploads import Uploads
+from proxy.web.forward.uploads import Upload
 from proxy.web.forward.upstreams import Upstreams
+from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import WebClient
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused, retry_after
+from proxy.web.http.places import Place
 
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _NO_BODY: Final = frozenset({204, 304})
@@ -70,7 +72,7 @@ class ProxyServices:
     tls: Callable[[], ssl.SSLContext] | None
     extra_headers: Headers
     log: Logger
-    uploads: Uploads
+    connections: ServerConnections
     withheld: Callable[[str, str], None]
 
 
@@ -83,6 +85,7 @@ class _Exchange:
 
     request: web.BaseRequest
     client: WebClient
+    visit: Visit
     destination: Destination
     method: str
     headers: Headers
@@ -93,6 +96,14 @@ class _Exchange:
     # The clock of a topic list: from its first byte on only waits for the broker count.
     clock: BrokerClock | None = None
     trusted: bool = False
+    # The place among the connections to the server that is asked.
+    connection: Place | None = None
+
+    def leave_server(self) -> None:
+        """Release the place among the server's connections; a second call does nothing."""
+        if self.connection is not None:
+            self.connection.release()
+            self.connection = None
 
     @property
     def has_own_credentials(self) -> bool:
@@ -117,6 +128,8 @@ class ReverseProxy:
         self._services = services
         self._pace = LinePace()
         self._via = secrets.token_hex(8)
+        own = services.own
+        self._shows_certificate = targets.shows_certificate or (own is not None and own.tls_files() is not None)
         self._brokers = Upstreams(targets.brokers, services.clock)
         self._workers = Upstreams(targets.function_workers, services.clock) if targets.function_workers else None
         self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
@@ -132,15 +145,18 @@ class ReverseProxy:
             raise HttpRefused(404, "the admin interface is not served here (brokerWebServiceURL)", "no_route")
         return self._brokers, _KEYS[Group.BROKERS]
 
-    async def serve(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> web.StreamResponse:
+    async def serve(
+        self, request: web.BaseRequest, client: WebClient, destination: Destination, visit: Visit
+    ) -> web.StreamResponse:
         """Answer a request; raises HttpRefused before the answer has begun."""
         self.servers(destination)
         limits = self._services.limits
         copy = self._services.copies.new(limits.replay_bytes, self._services.fairness_keys.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
-            request, client, destination, request.method, *await self._request_headers(request, client, destination),
-            self._body(request, copy) if has_body else None, request.content_length if has_body else None,
+            request, client, visit, destination, request.method,
+            *await self._request_headers(request, client, destination),
+            self._body(request, copy, visit) if has_body else None, request.content_length if has_body else None,
         )  # fmt: skip
         try:
             async with AsyncExitStack() as stack:
@@ -154,9 +170,10 @@ class ReverseProxy:
             if exchange.body is not None:
                 await exchange.body.stop()
 
-    def _body(self, request: web.BaseRequest, copy: ReplayCopy) -> RequestBody:
+    def _body(self, request: web.BaseRequest, copy: ReplayCopy, visit: Visit) -> RequestBody:
         services = self._services
-        return RequestBody(request, copy, services.counters, services.uploads, services.limits.buffer_bytes)
+        visit.upload = Upload(lambda: services.writes.limits)
+        return RequestBody(request, copy, services.counters, visit.upload, services.limits.buffer_bytes)
 
     async def _request_headers(
         self, request: web.BaseRequest, client: WebClient, destination: Destination
@@ -181,15 +198,29 @@ class ReverseProxy:
         except RequestLoop as error:
             raise HttpRefused(508, str(error), "loop") from error
 
-    async def identity_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+    async def identity_headers(
+        self, request: web.BaseRequest, client: WebClient, destination: Destination, *, websocket: bool = False
+    ) -> Headers:
         """Return the extra headers for brokers and function workers; none for `httpReverseProxy` routes.
 
         Raises HttpRefused and UnsafeHeader.
         """
         if isinstance(destination.servers, ExtraRoute):
             return []
-        given = "Authorization" in request.headers
-        return await identity_headers(self._services.own, client.role, has_authorization=given)
+        own, given = self._services.own, AUTHORIZATION in request.headers
+        if websocket or not destination.heeds_roles:
+            # Browsers cannot set headers of a WebSocket, and write the token into the query.
+            if not given and "token" not in request.query:
+                await check_rights(own, client.role, certificate=self._shows_certificate)
+            own = None
+        return await identity_headers(own, client.role, has_authorization=given)
+
+    async def websocket_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
+        """Return the headers of the opening of a WebSocket; raises HttpRefused, and UnsafeHeader."""
+        headers = self.forwarded_headers(request, client)
+        headers += await self.identity_headers(request, client, destination, websocket=True)
+        to_third_party = isinstance(destination.servers, ExtraRoute)
+        return judged_by_header(headers) if self._shows_certificate and not to_third_party else headers
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds
@@ -228,6 +259,7 @@ class ReverseProxy:
         finally:
             # An answer read to its end has returned its connection already; any other connection must not be reused.
             answer.close()
+            exchange.leave_server()
 
     async def _ask_one_of(self, exchange: _Exchange) -> aiohttp.ClientResponse:
         """Ask the server whose turn it is, or the next server if it cannot be reached."""
@@ -259,18 +291,12 @@ class ReverseProxy:
         payload = None
         if exchange.body is not None:
             payload = BodyPayload(exchange.body, exchange.size)
-            exchange.body.goes_to((url.raw_host or "", url.port))
             if exchange.size is not None:
                 headers["Content-Length"] = str(exchange.size)
         elif exchange.method in ("POST", "PUT", "PATCH"):
             headers["Content-Length"] = "0"
-        tls = self._services.tls
         try:
-            # Use the context in force: certificates may have been replaced.
-            return await self._client.request(
-                exchange.method, url, headers=headers, data=payload, allow_redirects=False,
-                ssl=tls() if tls is not None else True,
-            )  # fmt: skip
+            return await self._connected(exchange, url, headers, payload)
         except _NOT_REACHED:
             raise
         except NoConnectionFree as error:
@@ -280,6 +306,25 @@ class ReverseProxy:
                 raise exchange.body.refusal from error
             self._note_failure(str(url.origin()), error)
             raise HttpRefused(502, "the connection to the broker broke before it answered", "broken") from error
+
+    async def _connected(
+        self, exchange: _Exchange, url: URL, headers: CIMultiDict[str], payload: BodyPayload | None
+    ) -> aiohttp.ClientResponse:
+        """Ask a server when there is a connection; the place among its connections ends with the use of it."""
+        exchange.connection = await self._services.connections.enter(url.raw_host or "", url.port, exchange.visit)
+        tls = self._services.tls
+        try:
+            # Use the context in force: certificates may have been replaced.
+            answer = await self._client.request(
+                exchange.method, url, headers=headers, data=payload, allow_redirects=False,
+                ssl=tls() if tls is not None else True,
+            )  # fmt: skip
+        except BaseException:
+            exchange.leave_server()
+            raise
+        # An upload may outlast the answer, and keeps the connection.
+        answer.content.on_eof(lambda: exchange.leave_server() if answer.connection is None else None)
+        return answer
 
     def _note_failure(self, server: str, error: BaseException) -> None:
         self._services.counters.server_failures += 1
@@ -318,6 +363,7 @@ class ReverseProxy:
             exchange.request, exchange.client.name, services.counters, services.writes,
             holds_memory=exchange.under_way is not None,
         )  # fmt: skip
+        exchange.visit.writer = writer
         try:
             await response.prepare(exchange.request)
             sent = await writer.write(response, answer.content, services.limits.buffer_bytes, exchange.clock)

@@ -44,11 +44,15 @@ class ExtraRoute:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The servers of a request, and the namespace whose topics it lists; None for any other request."""
+    """The servers of a request, and the namespace whose topics it lists; None for any other request.
+
+    `heeds_roles`: the service does what the client's role may do, and not what the proxy may do that forwards for it.
+    """
 
     servers: Group | ExtraRoute
     care: Care = Care.NONE
     namespace: str | None = None
+    heeds_roles: bool = True
 
 
 class RouteTable:
@@ -71,7 +75,8 @@ class RouteTable:
         if top == "lookup":
             return Destination(Group.BROKERS, Care.LOOKUP if method == "GET" and _is_lookup(segments) else Care.NONE)
         if top == "ws":
-            return Destination(Group.BROKERS)
+            # The service of WebSockets does not know X-Original-Principal (pulsar-websocket, AbstractWebSocketHandler).
+            return Destination(Group.BROKERS, heeds_roles=False)
         if top != "admin":
             return None
         below = _below_version(segments)

@@ -6,7 +6,7 @@ from typing import Final, Self
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
 from proxy.web.forward.routes import ExtraRoute
-from proxy.web.http.gate import GateLimits
+from proxy.web.http.gate import GATE_SECONDS, GateLimits
 from proxy.web.http.origins import OriginRules
 
 # A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and
@@ -27,6 +27,7 @@ class WebLimits:
     page_reuse_seconds: float
     most_asked_lists: int
     max_connections: int
+    max_tunnels: int
     gate: GateLimits
     sockets: SocketOptions
     origins: OriginRules
@@ -50,13 +51,14 @@ class WebLimits:
             page_reuse_seconds=config.seconds(Config.web_service_page_reuse_millis),
             metrics_seconds=config.seconds(Config.metrics_servlet_timeout_ms),
             max_connections=config.max_http_server_connections,
+            max_tunnels=max(1, config.max_http_server_connections * config.max_http_tunnels_percent // 100),
             gate=GateLimits(
                 config.max_concurrent_http_requests,
                 config.http_requests_max_per_second,
                 config.http_requests_limit_enabled,
                 # Each connection has one request at a time.
                 max_waiting=config.max_http_server_connections,
-                wait_seconds=exchange_seconds,
+                wait_seconds=min(GATE_SECONDS, exchange_seconds),
             ),
             sockets=SocketOptions.of(config),
             origins=OriginRules(config.web_service_allowed_hosts, config.web_service_allowed_origins),
@@ -72,6 +74,7 @@ class WebTargets:
     extra: tuple[ExtraRoute, ...]
     tls_only: bool
     dns_seconds: int
+    shows_certificate: bool = False
 
     @property
     def third_parties(self) -> tuple[str, ...]:
@@ -95,4 +98,7 @@ class WebTargets:
         brokers = config.broker_web_service_url_tls if tls else config.broker_web_service_url
         workers = config.function_worker_web_service_url_tls if tls else config.function_worker_web_service_url
         extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
-        return cls(brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds)
+        return cls(
+            brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds,
+            shows_certificate=tls and bool(config.broker_client_certificate_file_path),
+        )  # fmt: skip

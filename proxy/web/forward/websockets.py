@@ -1,14 +1,15 @@
 """Tunnel WebSockets: the opening request is checked and rewritten like any other, then bytes pass in both directions.
 
 Rules: frames are not parsed, so close codes, pings and extensions pass between client and broker. Each direction holds
-at most its window. A tunnel ends when either side ends, when nothing has passed for `httpProxyTimeout`, or when the
-client's credentials have expired.
+at most its window. A tunnel ends when either side ends, when nothing has passed for `httpProxyTimeout`, when the
+client's credentials have expired, or for another tunnel if there are too many (`open_tunnels.py`). A request for a
+tunnel holds a place of the gate only until the tunnel is open.
 """
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
 from proxy.core.tasks import TaskScope
 from proxy.web.forward.broker_client import socket_for
 from proxy.web.forward.headers import UnsafeHeader, to_client
+from proxy.web.forward.open_tunnels import OpenTunnels
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -56,6 +58,7 @@ class WebSocketTunnels:
         self._reverse_proxy = reverse_proxy
         self._services = services
         self._guard = guard
+        self._open_tunnels = OpenTunnels(services.limits.max_tunnels)
 
     def asked_for(self, request: web.BaseRequest) -> bool:
         """Return whether a request wants to open a WebSocket."""
@@ -64,23 +67,42 @@ class WebSocketTunnels:
         return request.method == "GET" and "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
 
     async def serve(
-        self, request: web.BaseRequest, client: WebClient, destination: "Destination"
+        self,
+        request: web.BaseRequest,
+        client: WebClient,
+        destination: "Destination",
+        leave_gate: Callable[[], None],
     ) -> web.StreamResponse:
         """Open a tunnel and wait until it ends; raises HttpRefused if the tunnel cannot be opened."""
-        limits = self._services.limits
-        reader, writer, host = await self._connected(destination)
+        writer: asyncio.StreamWriter | None = None
         try:
-            try:
-                async with asyncio.timeout(limits.connect_seconds):
-                    writer.write(await self._opening(request, client, destination, host))
-                    head = await reader.readuntil(b"\r\n\r\n")
-            except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
-                raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
-            if not head.startswith(b"HTTP/1.1 101 "):
-                raise _not_opened(head)
-            return await self._join(request, client, reader, writer, _answer_to_client(head))
+            reader, writer, host = await self._connected(destination)
+            head = await self._asked(request, client, destination, host, reader, writer)
+            leave_gate()
+            return await self._join(request, client, reader, writer, head)
         finally:
-            end(writer.transport)
+            if writer is not None:
+                end(writer.transport)
+
+    async def _asked(
+        self,
+        request: web.BaseRequest,
+        client: WebClient,
+        destination: "Destination",
+        host: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bytes:
+        """Ask the broker to open a WebSocket, and return the head of the answer for the client; raises HttpRefused."""
+        try:
+            async with asyncio.timeout(self._services.limits.connect_seconds):
+                writer.write(await self._opening(request, client, destination, host))
+                head = await reader.readuntil(b"\r\n\r\n")
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
+            raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
+        if not head.startswith(b"HTTP/1.1 101 "):
+            raise _not_opened(head)
+        return _answer_to_client(head)
 
     async def _connected(self, destination: "Destination") -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
         servers, key = self._reverse_proxy.servers(destination)
@@ -133,8 +155,7 @@ class WebSocketTunnels:
         self, request: web.BaseRequest, client: WebClient, destination: "Destination", host: str
     ) -> bytes:
         try:
-            headers = self._reverse_proxy.forwarded_headers(request, client)
-            headers += await self._reverse_proxy.identity_headers(request, client, destination)
+            headers = await self._reverse_proxy.websocket_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
@@ -161,14 +182,18 @@ class WebSocketTunnels:
         counters = self._services.counters
         counters.answered(101)
         counters.tunnels += 1
-        tunnel = _Tunnel(self._services.limits.exchange_seconds, self._services.limits.buffer_bytes)
+        tunnel = _Tunnel(client.turn_key, self._services.limits.exchange_seconds, self._services.limits.buffer_bytes)
+        self._open_tunnels.enter(tunnel)
         watch = _CredentialsWatch(self._guard, client, tunnel.end)
         try:
             await tunnel.run(from_client, writer, reader, request)
         finally:
+            self._open_tunnels.leave(tunnel)
             watch.stop()
             if watch.ended_the_tunnel:
                 counters.disconnected(DisconnectCause.CREDENTIALS_EXPIRED)
+            elif tunnel.gave_way:
+                counters.disconnected(DisconnectCause.GAVE_WAY)
             counters.tunnels -= 1
             counters.bytes_to_brokers += tunnel.to_broker
             counters.bytes_to_clients += tunnel.to_client
@@ -177,19 +202,27 @@ class WebSocketTunnels:
 
 
 class _Tunnel:
-    """The two directions of a tunnel, which end together."""
+    """The two directions of a tunnel, which end together (a `proxy.web.forward.open_tunnels.OpenTunnel`)."""
 
-    def __init__(self, idle_seconds: float, step_bytes: int) -> None:
+    def __init__(self, key: Hashable, idle_seconds: float, step_bytes: int) -> None:
+        self.key = key
+        self.active_at = asyncio.get_running_loop().time()
+        self.gave_way = False
         self._idle_seconds = idle_seconds
         self._step_bytes = step_bytes
-        self._over: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.to_broker = 0
         self.to_client = 0
 
     def end(self) -> None:
         """End both directions."""
-        if self._over is not None and not self._over.done():
+        if not self._over.done():
             self._over.set_result(None)
+
+    def give_way(self) -> None:
+        """End both directions for another tunnel."""
+        self.gave_way = True
+        self.end()
 
     async def run(
         self,
@@ -199,7 +232,6 @@ class _Tunnel:
         request: web.BaseRequest,
     ) -> None:
         """Pass bytes until either side has ended, or no byte has passed for the idle time."""
-        over = self._over = asyncio.get_running_loop().create_future()
         # An exception in a direction ends the tunnel like the end of that direction.
         scope = TaskScope(lambda _: self.end())
 
@@ -207,7 +239,7 @@ class _Tunnel:
             async with asyncio.timeout(self._idle_seconds) as clock:
                 scope.start(self._to_broker(from_client, to_broker, clock), self.end)
                 scope.start(self._to_client(from_broker, request, clock), self.end)
-                await over
+                await self._over
         except (OSError, TimeoutError):
             return
         finally:
@@ -215,7 +247,8 @@ class _Tunnel:
             await scope.emptied()
 
     def _goes_on(self, clock: asyncio.Timeout) -> None:
-        clock.reschedule(asyncio.get_running_loop().time() + self._idle_seconds)
+        self.active_at = asyncio.get_running_loop().time()
+        clock.reschedule(self.active_at + self._idle_seconds)
 
     async def _to_broker(
         self, from_client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, clock: asyncio.Timeout

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from protocol.host_port import host_port
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.auth.providers.http_header import credentials_of_header
+from proxy.core.addresses import host_network
 from proxy.core.public_causes import PublicCause, authentication_text
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -28,9 +29,9 @@ AGAIN_SECONDS: Final = 1.0
 class WebClient:
     """The client of a request: its name for logs, the address of its connection (maybe a load balancer's), its role.
 
-    Without authentication the role is None. The credentials expire at `expires_at`, in seconds since the epoch (None:
-    never). Checks of passwords take turns by `seen_as`, the name with the address that a balancer has seen: a client
-    may claim another.
+    Without authentication the role is None; `anonymous`: the role is that of everybody without credentials. The
+    credentials expire at `expires_at`, in seconds since the epoch (None: never). Checks of passwords take turns by
+    `seen_as`, the name with the address that a balancer has seen: a client may claim another.
     """
 
     name: str
@@ -38,11 +39,19 @@ class WebClient:
     role: str | None = None
     expires_at: float | None = None
     seen_as: str = ""
+    anonymous: bool = False
 
     @property
     def principal(self) -> Hashable:
         """Return the principal for fair shares of memory, the same as for a client of the binary port."""
         return None if self.role is None else Principal(self.role)
+
+    @property
+    def turn_key(self) -> Hashable:
+        """Return the key that takes turns: the principal, or the host of a client that has proven nothing."""
+        if self.principal is not None and not self.anonymous:
+            return self.principal
+        return host_network(self.name.rpartition(":")[0].strip("[]"))
 
 
 class Verifier(Protocol):
@@ -77,7 +86,7 @@ class Guard:
         try:
             presented = _presented(authorization, certificate if self.certificates else None)
             found = await self.verifier.verify(presented, certificate, client.seen_as or client.name)
-            return replace(client, role=found.role, expires_at=found.expires_at)
+            return replace(client, role=found.role, expires_at=found.expires_at, anonymous=found.anonymous)
         except AuthenticationFailed as failed:
             self.verifier.refused(client.name, failed)
             reason, detail = authentication_text(failed.public), f"failed to authenticate: {failed}"

@@ -1,16 +1,23 @@
 """Limit the requests of the web ports that are forwarded at once, and per second; no I/O, no clock of its own.
 
-Rules: a request beyond `maxConcurrentHttpRequests` waits in the order of arrival for a bounded time; a request beyond
-`httpRequestsMaxPerSecond` is refused at once with 429 and Retry-After.
+Rules: a request beyond `maxConcurrentHttpRequests` waits in turns by key (`places.py`) for a few seconds, which is less
+than clients wait; then it is refused with 503. A request beyond `httpRequestsMaxPerSecond` is refused at once with 429
+and Retry-After.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
-from limiter.permit import Permit
-from limiter.semaphore import AsyncSemaphore
+from proxy.core.log import Logger
+from proxy.net.write_watch import WriteLimits
 from proxy.web.http.errors import HttpRefused, retry_after
+from proxy.web.http.places import Guest, Place, SharedPlaces
+
+# Shorter than the time-outs of clients, so that each request is answered.
+GATE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +34,14 @@ class GateLimits:
 class Gate:
     """Admits requests within the limits."""
 
-    def __init__(self, clock: Clock, limits: GateLimits) -> None:
+    def __init__(
+        self, clock: Clock, limits: GateLimits, rates: Callable[[], WriteLimits], log: Logger | None = None
+    ) -> None:
         self.limits = limits
         self._clock = clock
-        self._slots = AsyncSemaphore(
-            "http requests", limits.max_requests, max_queue=limits.max_waiting, timeout_seconds=limits.wait_seconds,
-            clock=clock,
-        )  # fmt: skip
+        self._places = SharedPlaces(
+            "http requests", limits.max_requests, clock, rates, log, max_waiting=limits.max_waiting
+        )
         # A token bucket with the requests of one second, at least one.
         self._left = max(1.0, limits.max_per_second)
         self._filled_at = clock.time()
@@ -41,28 +49,27 @@ class Gate:
     @property
     def in_work(self) -> int:
         """Return the number of admitted requests."""
-        return self._slots.held
+        return self._places.semaphore.held
 
     @property
     def waiting(self) -> int:
         """Return the number of requests that wait to be admitted."""
-        return self._slots.queue_size
+        return self._places.semaphore.queue_size
 
     def apply(self, limits: GateLimits) -> None:
         """Apply changed limits; requests that wait keep their time-out."""
         self.limits = limits
-        self._slots.set_limit(limits.max_requests)
-        self._slots.max_queue = limits.max_waiting
-        self._slots.timeout_seconds = limits.wait_seconds
+        self._places.semaphore.set_limit(limits.max_requests)
+        self._places.semaphore.max_queue = limits.max_waiting
 
-    async def enter(self) -> Permit:
-        """Wait for a permit, which the caller must release; raises HttpRefused. A cancelled call holds no permit."""
+    async def enter(self, guest: Guest) -> Place:
+        """Wait for a place, which the caller must release; raises HttpRefused. A cancelled call holds no place."""
         limits = self.limits
         if limits.rate_limited and not self._take():
             reason = f"more than {limits.max_per_second:g} requests a second (httpRequestsMaxPerSecond)"
             raise HttpRefused(429, reason, "rate", retry_after(1 / limits.max_per_second))
         try:
-            return await self._slots.acquire(1)
+            return await self._places.enter(guest, limits.wait_seconds)
         except PermitAcquireError as error:
             late = isinstance(error, PermitAcquireTimeout)
             why = "and none has ended in time" if late else f"and {error.queued} wait already"

@@ -121,7 +121,7 @@ async def test_second_provider_of_a_method_is_asked_when_the_first_refuses() -> 
 async def test_who_names_no_method_is_anonymous_and_who_names_another_is_not() -> None:
     doorman = Doorman(AuthenticationSettings(("token",), anonymous_role="guest", token=in_setting()))
     for method in ("", "none"):
-        assert await doorman.admits(method, b"") == Authenticated("guest")
+        assert await doorman.admits(method, b"") == Authenticated("guest", anonymous=True)
     for method in ("sasl", "basic", "TOKEN", "token ", "None"):
         refusal = await doorman.refuses(method, b"")
         assert (refusal.reason, refusal.public) == (Reason.NO_PROVIDER, PublicCause.NOT_ACCEPTED)
@@ -130,7 +130,7 @@ async def test_who_names_no_method_is_anonymous_and_who_names_another_is_not() -
 
 async def test_unknown_methods_are_anonymous_if_a_key_says_so() -> None:
     keys = AuthenticationSettings(("token",), "guest", anonymous_for_unknown_methods=True, token=in_setting())
-    assert await Doorman(keys).admits("sasl", b"") == Authenticated("guest")
+    assert await Doorman(keys).admits("sasl", b"") == Authenticated("guest", anonymous=True)
     assert (await Doorman(keys).refuses("token", b"x.y.z")).reason is Reason.INVALID_TOKEN
 
 

@@ -29,7 +29,7 @@ ALLOWED = {
     },
     "identity_headers(": {"proxy/web/forward/reverse_proxy.py"},
     # The opening of a WebSocket goes to configured web services only, and follows no redirect.
-    "._reverse_proxy.identity_headers(": {"proxy/web/forward/websockets.py"},
+    "._reverse_proxy.websocket_headers(": {"proxy/web/forward/websockets.py"},
     "self.identity_headers(": {"proxy/web/forward/reverse_proxy.py"},
 }
 

@@ -22,7 +22,7 @@ import proxy
 USED: dict[type, set[str]] = {
     RequestHandler: {"_close", "_current_request", "_manager", "_messages", "_request_count", "_upgraded"},
     web.Server: {"_kwargs", "_loop"},
-    aiohttp.TCPConnector: {"_factory", "_loop", "_wait_for_available_connection"},
+    aiohttp.TCPConnector: {"_factory", "_loop"},
     Payload: {"_size"},
 }
 USED_CLASS = ("aiohttp._websocket.reader", "WebSocketReader")

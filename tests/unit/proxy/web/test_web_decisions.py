@@ -9,14 +9,16 @@ import pytest
 from yarl import URL
 
 from proxy.brokers.target import TargetValidator
+from proxy.net.write_watch import WriteLimits
 from proxy.web.access_log import LINES_A_SECOND, _Pace
 from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import rewritten
-from proxy.web.forward.own_credentials import identity_headers
+from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
 from proxy.web.forward.upstreams import Upstreams
+from proxy.web.forward.visits import Visit
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.gate import Gate, GateLimits
 from proxy.web.http.origins import host_of
@@ -35,6 +37,22 @@ async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -
     assert (found["X-Forwarded-For"], found["X-Forwarded-Proto"]) == ("10.0.0.1", "https")
     assert "x-forwarded-proto" not in found
     assert "X-Original-Principal" not in found
+
+
+def test_beside_a_certificate_of_the_proxy_a_broker_is_told_to_judge_by_the_client_s_credentials() -> None:
+    claim = ("x-pulsar-AUTH-method-name", "tls")
+    for authorization, method in (("Basic YTpi", "basic"), ("Bearer t", "token")):
+        found = judged_by_header([claim, ("authorization", authorization)])
+        assert found == [("authorization", authorization), ("X-Pulsar-Auth-Method-Name", method)]
+    # The token is in the query.
+    assert judged_by_header([claim]) == [("X-Pulsar-Auth-Method-Name", "token")]
+
+
+async def test_a_certificate_of_the_proxy_proves_nothing_for_a_client_without_credentials() -> None:
+    with pytest.raises(HttpRefused, match="authorization header of their client"):
+        await check_rights(None, "alice", certificate=True)
+    await check_rights(None, "alice", certificate=False)
+    await check_rights(None, None, certificate=True)
 
 
 @pytest.mark.parametrize("name", ["X.Original.Principal", "x_original-PRINCIPAL", "X~Forwarded^For"])
@@ -88,7 +106,7 @@ ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/ex
         ("/admin/v3/sources/t/n", Destination(Group.FUNCTION_WORKERS)),
         ("/admin/worker/cluster", Destination(Group.FUNCTION_WORKERS)),
         ("/admin/v2/worker-stats/metrics", Destination(Group.FUNCTION_WORKERS)),
-        ("/ws/v2/producer/persistent/t/n/x", Destination(Group.BROKERS)),
+        ("/ws/v2/producer/persistent/t/n/x", Destination(Group.BROKERS, heeds_roles=False)),
         ("/extra/x", Destination(ROUTES.extra[1])),
         ("/extra/deep/x", Destination(ROUTES.extra[0])),
         ("/extraordinary", None),
@@ -127,23 +145,27 @@ def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
+def gate_of(clock: ManualClock, limits: GateLimits) -> Gate:
+    return Gate(clock, limits, lambda: WriteLimits(20.0, 100))
+
+
 async def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
     clock = ManualClock()
-    gate = Gate(clock, GateLimits(100, 2.0, rate_limited=True))
+    gate = gate_of(clock, GateLimits(100, 2.0, rate_limited=True))
     let_in = 0
     for _ in range(40):
         clock.advance(0.1)
-        with suppress(HttpRefused), await gate.enter():
+        with suppress(HttpRefused), await gate.enter(Visit(None)):
             let_in += 1
     # Two at once at the beginning, and two a second then.
     assert 8 <= let_in <= 10
 
 
 async def test_requests_beyond_the_limit_get_the_places_in_the_order_they_came() -> None:
-    gate = Gate(ManualClock(), GateLimits(1, wait_seconds=5))
-    first = await gate.enter()
+    gate = gate_of(ManualClock(), GateLimits(1, wait_seconds=5))
+    first = await gate.enter(Visit(None))
     async with asyncio.TaskGroup() as group:
-        gone, second, third = [group.create_task(gate.enter()) for _ in range(3)]
+        gone, second, third = [group.create_task(gate.enter(Visit(None))) for _ in range(3)]
         await asyncio.sleep(0)
         assert (gate.in_work, gate.waiting) == (1, 3)
         gone.cancel()
@@ -156,14 +178,14 @@ async def test_requests_beyond_the_limit_get_the_places_in_the_order_they_came()
 
 async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_key_to_change() -> None:
     clock = ManualClock()
-    gate = Gate(clock, GateLimits(1, max_waiting=1, wait_seconds=5))
+    gate = gate_of(clock, GateLimits(1, max_waiting=1, wait_seconds=5))
 
     async def refusal() -> HttpRefused:
         with pytest.raises(HttpRefused, match="maxConcurrentHttpRequests") as caught:
-            await gate.enter()
+            await gate.enter(Visit(None))
         return caught.value
 
-    with await gate.enter():
+    with await gate.enter(Visit(None)):
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(refusal())
             await asyncio.sleep(0)
@@ -175,10 +197,10 @@ async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_ke
 
 
 async def test_a_raised_limit_lets_those_in_who_wait() -> None:
-    gate = Gate(ManualClock(), GateLimits(1, wait_seconds=5))
-    with await gate.enter():
+    gate = gate_of(ManualClock(), GateLimits(1, wait_seconds=5))
+    with await gate.enter(Visit(None)):
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(gate.enter())
+            waiting = group.create_task(gate.enter(Visit(None)))
             await asyncio.sleep(0)
             gate.apply(GateLimits(2, wait_seconds=5))
         with waiting.result():

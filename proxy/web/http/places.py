@@ -1,0 +1,223 @@
+"""Share places among requests: in turns by key, and taken back for those who wait.
+
+Rules: keys (principals, or addresses without one) wait in turns, and the requests of a key in the order of their
+arrival. A key has no limit of its own: behind a balancer or NAT all clients may have the same address. While requests
+wait, a look once a second ends as many others as wait, and no more:
+- first requests whose clients have taken or sent less than the least rate since the last look, those of the key with
+  most places first;
+- then, for keys below their share, the longest requests of keys above their share, and none below two seconds.
+No I/O, no clock of its own.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, Self
+
+from limiter.clock import Clock, Timer
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from proxy.core.log import Logger
+from proxy.net.write_watch import WriteLimits
+
+LOOK_SECONDS: Final = 1.0
+# Timers may come a little early.
+_A_LOOK: Final = 0.9 * LOOK_SECONDS
+# Requests usually end in less, so that places of a busy key become free by themselves.
+KEPT_SECONDS: Final = 2.0
+# Guests looked at in one turn of the loop: a system call each, about 2 ms together.
+GUESTS_A_TURN: Final = 250
+# Waiters looked at for their keys; a look for a second of them comes a second later.
+_MOST_WAITERS: Final = 512
+
+
+class Sample(NamedTuple):
+    """The bytes that a client has taken or sent in how many seconds, and those it still has to take.
+
+    `of` is the stream that was measured.
+    """
+
+    of: object
+    seconds: float
+    moved_bytes: int
+    pending_bytes: int
+
+
+class Guest(Protocol):
+    """A request that holds places."""
+
+    @property
+    def key(self) -> Hashable:
+        """Return the key that takes turns."""
+
+    def sample(self, now: float) -> Sample | None:
+        """Return a sample while the proxy waits for the client; None while the proxy waits for others."""
+
+    def give_way(self, *, slow: bool) -> None:
+        """End the request soon: its client is slow, or its key has more than its share."""
+
+    def crashed(self, error: Exception) -> None:
+        """Report an unexpected exception of `sample`, and end the request."""
+
+
+class Place:
+    """A place that a guest holds until `release`; a second release does nothing."""
+
+    __slots__ = ("_permit", "_places", "guest", "leaves_by", "look", "sample", "since")
+
+    def __init__(self, places: "SharedPlaces", guest: Guest, permit: Permit, since: float) -> None:
+        self._places = places
+        self._permit = permit
+        self.guest = guest
+        self.since = since
+        self.sample: Sample | None = None
+        # The period of waiting that the sample belongs to.
+        self.look = 0
+        # A guest that was told to leave has left before this moment, as a rule.
+        self.leaves_by = since
+
+    def release(self) -> None:
+        """Return the place to those who wait; a second call does nothing."""
+        self._places.forget(self)
+        self._permit.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class SharedPlaces:
+    """A number of places. `limits` returns the least rate in force; `log` hears of those who were ended."""
+
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        clock: Clock,
+        limits: Callable[[], WriteLimits],
+        log: Logger | None = None,
+        *,
+        max_waiting: int = 0,
+    ) -> None:
+        self.semaphore = AsyncSemaphore(
+            name, limit, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True
+        )
+        self._clock = clock
+        self._limits = limits
+        self._log = log
+        # The longest held first.
+        self._places: dict[Place, None] = {}
+        self._timer: Timer | None = None
+        self._period = 0
+        self._unseen: Iterator[Place] = iter(())
+        self._slow: list[tuple[float, Place]] = []
+        self.semaphore.notify_waits(self._wanted)
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nobody holds a place or waits for one."""
+        return not self.semaphore.held and not self.semaphore.queue_size
+
+    async def enter(self, guest: Guest, timeout_seconds: float) -> Place:
+        """Wait for a place, which the caller must release; raises PermitAcquireError. A cancelled call holds none."""
+        permit = await self.semaphore.acquire(1, key=guest.key, timeout_seconds=timeout_seconds)
+        place = Place(self, guest, permit, self._clock.time())
+        self._places[place] = None
+        return place
+
+    def forget(self, place: Place) -> None:
+        """Forget a place that is released; a second call does nothing."""
+        self._places.pop(place, None)
+
+    def _wanted(self) -> None:
+        # The semaphore must not be called from its own callback.
+        if self._timer is None:
+            self._period += 1
+            self._timer = self._clock.call_at(self._clock.time(), self._look)
+
+    # --- a look at all guests ---------------------------------------------------------------------
+
+    def _look(self) -> None:
+        if not self.semaphore.queue_size:
+            self._timer = None
+            return
+        self._timer = self._clock.call_at(self._clock.time() + LOOK_SECONDS, self._look)
+        self._slow = []
+        self._unseen = iter(list(self._places))
+        self._look_on()
+
+    def _look_on(self) -> None:
+        now, least = self._clock.time(), self._limits().min_bytes_per_second
+        seen = list(islice(self._unseen, GUESTS_A_TURN))
+        for place in seen:
+            try:
+                rate = self._rate(place, now) if place in self._places else None
+            except Exception as error:
+                place.guest.crashed(error)
+                continue
+            if rate is not None and rate < least:
+                self._slow.append((rate, place))
+        if len(seen) == GUESTS_A_TURN:
+            self._clock.call_at(now, self._look_on)
+        else:
+            self._make_room(now)
+
+    def _rate(self, place: Place, now: float) -> float | None:
+        """Return the client's bytes per second since an earlier look; None if it is too early, or it is not late."""
+        new, old = place.guest.sample(now), place.sample
+        if new is None or old is None or place.look != self._period or new.of is not old.of:
+            place.sample, place.look = new, self._period
+            return None
+        if new.seconds - old.seconds < _A_LOOK:
+            return None
+        place.sample = new
+        moved = new.moved_bytes - old.moved_bytes
+        # A client that has taken all that was there is not late, however little that was.
+        return moved / (new.seconds - old.seconds) if moved < old.pending_bytes else None
+
+    # --- making room ------------------------------------------------------------------------------
+
+    def _make_room(self, now: float) -> None:
+        staying, waiting = self._staying(now), self.semaphore.queue_size
+        held = Counter(place.guest.key for place in staying)
+        slow = [(-held[place.guest.key], rate, place.since, place) for rate, place in self._slow if place in staying]
+        slow.sort(key=lambda each: each[:3])
+        self._slow = []
+        leaving = len(self._places) - len(staying)
+        ended = self._end((place for *_, place in slow), waiting - leaving, now, slow=True)
+        shared = self._end(self._above_share(now, leaving + ended), waiting - leaving - ended, now, slow=False)
+        if self._log is not None and (ended or shared):
+            self._log.warning(
+                "requests ended for others that wait", places=self.semaphore.name, slow=ended, above_share=shared,
+                waiting=waiting,
+            )  # fmt: skip
+
+    def _staying(self, now: float) -> dict[Place, None]:
+        """Return the places whose guests have not been told to leave, the longest held first."""
+        return {place: None for place in self._places if place.leaves_by <= now}
+
+    def _end(self, places: Iterator[Place], most: int, now: float, *, slow: bool) -> int:
+        ended = 0
+        for place in islice(places, max(0, most)):
+            place.leaves_by = now + KEPT_SECONDS
+            place.guest.give_way(slow=slow)
+            ended += 1
+        return ended
+
+    def _above_share(self, now: float, leaving: int) -> Iterator[Place]:
+        """Yield places of keys above their share, one for each that a key below its share waits for."""
+        staying = self._staying(now)
+        held = Counter(place.guest.key for place in staying)
+        waiting: Counter[Hashable] = Counter()
+        for some in self.semaphore.waiters(_MOST_WAITERS, _MOST_WAITERS):
+            waiting.update(each.key for each in some if each.waited_seconds >= _A_LOOK)
+        share = max(1, self.semaphore.limit // max(1, len(held.keys() | waiting.keys())))
+        needed = sum(min(count, max(0, share - held[key])) for key, count in waiting.items()) - leaving
+        for key, count in held.most_common() if needed > 0 else ():
+            above = count - share
+            longest = (place for place in staying if place.guest.key == key and now - place.since >= KEPT_SECONDS)
+            for place in islice(longest, max(0, min(above, needed))):
+                needed -= 1
+                yield place

@@ -1,0 +1,196 @@
+"""One client with many requests over HTTP, a tenth of what the limits allow: the others are served all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from proxy.core.errors import DisconnectCause
+from proxy.web.forward import broker_client
+from proxy.web.http.gate import Gate
+from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import in_time, patient
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
+
+CROWD = 26
+OTHER_ADDRESS = "127.0.0.2"
+LARGE = "/admin/v2/persistent/t/n/x/stats"
+SOCKET = "/ws/v2/producer/persistent/t/n/topic"
+UPLOAD = f"PUT {LARGE} HTTP/1.1\r\nHost: p\r\nContent-Length: 100000000\r\n\r\n".encode()
+# Not the rule for those who take nothing for long: others must not have to wait for that.
+NO_STALL = {"topicListWriteStallTimeoutMillis": 0}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", CROWD)
+    monkeypatch.setattr(broker_client, "WAIT_SECONDS", patient(5.0))
+    monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", patient(5.0), raising=False)
+
+
+async def large_or_small(request: web.BaseRequest) -> web.StreamResponse:
+    async for _ in request.content.iter_any():
+        pass
+    return web.Response(body=bytes(2_000_000 if request.path == LARGE else 2))
+
+
+async def silent_or_small(request: web.BaseRequest) -> web.StreamResponse:
+    if request.path != ADMIN:
+        await asyncio.Event().wait()
+    return web.Response(body=b"[]")
+
+
+async def echo(request: web.BaseRequest) -> web.StreamResponse:
+    if request.path == ADMIN:
+        return web.Response(body=b"[]")
+    socket = web.WebSocketResponse()
+    await socket.prepare(request)
+    async for message in socket:
+        await socket.send_bytes(message.data)
+    return socket
+
+
+async def crowd(at: WebStage, opening: bytes, size: int = CROWD) -> list[AsyncClient]:
+    """Have as many clients as there are places send the beginning of a request, and take nothing."""
+    clients = []
+    for _ in range(size):
+        client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
+        at.stage.clients.append(client)
+        clients.append(client)
+        await client.send(opening)
+    await at.stage.until(lambda: len(at.broker.asked) == size, "all requests of the crowd at the broker")
+    return clients
+
+
+@asynccontextmanager
+async def elsewhere() -> AsyncIterator[aiohttp.ClientSession]:
+    """Give a client of another address."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(OTHER_ADDRESS, 0))) as client:
+        yield client
+
+
+async def status_of(at: WebStage, client: aiohttp.ClientSession | None = None) -> int:
+    async with in_time(), (client or at.client).get(at.url + ADMIN) as answer:
+        return answer.status
+
+
+def _waiting(gate: Gate, number: int) -> bool:
+    return gate.waiting == number
+
+
+def ended(at: WebStage, cause: DisconnectCause) -> int:
+    return at.stage.proxy.counters.shared.disconnects.get(cause, 0)
+
+
+@pytest.mark.parametrize("places", [CROWD, 10])
+async def test_answers_that_nobody_reads_leave_places_to_others(places: int) -> None:
+    # With 10 requests at once all places of the gate are held, else all connections to the broker.
+    limit = places if places < CROWD else 100
+    async with web_staged(**NO_STALL, maxConcurrentHttpRequests=limit, httpOutputBufferSize=4096) as at:
+        at.broker.answer = large_or_small
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), places)
+        assert await status_of(at) == 200
+        assert 1 <= ended(at, DisconnectCause.READS_TOO_SLOWLY) < places
+
+
+@pytest.mark.parametrize("places", [CROWD, 10])
+async def test_uploads_that_drip_leave_places_to_others(places: int) -> None:
+    limit = places if places < CROWD else 100
+    async with web_staged(**NO_STALL, maxConcurrentHttpRequests=limit) as at:
+        at.broker.answer = large_or_small
+        await crowd(at, UPLOAD + b"x", places)
+        assert await status_of(at) == 200
+        assert 1 <= at.stage.proxy.counters.web.refused["slow_upload"] < places
+
+
+@pytest.mark.parametrize("places", [CROWD, 10])
+async def test_requests_that_last_leave_places_to_another_address(places: int) -> None:
+    limit = places if places < CROWD else 100
+    async with web_staged(maxConcurrentHttpRequests=limit) as at, elsewhere() as other:
+        at.broker.answer = silent_or_small
+        clients = await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), places)
+        assert await status_of(at, other) == 200
+        assert at.stage.proxy.counters.web.refused == {"gave_way": 1}
+        # The longest request of the address with most has given way, with an answer.
+        assert (await clients[0].receive(12)) == b"HTTP/1.1 503"
+
+
+async def test_topic_lists_that_wait_for_a_turn_leave_places_to_another_address() -> None:
+    keys = {
+        "maxConcurrentHttpRequests": 10,
+        "topicListMaxOutstandingPerBroker": 1,
+        "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 600_000,
+    }
+    async with web_staged(**keys) as at, elsewhere() as other:
+        at.broker.answer = silent_or_small
+        for _ in range(10):
+            client = await AsyncClient.open(at.stage.proxy.web_port)
+            at.stage.clients.append(client)
+            await client.send(b"GET /admin/v2/namespaces/t/n/topics HTTP/1.1\r\nHost: p\r\n\r\n")
+        await at.stage.until(lambda: at.stage.proxy.counters.web.in_work == 10, "all places held")
+        assert await status_of(at, other) == 200
+
+
+async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", 0.05, raising=False)
+    async with web_staged(maxConcurrentHttpRequests=10) as at:
+        at.broker.answer = silent_or_small
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10)
+        assert at.stage.proxy.counters.web.in_work == 10
+        async with in_time(), at.client.get(at.url + ADMIN) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+            assert "maxConcurrentHttpRequests" in (await answer.json())["reason"]
+        assert at.stage.proxy.counters.web.in_work == 10
+
+
+async def test_open_websockets_hold_no_place_of_requests() -> None:
+    async with web_staged(maxConcurrentHttpRequests=10) as at:
+        at.broker.answer = echo
+        sockets = [await at.client.ws_connect(at.url + SOCKET) for _ in range(10)]
+        counters = at.stage.proxy.counters.web
+        assert (counters.tunnels, counters.in_work) == (10, 0)
+        assert await status_of(at) == 200
+        for socket in sockets:
+            await socket.send_bytes(b"x")
+            assert (await socket.receive(20)).data == b"x"
+
+
+async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most() -> None:
+    async with web_staged(maxHttpServerConnections=20) as at, elsewhere() as other:
+        at.broker.answer = echo
+        # The oldest of all, and idle: but its address has only this one.
+        lone = await other.ws_connect(at.url + SOCKET)
+        many = [await at.client.ws_connect(at.url + SOCKET) for _ in range(9)]
+        await many[0].send_bytes(b"x")
+        assert (await many[0].receive(20)).data == b"x"
+        newest = await other.ws_connect(at.url + SOCKET)
+        assert (await many[1].receive(20)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        for socket in (lone, newest, many[0], *many[2:]):
+            await socket.send_bytes(b"y")
+            assert (await socket.receive(20)).data == b"y"
+        assert (ended(at, DisconnectCause.GAVE_WAY), at.stage.proxy.counters.web.tunnels) == (1, 10)
+
+
+async def test_busy_connections_of_one_address_leave_room_for_another() -> None:
+    keys = {"maxHttpServerConnections": CROWD, "maxConcurrentHttpRequests": 10}
+    async with web_staged(**keys) as at, elsewhere() as other:
+        at.broker.answer = silent_or_small
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10)
+        turns = at.stage.proxy.web._gate  # type: ignore[union-attr]
+        for waiting in range(1, CROWD - 10 + 1):
+            client = await AsyncClient.open(at.stage.proxy.web_port)
+            at.stage.clients.append(client)
+            await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+            await at.stage.until(partial(_waiting, turns, waiting), "a request on each connection")
+        async with in_time(), other.get(at.url + "/healthz") as answer:
+            assert answer.status == 200
+        # Whoever is of the crowd itself finds the port full.
+        one_more = await AsyncClient.open(at.stage.proxy.web_port)
+        at.stage.clients.append(one_more)
+        await at.stage.until(lambda: ended(at, DisconnectCause.CONNECTION_LIMIT) == 2, "the second one too many")

@@ -1,0 +1,277 @@
+"""Who gets a place, and who has to give one back for those who wait."""
+
+import asyncio
+import sys
+from collections.abc import Hashable
+
+import pytest
+
+from limiter.errors import PermitAcquireTimeout
+from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.open_tunnels import OpenTunnels
+from proxy.web.http.clients import WebClient
+from proxy.web.http.places import GUESTS_A_TURN, LOOK_SECONDS, Place, Sample, SharedPlaces
+from tests.support.loops.clock import ManualClock
+
+LEAST = 100
+
+
+class Request:
+    """A guest whose client takes `rate` bytes a second, of as many as there are; None: its server is waited for."""
+
+    def __init__(self, clock: ManualClock, key: Hashable, rate: float | None = None) -> None:
+        self.key = key
+        self.rate = rate
+        self.pending = sys.maxsize
+        self.ended: list[bool] = []
+        self.errors: list[Exception] = []
+        self.place: Place | None = None
+        self._clock = clock
+
+    def sample(self, now: float) -> Sample | None:
+        return None if self.rate is None else Sample(self, now, int(now * self.rate), self.pending)
+
+    def give_way(self, *, slow: bool) -> None:
+        self.ended.append(slow)
+
+    def crashed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class Stage:
+    """Places, and the requests that hold them or wait."""
+
+    def __init__(self, limit: int, least: int = LEAST) -> None:
+        self.clock = ManualClock()
+        self.places = SharedPlaces("places", limit, self.clock, lambda: WriteLimits(20.0, least))
+        self.served: list[Hashable] = []
+
+    async def held(self, key: Hashable, count: int, rate: float | None = None) -> list[Request]:
+        requests = [Request(self.clock, key, rate) for _ in range(count)]
+        for request in requests:
+            request.place = await self.places.enter(request, 5.0)
+        return requests
+
+    async def waiting(self, key: Hashable, count: int = 1) -> list[asyncio.Task[Place]]:
+        async def wait() -> Place:
+            place = await self.places.enter(Request(self.clock, key), 60.0)
+            self.served.append(key)
+            return place
+
+        tasks = [asyncio.get_running_loop().create_task(wait()) for _ in range(count)]
+        await asyncio.sleep(0)
+        return tasks
+
+    def look(self, times: int = 1) -> None:
+        self.clock.advance(times * LOOK_SECONDS)
+
+
+def ended(requests: list[Request], *, slow: bool) -> int:
+    return sum(request.ended == [slow] for request in requests)
+
+
+async def left(*tasks: asyncio.Task[Place]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_keys_take_turns_and_the_requests_of_a_key_are_served_as_they_came() -> None:
+    stage = Stage(4)
+    many = await stage.held("many", 4)
+    waiting = await stage.waiting("many", 10) + await stage.waiting("few", 2)
+    for request in many:
+        assert request.place is not None
+        request.place.release()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sorted(map(str, stage.served)) == ["few", "few", "many", "many"]
+    await left(*waiting)
+
+
+async def test_as_many_slow_ones_end_as_wait_and_those_of_the_key_with_most_first() -> None:
+    stage = Stage(10)
+    few, many = await stage.held("few", 2, 0.0), await stage.held("many", 8, 50.0)
+    waiting = await stage.waiting("new", 3)
+    stage.look(0)
+    assert not any(request.ended for request in few + many)
+    stage.look()
+    assert (ended(few, slow=True), ended(many, slow=True)) == (0, 3)
+    # Those who have been told have time to leave, and nobody has to leave twice for one who waits.
+    stage.look()
+    assert sum(len(request.ended) for request in few + many) == 3
+    await left(*waiting)
+
+
+async def test_who_is_quick_or_takes_all_there_is_or_waits_for_a_server_stays() -> None:
+    stage = Stage(3)
+    quick, served, waits = [(await stage.held("key", 1, rate))[0] for rate in (100.0, 1.0, None)]
+    served.pending = 1
+    waiting = await stage.waiting("key")
+    stage.look(10)
+    assert not quick.ended + served.ended + waits.ended
+    await left(*waiting)
+
+
+async def test_what_was_measured_in_an_earlier_crowd_does_not_count() -> None:
+    stage = Stage(1)
+    (request,) = await stage.held("key", 1, 0.0)
+    gone = await stage.waiting("key")
+    stage.look(0)
+    await left(*gone)
+    stage.look(5)
+    waiting = await stage.waiting("key")
+    stage.look(0)
+    assert not request.ended
+    stage.look()
+    assert request.ended == [True]
+    await left(*waiting)
+
+
+async def test_without_a_least_rate_no_slow_one_ends() -> None:
+    stage = Stage(2, least=0)
+    requests = await stage.held("key", 2, 0.0)
+    waiting = await stage.waiting("key")
+    stage.look(10)
+    assert not any(request.ended for request in requests)
+    await left(*waiting)
+
+
+async def test_a_key_above_its_share_gives_way_to_a_key_below_down_to_the_share() -> None:
+    stage = Stage(10)
+    many = await stage.held("many", 10)
+    waiting = await stage.waiting("new", 8)
+    stage.look()
+    assert ended(many, slow=False) == 0
+    stage.look()
+    # The longest ones: half of all places is the share of one of two.
+    assert [bool(request.ended) for request in many] == [True] * 5 + [False] * 5
+    for request in many[:5]:
+        assert request.place is not None
+        request.place.release()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    stage.look(5)
+    assert (ended(many, slow=False), stage.served) == (5, ["new"] * 5)
+    await left(*waiting)
+
+
+async def test_an_address_that_waits_for_itself_ends_no_request_of_its_own() -> None:
+    stage = Stage(4)
+    requests = await stage.held("nat", 4)
+    waiting = await stage.waiting("nat", 20)
+    stage.look(30)
+    assert not any(request.ended for request in requests)
+    await left(*waiting)
+
+
+async def test_places_that_the_slow_leave_need_not_be_left_by_others() -> None:
+    stage = Stage(10)
+    slow, lasting = await stage.held("many", 1, 0.0), await stage.held("many", 9)
+    waiting = await stage.waiting("new", 8)
+    stage.look(1)
+    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 0)
+    # Half of all places is the share, and one is on its way already.
+    stage.look(1)
+    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 4)
+    await left(*waiting)
+
+
+async def test_several_keys_above_their_share_give_up_what_is_above_it() -> None:
+    stage = Stage(10)
+    one, other = await stage.held("one", 5), await stage.held("other", 5)
+    waiting = await stage.waiting("new", 8)
+    stage.look(2)
+    # A third of all places is the share, rounded down: both keep three.
+    assert sorted([ended(one, slow=False), ended(other, slow=False)]) == [1, 2]
+    await left(*waiting)
+
+
+async def test_a_key_gets_what_it_has_less_than_its_share() -> None:
+    stage = Stage(12)
+    many, _, _ = await stage.held("many", 8), await stage.held("few", 3), await stage.held("third", 1)
+    waiting = await stage.waiting("few", 8)
+    stage.look(2)
+    assert ended(many, slow=False) == 1
+    await left(*waiting)
+
+
+async def test_a_place_that_a_slow_one_leaves_is_enough_for_one_who_waits() -> None:
+    stage = Stage(10)
+    slow, lasting = await stage.held("many", 1, 0.0), await stage.held("many", 9)
+    waiting = await stage.waiting("new", 1) + await stage.waiting("many", 8)
+    stage.look(1)
+    slow[0].rate = None
+    stage.look(1)
+    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 0)
+    await left(*waiting)
+
+
+async def test_a_look_at_many_takes_several_turns() -> None:
+    stage = Stage(2 * GUESTS_A_TURN + 1)
+    requests = await stage.held("key", 2 * GUESTS_A_TURN + 1, 0.0)
+    requests[0].rate = float("nan")
+    waiting = await stage.waiting("key", 2)
+    stage.look()
+    assert ended(requests, slow=True) == 2
+    assert [type(error) for error in requests[0].errors] == [ValueError] * 2
+    await left(*waiting)
+
+
+async def test_a_cancelled_wait_and_a_second_release_leave_nothing() -> None:
+    stage = Stage(1)
+    (request,) = await stage.held("key", 1)
+    assert request.place is not None
+    gone, late = await stage.waiting("key", 2)
+    gone.cancel()
+    stage.clock.advance(60.0)
+    with pytest.raises(PermitAcquireTimeout):
+        await late
+    request.place.release()
+    request.place.release()
+    assert stage.places.idle
+    stage.look(2)
+    assert stage.clock.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("client", "key"),
+    [
+        (WebClient("10.0.0.1:5000", "10.9.9.9"), "10.0.0.1"),
+        (WebClient("[2001:db8:0:1:a::b]:5000", "?"), "2001:db8:0:1::/64"),
+        (WebClient("10.0.0.1:5000", "?", role="everybody", anonymous=True), "10.0.0.1"),
+    ],
+)
+def test_who_has_proven_nothing_takes_turns_by_host(client: WebClient, key: str) -> None:
+    assert client.turn_key == key
+
+
+def test_who_has_proven_a_role_takes_turns_by_principal() -> None:
+    client = WebClient("10.0.0.1:5000", "?", role="alice")
+    assert client.turn_key == client.principal
+
+
+class Socket:
+    """An open tunnel."""
+
+    def __init__(self, key: str, active_at: float) -> None:
+        self.key = key
+        self.active_at = active_at
+        self.gave_way = 0
+
+    def give_way(self) -> None:
+        self.gave_way += 1
+
+
+def test_the_longest_idle_tunnel_of_the_key_with_most_goes_for_one_more() -> None:
+    tunnels = OpenTunnels(4)
+    lone, old, busy, new = Socket("lone", 0.0), Socket("many", 1.0), Socket("many", 9.0), Socket("many", 5.0)
+    for each in (lone, busy, old, new):
+        tunnels.enter(each)
+    tunnels.enter(Socket("other", 10.0))
+    assert [each.gave_way for each in (lone, old, busy, new)] == [0, 1, 0, 0]
+    tunnels.enter(Socket("many", 11.0))
+    assert [each.gave_way for each in (lone, old, busy, new)] == [0, 1, 0, 1]
+    for each in (lone, old, busy, new, lone):
+        tunnels.leave(each)
+    assert len(tunnels) == 2
