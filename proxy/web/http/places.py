@@ -190,7 +190,7 @@ class SharedPlaces:
         shared = self._end(self._above_share(now, leaving + ended), waiting - leaving - ended, now, slow=False)
         if self._log is not None and (ended or shared):
             self._log.warning(
-                "requests ended for others that wait", places=self.semaphore.name, slow=ended, above_share=shared,
+                "requests ended for others that wait", limiter=self.semaphore.name, slow=ended, above_share=shared,
                 waiting=waiting,
             )  # fmt: skip
 
