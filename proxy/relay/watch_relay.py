@@ -228,7 +228,8 @@ class WatchedEndpoint(RelayEndpoint):
         if self.cause is not None:
             return
         self._settle_permit()
-        if self._rest:
+        # A TLS transport may drain for its own reasons, such as an answered key update, while a frame waits.
+        if self._rest and not self._waiting:
             self._ask()
         if not self._rest and not self.peer.write_pending:
             self.resume_reading()

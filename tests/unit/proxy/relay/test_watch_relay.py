@@ -278,6 +278,18 @@ async def test_who_does_not_read_stands_in_no_queue(setting: Setting) -> None:
     assert setting.received == MESSAGE + SMALL
 
 
+@played()
+async def test_a_transport_that_drains_for_its_own_reasons_asks_for_no_second_permit(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(SMALL)
+    await asyncio.sleep(0)
+    setting.relay.client.resume_writing()
+    assert setting.direct.queue_size == 1
+    taken.release()
+    await asyncio.sleep(0)
+    assert setting.received == SMALL
+
+
 @played(room=len(SMALL) - 5)
 async def test_the_permit_of_one_frame_ends_before_the_next_is_asked_for(setting: Setting) -> None:
     setting.deliver(SMALL)
