@@ -1,5 +1,6 @@
 """Clients with TLS that keep OpenSSL busy, on real sockets: others are served, and who sends no data is shown out."""
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,17 @@ def files(tmp_path: Path) -> PemFiles:
     return PemFiles.write(tmp_path)
 
 
-async def attacker(stage: Stage, directory: Path, target: str | None = None) -> tuple[AsyncClient, HandSealer]:
+@pytest.fixture
+def logging(tmp_path: Path) -> ssl.SSLContext:
+    """Give a context that has opened its log before a stage counts the open files."""
+    return logging_context(tmp_path)
+
+
+async def attacker(
+    stage: Stage, directory: Path, logging: ssl.SSLContext, target: str | None = None
+) -> tuple[AsyncClient, HandSealer]:
     """Give a client in lookup mode, or a relayed one, and what seals its records from now on."""
-    client = await tls_client(stage, logging_context(directory))
+    client = await tls_client(stage, logging)
     hand = HandSealer.of(directory, client.sealer.tls)
     await AsyncClient.send(client, hand.data(connect_frame(target)))
     assert (await client.command()).type == pb.BaseCommand.CONNECTED
@@ -32,12 +41,12 @@ async def attacker(stage: Stage, directory: Path, target: str | None = None) -> 
 
 @pytest.mark.parametrize("relayed", [False, True])
 async def test_key_updates_with_a_pong_now_and_then_end_their_connections(
-    files: PemFiles, tmp_path: Path, relayed: bool
+    files: PemFiles, logging: ssl.SSLContext, tmp_path: Path, relayed: bool
 ) -> None:
     async with staged(**files.server_keys, maxUnansweredCommandsPerSecond=0) as stage:
         neighbour = await stage.connected()
         target = f"127.0.0.1:{stage.broker.port}" if relayed else None
-        crowd = [await attacker(stage, tmp_path, target) for _ in range(ATTACKERS)]
+        crowd = [await attacker(stage, tmp_path, logging, target) for _ in range(ATTACKERS)]
         for client, hand in crowd:
             data = b"".join(hand.updates(150, requested=False) + hand.data(PONG_FRAME) for _ in range(20))
             await AsyncClient.send(client, data)
@@ -47,11 +56,11 @@ async def test_key_updates_with_a_pong_now_and_then_end_their_connections(
 
 
 async def test_a_neighbour_is_served_beside_clients_that_pay_for_their_key_updates(
-    files: PemFiles, tmp_path: Path
+    files: PemFiles, logging: ssl.SSLContext, tmp_path: Path
 ) -> None:
     async with staged(**files.server_keys, maxUnansweredCommandsPerSecond=0) as stage:
         neighbour = await stage.connected()
-        crowd = [await attacker(stage, tmp_path) for _ in range(ATTACKERS)]
+        crowd = [await attacker(stage, tmp_path, logging) for _ in range(ATTACKERS)]
         sessions = [one for one in stage.proxy.sessions._addresses if isinstance(one, ClientConnection) and one.is_tls]
         flood = 600
         for client, hand in crowd:
