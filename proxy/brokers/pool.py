@@ -219,7 +219,7 @@ class BrokerPool:
         self._open_for_waiters()
 
     def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
-        """Tell questions that they have failed: their tasks ask again, some 0.1 ms each."""
+        """Fail questions in turns: their tasks ask again, some 0.1 ms each."""
         self._turns.add([partial(question.failed, error) for question in questions])
 
     def connection_paused(self) -> None:

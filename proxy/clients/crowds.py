@@ -1,4 +1,4 @@
-"""Who leaves for a newcomer when all places of connections are taken: clients of a crowd that have proven nothing.
+"""Connections that have proven nothing leave for newcomers when all places of connections are taken.
 
 A crowd is what one address (an IPv6 /64 network) has of connections without a CONNECT, or in lookup mode; relays are
 proven, because a broker has accepted them. Anybody can open as many connections as there are places, and say nothing.
@@ -77,7 +77,7 @@ class Crowds(Generic[U]):
         self._resized(network, len(crowd) - 1, len(crowd))
 
     def connected(self, member: U, now: float) -> None:
-        """Note that the client's CONNECT was accepted; one that is unknown is ignored."""
+        """Record that a client's CONNECT was accepted; a member that is unknown is ignored."""
         network = self._networks.get(member)
         if network is not None:
             crowd = self._crowds[network]
@@ -85,7 +85,7 @@ class Crowds(Generic[U]):
             crowd.connected[member] = now
 
     def remove(self, member: U) -> None:
-        """Remove a connection that has proven itself or is gone; one that is unknown is ignored."""
+        """Remove a connection that has proven itself or is gone; a member that is unknown is ignored."""
         network = self._networks.pop(member, None)
         if network is None:
             return
@@ -102,7 +102,7 @@ class Crowds(Generic[U]):
         return self._largest > 2 * (own + 1)
 
     def victim(self, address: str, now: float) -> U | None:
-        """Return who should leave for a newcomer of `address`: of the largest crowd the oldest silent or idle client."""
+        """Return who leaves for a newcomer of `address`: of the largest crowd the oldest silent or idle client."""
         if not self.gives_way(address):
             return None
         crowd = self._crowds[next(iter(self._by_size[self._largest]))]

@@ -10,7 +10,7 @@ from protocol.proxy_header import ProxyHeader
 from proxy.brokers.dialer import SocketOptions
 from proxy.clients.connection import ClientConnection
 from proxy.clients.counters import ClientCounters
-from proxy.clients.sessions import Refusal, Sessions
+from proxy.clients.sessions import NoPlace, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
@@ -121,7 +121,7 @@ class Listener:
         else:
             self._refuse_with_error(accepted, refusal)
 
-    def _refuse_with_error(self, accepted: socket.socket, refusal: Refusal) -> None:
+    def _refuse_with_error(self, accepted: socket.socket, refusal: NoPlace) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:

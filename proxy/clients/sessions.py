@@ -50,8 +50,8 @@ _QUIET: Final = frozenset(
 )
 
 
-class Refusal(NamedTuple):
-    """What a client is told that must not come in."""
+class NoPlace(NamedTuple):
+    """The error for a client that must not come in."""
 
     error: ServerError
     text: str
@@ -180,7 +180,7 @@ class Sessions:
         """The time that a client has until its CONNECT."""
         return self._limits.handshake_seconds
 
-    def refusal(self, address: str | None, arriving: int = 0) -> Refusal | None:
+    def refusal(self, address: str | None, arriving: int = 0) -> NoPlace | None:
         """Return why a client must be refused, or None; `arriving` counts accepted clients that are not added yet.
 
         `address` is None before the PROXY header. Clients come again after ServiceNotReady: a place may be free then.
@@ -188,17 +188,17 @@ class Sessions:
         """
         limits = self._limits
         if limits.per_address and address is not None and self._per_address[address] >= limits.per_address:
-            return Refusal(
+            return NoPlace(
                 ServerError.NotAllowedError,
                 f"reached the maximum number of connections of one address ({limits.per_address},"
                 " maxConcurrentInboundConnectionsPerIp)",
             )
         if limits.total and len(self._addresses) + arriving >= limits.total:
             text = f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
-            return Refusal(ServerError.ServiceNotReady, text)
+            return NoPlace(ServerError.ServiceNotReady, text)
         return None
 
-    def admission(self, address: str) -> Refusal | None:
+    def admission(self, address: str) -> NoPlace | None:
         """Return why a client must be refused, or None: then there is a place, if need be that of a client which has
         proven nothing and whose address has far more of those (`crowds.py`).
         """

@@ -99,7 +99,9 @@ async def test_connections_of_one_address_that_prove_nothing_keep_no_other_addre
 ) -> None:
     monkeypatch.setattr(crowds, "CONNECT_SECONDS", 0.0)
     monkeypatch.setattr(crowds, "IDLE_SECONDS", 0.0)
-    keys: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"} if balanced else {}
+    keys: dict[str, Any] = (
+        {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"} if balanced else {}
+    )
     header = encode(ProxyHeader(HostPort("203.0.113.1", 4000), HostPort("203.0.113.2", 6650)), 2) if balanced else b""
     async with staged(maxConcurrentInboundConnections=5, **keys) as stage:
         if kind is Stage.client and balanced:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final, cast
+from typing import cast
 
 from protocol.frame_position import FramePosition
 from proxy.core.errors import DisconnectCause
@@ -212,7 +212,7 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns):
     def _fill(self, buffer: memoryview, filled: int) -> tuple[int, int, bool]:
         """Decrypt into `buffer` from `filled` on; return the new fill, its records, and whether more can be decrypted.
 
-        What is in the buffer is one record.
+        Bytes that are in the buffer already are one record.
         """
         incoming, decrypt, room = self._shared.incoming, self._decrypt, len(buffer)
         records = 1 if filled else 0

@@ -124,4 +124,5 @@ def test_the_largest_crowd_is_known_whoever_comes_and_goes() -> None:
     for address, member in there:
         crowds.remove(member)
         crowds.left(address)
-    assert not (crowds._crowds or crowds._by_size or crowds._totals or crowds._networks or crowds._largest)
+    left = [crowds._crowds, crowds._by_size, crowds._totals, crowds._networks, crowds._largest]
+    assert not any(left)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from proxy.core.loop_budget import LoopBudget
@@ -36,12 +37,12 @@ def test_few_are_called_at_once_and_a_few_more_in_each_iteration() -> None:
         on.turns.add(on.calls(range(100)))
         assert len(on.called) == TASKS_PER_TURN
         seen = [TASKS_PER_TURN]
-        while len(on.called) < 100:
+        for _ in range(100):
             await asyncio.sleep(0)
             seen.append(len(on.called))
-        assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= TASKS_PER_TURN
+        assert max(after - before for before, after in pairwise(seen)) <= TASKS_PER_TURN
         assert on.called == list(range(100))
-        await turns()
+        await turns(20)
         assert (len(on.turns), len(on.budget)) == (0, 0)
 
     played(play)
@@ -52,8 +53,7 @@ def test_those_that_come_later_wait_behind_those_before() -> None:
         on.turns.add(on.calls(range(20)))
         on.turns.add(on.calls(range(20, 30)))
         assert len(on.called) == TASKS_PER_TURN
-        while len(on.called) < 30:
-            await asyncio.sleep(0)
+        await turns(20)
         assert on.called == list(range(30))
         # When nothing waits, the first go on at once again.
         on.turns.add(on.calls(range(30, 31)))
@@ -66,8 +66,7 @@ def test_a_call_that_brings_others_does_not_go_before_those_that_wait() -> None:
     async def play(on: Bench) -> None:
         first: list[Callable[[], None]] = [lambda: on.turns.add(on.calls(range(100, 110)))]
         on.turns.add(first + on.calls(range(20)))
-        while len(on.called) < 30:
-            await asyncio.sleep(0)
+        await turns(20)
         assert on.called == [*range(20), *range(100, 110)]
 
     played(play)
@@ -78,7 +77,7 @@ def test_at_the_end_all_are_called_at_once() -> None:
         on.turns.add(on.calls(range(100)))
         on.turns.finish()
         assert on.called == list(range(100))
-        await turns()
+        await turns(20)
         assert len(on.budget) == 0
 
     played(play)

@@ -164,7 +164,6 @@ class TestUpdatesOfKeys:
 
         run_on(loop_factory, main())
 
-
     @pytest.mark.parametrize("between", [10, 150, 1000])
     def test_a_little_data_between_does_not_hide_a_flood_that_asks_for_no_answer(
         self, loop_factory: LoopFactory, tmp_path: Path, between: int
