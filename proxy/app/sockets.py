@@ -26,7 +26,7 @@ class Sockets:
         self.loop_budget = LoopBudget(loop, perf_counter)
         self.tls_files = TlsFiles(config, counters.tls, log)
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
-        self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes)
+        self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes, self.loop_budget)
 
     @property
     def quiet(self) -> bool:

@@ -9,7 +9,7 @@ more.
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final, Protocol
 
@@ -54,6 +54,9 @@ class BrokerConnectionOwner(Protocol):
 
     def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
         """Called when the connection is gone."""
+
+    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
+        """Called with questions that will have no answer: each is told once, a few in each turn of the loop."""
 
     def connection_paused(self) -> None:
         """Called when a connection stops reading until a permit is granted."""
@@ -279,15 +282,14 @@ class BrokerConnection(BrokerEndpoint):
         super().crashed(error)
 
     def lost(self, cause: DisconnectCause) -> None:
-        """Fail every question that waits."""
+        """Fail every question that waits; thousands of tasks that go on at once would keep the loop for seconds."""
         error = ConnectionClosed(cause, "the connection to the broker ended")
         asked, self._asked = self._asked, {}
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()
         self._paused_for = self._diverted = None
-        for entry in asked.values():
-            entry.question.failed(error)
+        self._owner.fail([entry.question for entry in asked.values()], error)
         self._owner.connection_lost(self, cause)
 
     def tick(self, now: float, clocks: BrokerClocks) -> None:
@@ -328,9 +330,8 @@ class BrokerConnection(BrokerEndpoint):
         del self._asked[request_id]
         self._given_up.add(request_id)
         self._owner.question_unanswered()
-        asked.question.failed(
-            QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
-        )
+        error = QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
+        self._owner.fail([asked.question], error)
 
     def _ping(self) -> None:
         if self.paused:

@@ -7,7 +7,7 @@ of their own, so that a pause for memory holds up no lookup. A paused connection
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -21,6 +21,7 @@ from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
+from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
 from proxy.core.errors import (
@@ -37,6 +38,7 @@ from proxy.core.errors import (
 )
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import TaskTurns
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
@@ -130,6 +132,8 @@ class BrokerPool:
         self._shared = shared
         self._hangup = hangup
         self._loop_budget = loop_budget
+        # Tasks whose question has failed, or that may look for a connection again.
+        self._turns = TaskTurns(loop_budget)
         self._counters = counters
         self._log = log
         self._pace = LinePace()
@@ -185,7 +189,9 @@ class BrokerPool:
         self._scope.cancel()
         for connection in list(self._keys):
             connection.abort(DisconnectCause.SHUTDOWN)
+        self._turns.finish()
         await self._scope.emptied()
+        self._turns.finish()
 
     # --- reports of connections -------------------------------------------------------------------
 
@@ -211,6 +217,10 @@ class BrokerPool:
         if not remaining:
             del self._connections[key]
         self._open_for_waiters()
+
+    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
+        """Fail questions in turns: their tasks ask again, some 0.1 ms each."""
+        self._turns.add([partial(question.failed, error) for question in questions])
 
     def connection_paused(self) -> None:
         """Count a pause for memory."""
@@ -297,13 +307,9 @@ class BrokerPool:
                 del self._waiters[key]
 
     def _wake(self, key: PoolKey, error: Exception | None = None) -> None:
-        for waiter in self._waiters.pop(key, ()):
-            if waiter.done():
-                continue
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(error)
+        waiters = self._waiters.pop(key, None)
+        if waiters:
+            self._turns.add([partial(_end_wait, waiter, error) for waiter in waiters])
 
     async def _open(self, key: PoolKey) -> None:
         try:
@@ -412,3 +418,12 @@ class BrokerPool:
 
     def _opening_crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")
+
+
+def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(None)
+    else:
+        waiter.set_exception(error)

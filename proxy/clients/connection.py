@@ -52,6 +52,7 @@ class ClientConnection(Endpoint):
     """Speak Pulsar's protocol with one client."""
 
     __slots__ = (
+        "_asked",
         "_awaits_pong",
         "_decoder",
         "_deferred",
@@ -88,6 +89,7 @@ class ClientConnection(Endpoint):
         self._processing = False
         self._deferred = False
         self._awaits_pong = False
+        self._asked = False
         self._heard = False
         self._unanswered_until = 0.0
         self._header = header if header is not None and header.source is not None else None
@@ -165,6 +167,13 @@ class ClientConnection(Endpoint):
     def holds(self) -> tuple[str, ...]:
         """Return the names of the reasons for which the client is not being read."""
         return tuple(str(hold.name).lower() for hold in Hold if self._holds & hold)
+
+    def idle_since_asked(self) -> bool:
+        """Return whether nothing is under way and nothing was asked for since the last call; False outside of lookup
+        mode.
+        """
+        asked, self._asked = self._asked, False
+        return not asked and self.in_lookup_mode and not self.busy and not self._decoder.stored_bytes
 
     def tick(self, now: float) -> None:
         """Send a PING to a client that was silent since the last call, end a client that still is (once per interval).
@@ -432,6 +441,7 @@ class ClientConnection(Endpoint):
                 self._large.handled()
                 return
             if kind in REQUESTS:
+                self._asked = True
                 if self._requests.serve(command, frame.command, large) and large is not None:
                     self._large.detach_permit()
                 # While too many requests are outstanding the client is not read.

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from protocol import commands
-from protocol.errors import ServerError
 from protocol.proxy_header import ProxyHeader
 from proxy.brokers.dialer import SocketOptions
 from proxy.clients.connection import ClientConnection
 from proxy.clients.counters import ClientCounters
-from proxy.clients.sessions import Sessions
+from proxy.clients.sessions import NoPlace, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 # Connections accepted per iteration of the event loop: a reconnect storm must not delay connected clients.
 ACCEPTS_A_TURN: Final = 64
 # Refused clients are kept this long to read the ERROR (closing a socket with unread input loses it), at most so many.
+# As many may send their PROXY header although there is no place, if by their address they may get one.
 REFUSAL_LINGER_SECONDS: Final = 1.0
 MOST_LINGERING: Final = 256
 
@@ -101,35 +101,36 @@ class Listener:
         if self._balancers is None or address not in self._balancers:
             self._admit(accepted, address, None, self._loop.time())
             return
-        reason = self._sessions.refusal(None, self._net_counters.awaited_headers)
-        if reason is None:
+        awaited = self._net_counters.awaited_headers
+        refusal = self._sessions.refusal(None, awaited)
+        if refusal is None or (self._sessions.may_make_room and awaited < MOST_LINGERING):
             self._awaited.begin(accepted, address)
         else:
-            self._refuse_with_error(accepted, reason)
+            self._refuse_with_error(accepted, refusal)
 
     def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
         """Serve a client accepted at `since`, or refuse it by its address, which its PROXY header overrides."""
         if header is not None and header.source is not None:
             address = header.source.host
-        reason = self._sessions.refusal(address)
-        if reason is None and self._tls is not None:
+        refusal = self._sessions.admission(address)
+        if refusal is None and self._tls is not None:
             self._take_tls(self._tls, accepted, address, header, since)
             return
-        if reason is None:
+        if refusal is None:
             client = self._make_client(address, header)
             self._sessions.add(client, since)
             self._scope.start(self._serve(accepted, client))
         else:
-            self._refuse_with_error(accepted, reason)
+            self._refuse_with_error(accepted, refusal)
 
-    def _refuse_with_error(self, accepted: socket.socket, reason: str) -> None:
+    def _refuse_with_error(self, accepted: socket.socket, refusal: NoPlace) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
             # A client with TLS cannot read an ERROR before its handshake.
             accepted.close()
             return
-        frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, reason)
+        frame = commands.error(commands.REQUEST_ID_NONE, refusal.error, refusal.text)
         refused = _Refused(self._loop, frame, self._lingering.discard)
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))

@@ -59,6 +59,11 @@ class ClientSession(ClientView, Hashable, Protocol):
     def detach(self) -> asyncio.Transport:
         """Return the transport, which gets another owner; raise ConnectionClosed."""
 
+    def idle_since_asked(self) -> bool:
+        """Return whether nothing is under way and nothing was asked for since the last call; False outside of lookup
+        mode.
+        """
+
     def tick(self, now: float) -> None:
         """Called once per keep-alive interval, to PING a silent client or close a dead one."""
 

@@ -9,9 +9,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
+from protocol.errors import ServerError
 from proxy.clients.counters import ClientCounters
+from proxy.clients.crowds import Crowds
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
@@ -48,6 +50,13 @@ _QUIET: Final = frozenset(
         DisconnectCause.NOT_TLS,
     }
 )
+
+
+class NoPlace(NamedTuple):
+    """The error for a client that must not come in."""
+
+    error: ServerError
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,7 @@ class Sessions:
         self.registry: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
         self._per_address: Counter[str] = Counter()
+        self._crowds: Crowds[ClientSession | Arrival] = Crowds()
         self._handshaking: dict[ClientSession | Arrival, float] = {}
         client_period, relay_period = _periods(limits)
         self._clients = _Wheel(client_period)
@@ -172,26 +182,48 @@ class Sessions:
         """The time that a client has until its CONNECT."""
         return self._limits.handshake_seconds
 
-    def refusal(self, address: str | None, arriving: int = 0) -> str | None:
+    def refusal(self, address: str | None, arriving: int = 0) -> NoPlace | None:
         """Return why a client must be refused, or None; `arriving` counts accepted clients that are not added yet.
 
-        `address` is None before the PROXY header.
+        `address` is None before the PROXY header. Clients come again after ServiceNotReady: a place may be free then.
+        After NotAllowedError, which the Java proxy sends in both cases, they give up.
         """
         limits = self._limits
-        if limits.total and len(self._addresses) + arriving >= limits.total:
-            return f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
         if limits.per_address and address is not None and self._per_address[address] >= limits.per_address:
-            return (
+            return NoPlace(
+                ServerError.NotAllowedError,
                 f"reached the maximum number of connections of one address ({limits.per_address},"
-                " maxConcurrentInboundConnectionsPerIp)"
+                " maxConcurrentInboundConnectionsPerIp)",
             )
+        if limits.total and len(self._addresses) + arriving >= limits.total:
+            text = f"reached the maximum number of connections ({limits.total}, maxConcurrentInboundConnections)"
+            return NoPlace(ServerError.ServiceNotReady, text)
         return None
+
+    def admission(self, address: str) -> NoPlace | None:
+        """Return why a client must be refused, or None: then there is a place, if need be that of a client which has
+        proven nothing and whose address has far more of those (`crowds.py`).
+        """
+        refusal = self.refusal(address)
+        # Above a limit that was lowered nobody is ended.
+        if refusal is None or refusal.error != ServerError.ServiceNotReady or len(self) > self._limits.total:
+            return refusal
+        victim = self._crowds.victim(address, self._loop.time())
+        if victim is not None:
+            victim.abort(DisconnectCause.CONNECTION_LIMIT)
+        return self.refusal(address)
+
+    @property
+    def may_make_room(self) -> bool:
+        """Return whether a client whose address is not known yet may find a place although there is none."""
+        return self._crowds.gives_way(None)
 
     def add(self, session: "ClientSession | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
         self._counters.new_connections += 1
         self.registry.add(session, since)
         self._add(session, session.client_address)
+        self._crowds.add(session, session.client_address, since)
         self._handshaking[session] = since
         if self._limits.max_age_seconds:
             jitter = AGE_JITTER * random.uniform(-1, 1)
@@ -202,23 +234,27 @@ class Sessions:
     def handshake_done(self, session: ClientSession) -> None:
         """Stop the time limit of the handshake."""
         self._handshaking.pop(session, None)
+        self._crowds.connected(session, self._loop.time())
 
     def became_client(self, arrival: "Arrival", client: ClientSession) -> None:
         """Replace an arrival by its client; the time limit of the handshake continues."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
         self._clients.remove(arrival)
-        self._per_address[address] -= 1
+        self._uncount(address)
+        self._crowds.remove(arrival)
         self._expiring.replace(arrival, client)
         self.registry.replace(arrival, client)
         if arrival in self._aged:
             self._aged[client] = self._aged.pop(arrival)
         self._add(client, address)
+        self._crowds.add(client, address, accepted)
         self._handshaking[client] = accepted
 
     def ended(self, session: "ClientSession | Arrival", cause: DisconnectCause) -> None:
         """Remove a client that is gone."""
         self._handshaking.pop(session, None)
+        self._crowds.remove(session)
         self._remove(session, cause, session.name, session.detail)
 
     def became_relay(self, session: ClientSession, relay: Relay) -> None:
@@ -226,7 +262,8 @@ class Sessions:
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
         self._clients.remove(session)
-        self._per_address[address] -= 1
+        self._uncount(address)
+        self._crowds.remove(session)
         self._expiring.replace(session, relay)
         self.registry.replace(session, relay)
         if session in self._aged:
@@ -297,6 +334,7 @@ class Sessions:
     def _add(self, session: Session, address: str) -> None:
         self._addresses[session] = address
         self._per_address[address] += 1
+        self._crowds.arrived(address)
         (self._relays if isinstance(session, Relay) else self._clients).add(session)
         self._counters.active_connections = len(self._addresses)
         self._emptied.clear()
@@ -310,14 +348,18 @@ class Sessions:
         self._aged.pop(session, None)
         (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._unwatch(session)
-        self._per_address[address] -= 1
-        if not self._per_address[address]:
-            del self._per_address[address]
+        self._uncount(address)
         self._counters.active_connections = len(self._addresses)
         self._counters.disconnected(cause)
         self._log_end(cause, client, detail)
         if not self._addresses:
             self._emptied.set()
+
+    def _uncount(self, address: str) -> None:
+        self._crowds.left(address)
+        self._per_address[address] -= 1
+        if not self._per_address[address]:
+            del self._per_address[address]
 
     def _unwatch(self, session: Session) -> None:
         if self._looks.pop(session, None) is not None:

@@ -1,8 +1,11 @@
 """Floods of small frames on real sockets: each iteration of the loop hears a little of each, and others are served."""
 
 import asyncio
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -10,14 +13,17 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.commands import PONG_FRAME, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers import pool
+from proxy.brokers.request import SmallRequest
 from proxy.clients.connection import ClientConnection
+from proxy.core.task_turns import TASKS_PER_TURN
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.relay.relay import TURN_SECONDS
 from proxy.requests import broker_turns
-from tests.support.brokers.raw_broker import handshake, raw_broker
+from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
 from tests.support.patience import patient_millis
-from tests.support.proxies.proxy_under_test import TOPIC, staged
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 FLOW = frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
 FLOODS = {"pong": PONG_FRAME, "ping": PING, "flow": FLOW}
@@ -177,3 +183,88 @@ async def test_the_last_places_are_not_for_a_client_that_has_many() -> None:
             answers = [await flooder.answer() for _ in range(100)]
             assert {answer.type for answer in answers} == {pb.BaseCommand.LOOKUP_RESPONSE}
             assert not any(answer.lookupTopicResponse.HasField("error") for answer in answers)
+
+
+class Iterations:
+    """Count the iterations of the loop, and how often something happens in each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+        self._number = 0
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._number += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def note(self) -> None:
+        self.counts[self._number] += 1
+
+    def close(self) -> None:
+        self._handle.cancel()
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, iterations: Iterations) -> None:
+    """Have each call of a function counted."""
+    function = getattr(where, name)
+
+    def note(*args: Any) -> Any:
+        iterations.note()
+        return function(*args)
+
+    monkeypatch.setattr(where, name, note)
+
+
+ASKED_AT_ONCE = 100
+
+
+@asynccontextmanager
+async def lookups_of_a_broker_that_leaves(clients: int) -> AsyncIterator[tuple[Stage, list[AsyncClient], RawBroker]]:
+    """Give a stage whose broker has got many lookups on its first connection, and answers on later connections only."""
+    peers = count()
+
+    async def serve(peer: AsyncClient) -> None:
+        silent = next(peers) == 0
+        await handshake(peer)
+        while True:
+            command = await peer.command()
+            if not silent:
+                await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+    ):
+        asking = [await stage.connected() for _ in range(clients)]
+        for client in asking:
+            await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
+        await stage.until(lambda: stage.outstanding == clients * ASKED_AT_ONCE, "questions at the broker")
+        yield stage, asking, broker
+
+
+async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lookups_of_a_broker_that_leaves(3) as (_, clients, broker):
+        failed, woken = Iterations(), Iterations()
+        noted(monkeypatch, SmallRequest, "failed", failed)
+        noted(monkeypatch, pool, "_end_wait", woken)
+        broker.peers[0].fin()
+        for client in clients:
+            for _ in range(ASKED_AT_ONCE):
+                assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
+        failed.close()
+        woken.close()
+        assert failed.counts.total() == 3 * ASKED_AT_ONCE
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
+        assert woken.counts.total() > 0
+        assert max(woken.counts.values()) <= 2 * TASKS_PER_TURN
+
+
+async def test_a_proxy_that_stops_while_a_brokers_questions_fail_ends_them_all() -> None:
+    async with lookups_of_a_broker_that_leaves(3) as (stage, _, broker):
+        broker.peers[0].fin()
+        await stage.until(lambda: stage.outstanding < 3 * ASKED_AT_ONCE, "a connection that is gone")
+        await stage.proxy.broker_side.pool.close()
+        assert not len(stage.proxy.broker_side.pool._turns)

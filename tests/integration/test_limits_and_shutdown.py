@@ -16,8 +16,10 @@ from protocol.command_type import CommandType
 from protocol.commands import REQUEST_ID_NONE
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.topics import GeneratedTopics
+from proxy.clients import crowds
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
 from tests.support.patience import in_time, patient_millis
@@ -51,17 +53,23 @@ async def client_from(stage: Stage, address: str) -> AsyncClient:
 # --- how many -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["maxConcurrentInboundConnections", "maxConcurrentInboundConnectionsPerIp"])
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ("maxConcurrentInboundConnections", ServerError.ServiceNotReady),
+        ("maxConcurrentInboundConnectionsPerIp", ServerError.NotAllowedError),
+    ],
+)
 @pytest.mark.parametrize("kind", [Stage.client, Stage.connected, Stage.relayed])
 async def test_one_client_too_many_is_told_why_and_its_place_is_free_when_another_leaves(
-    key: str, kind: Callable[[Stage], Awaitable[AsyncClient]]
+    key: str, code: ServerError, kind: Callable[[Stage], Awaitable[AsyncClient]]
 ) -> None:
     limits: dict[str, Any] = {key: 2}
     async with staged(**limits) as stage:
         first, second = [await kind(stage) for _ in range(2)]
         await stage.until(lambda: len(stage.proxy.sessions) == 2, "two sessions")
         error = await refused(await stage.client())
-        assert error.error == ServerError.NotAllowedError
+        assert error.error == code
         assert key in error.message
         assert "(2, " in error.message
         assert stage.caused("connection_limit") == stage.proxy.counters.clients.rejected_connections == 1
@@ -82,6 +90,40 @@ async def test_a_refused_client_that_has_sent_its_connect_still_reads_the_reason
             client.close()
         assert stage.caused("connection_limit") == 20
         assert len(stage.proxy.sessions) == 1
+
+
+@pytest.mark.parametrize("kind", [Stage.client, Stage.connected])
+@pytest.mark.parametrize("balanced", [False, True])
+async def test_connections_of_one_address_that_prove_nothing_keep_no_other_address_out(
+    monkeypatch: pytest.MonkeyPatch, kind: Callable[[Stage], Awaitable[AsyncClient]], balanced: bool
+) -> None:
+    monkeypatch.setattr(crowds, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(crowds, "IDLE_SECONDS", 0.0)
+    keys: dict[str, Any] = (
+        {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"} if balanced else {}
+    )
+    header = encode(ProxyHeader(HostPort("203.0.113.1", 4000), HostPort("203.0.113.2", 6650)), 2) if balanced else b""
+    async with staged(maxConcurrentInboundConnections=5, **keys) as stage:
+        if kind is Stage.client and balanced:
+            # Who sends nothing at all waits in front of the limit, for `handshakeTimeoutMillis`.
+            crowd = [await stage.client() for _ in range(5)]
+            for client in crowd:
+                await client.send(connect_frame()[:5])
+        else:
+            crowd = [await kind(stage) for _ in range(5)]
+        await stage.until(lambda: len(stage.proxy.sessions) == 5, "a crowd")
+        newcomer = await client_from(stage, OTHER_ADDRESS)
+        await newcomer.send(header)
+        await newcomer.connect()
+        assert (await newcomer.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert await crowd[0].rest() == b""
+        assert len(stage.proxy.sessions) == 5
+        assert stage.caused("connection_limit") == 1
+        assert stage.proxy.counters.clients.rejected_connections == 0
+        # Nobody makes room for the crowd itself.
+        late = await stage.client()
+        await late.send(connect_frame())
+        assert (await refused(late)).error == ServerError.ServiceNotReady
 
 
 async def test_a_full_address_keeps_no_other_address_out() -> None:

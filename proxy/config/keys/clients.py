@@ -12,7 +12,9 @@ class ClientKeys:
     max_concurrent_inbound_connections = Key(
         "maxConcurrentInboundConnections", 10_000, whole(0, 10_000_000), since="pulsar", section=CLIENTS,
         unit="connections", dynamic=True,
-        doc="Client connections open at the same time. 0: no limit.",
+        doc="Client connections open at the same time. 0: no limit. At the limit the oldest silent or idle connection "
+        "of the address with most of them gives way to a newcomer whose address has far less.",
+        better="clients above the limit get ServiceNotReady and come again; upstream sends NotAllowedError",
     )  # fmt: skip
     max_concurrent_inbound_connections_per_ip = Key(
         "maxConcurrentInboundConnectionsPerIp", 0, whole(0, 10_000_000), since="pulsar", section=CLIENTS,

@@ -71,6 +71,10 @@ class Arrival:
         """Return False: a drain does not wait for a handshake, because no request is under way."""
         return False
 
+    def idle_since_asked(self) -> bool:
+        """Return False: the client is not in lookup mode."""
+        return False
+
     def tick(self, now: float) -> None:
         """Skip: keep-alive begins after the handshake."""
 

@@ -1,10 +1,10 @@
-"""The writing half of a TLS transport: plaintext is encrypted at once and never kept."""
+"""The writing half of a TLS transport: plaintext is encrypted at once and never kept. Also what a transport tells."""
 
 import asyncio
 import ssl
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.tls.failures import TlsFailed, describe
@@ -29,13 +29,14 @@ OPEN: Final = TlsPhase.OPEN
 class SealedWrites(asyncio.Transport):
     """Writes to the plain transport `_raw` what `_encrypt` leaves in the BIO of the loop."""
 
-    __slots__ = ("_encrypt", "_failure", "_phase", "_raw", "_shared")
+    __slots__ = ("_encrypt", "_failure", "_phase", "_raw", "_shared", "_ssl_object")
 
     _encrypt: Encrypt
     _failure: TlsFailed | None
     _phase: TlsPhase
     _raw: asyncio.Transport | None
     _shared: TlsShared
+    _ssl_object: ssl.SSLObject
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt `data` and write it, or do nothing if the connection is closing."""
@@ -93,3 +94,17 @@ class SealedWrites(asyncio.Transport):
     def can_write_eof(self) -> bool:
         """Return False: few peers go on sending after they got close_notify."""
         return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return `ssl_object`, `sslcontext`, `peer_certificate` (DER or None), or what the plain transport knows."""
+        if name == "ssl_object":
+            return self._ssl_object
+        if name == "sslcontext":
+            return self._ssl_object.context
+        if name == "peer_certificate":
+            return self._ssl_object.getpeercert(binary_form=True)
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Return whether writes are ignored, because the connection closes or has failed."""
+        return self._phase is TlsPhase.CLOSING

@@ -28,27 +28,30 @@ class BufferedEndpoint(Protocol):
 
 
 class TlsShared:
-    """The BIOs, the buffer for ciphertext, and the loop budget for handshakes.
+    """The BIOs, the buffer for ciphertext, and the loop budgets: of handshakes, and of reads (else the same).
 
-    `cipher_bytes` is the largest read, that of a busy relay.
+    `cipher_bytes` is the largest read, that of a busy relay. `room` is what the last window was made for.
     """
 
-    __slots__ = ("_window", "_window_for", "cipher", "incoming", "loop_budget", "outgoing", "small")
+    __slots__ = ("_window", "cipher", "incoming", "loop_budget", "outgoing", "reads", "room", "small")
 
-    def __init__(self, loop_budget: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES) -> None:
+    def __init__(
+        self, loop_budget: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES, reads: LoopBudget | None = None
+    ) -> None:
         self.loop_budget = loop_budget
+        self.reads = loop_budget if reads is None else reads
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
         self.small = self.cipher[:SMALL_READ_BYTES]
         self._window = self.small
-        self._window_for = 0
+        self.room = 0
 
     def window(self, room: int) -> memoryview:
         """Return a buffer for ciphertext that decrypts into at most `room` bytes; a small buffer for a small `room`."""
-        if room != self._window_for:
+        if room != self.room:
             # Most reads have the same room as the last one: keep its slice instead of making a new one.
-            self._window_for = room
+            self.room = room
             self._window = self.cipher[: room - RECORD_BYTES] if room - RECORD_BYTES > SMALL_READ_BYTES else self.small
         return self._window
 

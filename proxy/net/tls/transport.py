@@ -10,25 +10,20 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import cast
 
 from protocol.frame_position import FramePosition
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
-from proxy.net.tls.failures import TlsFailed, describe, idle_talk
+from proxy.net.tls.failures import TlsFailed, describe
 from proxy.net.tls.handshake import Handshake
-from proxy.net.tls.sealed_writes import OPEN, SealedWrites, TlsPhase
-from proxy.net.tls.shared import RECORD_BYTES, BufferedEndpoint, TlsShared, direct_calls
+from proxy.net.tls.read_turns import COSTLY_READ_BYTES, NO_DATA_BYTES, RECORD_PAYS_BYTES, ReadTurns
+from proxy.net.tls.sealed_writes import OPEN, TlsPhase
+from proxy.net.tls.shared import BufferedEndpoint, TlsShared, direct_calls
 from proxy.net.transport import SealedStream, Truncation
 
-# Limit of ciphertext in a row that brings no data: an incomplete record, and a broker's session tickets.
-NO_DATA_BYTES: Final = RECORD_BYTES + 16 * 1024
-# Limit of OpenSSL's own replies in the life of a connection: 2,400 key updates (27 bytes each). Honest peers update
-# keys every 2^24 records or 2^37 bytes; each update costs as much processor time as a small request.
-OWN_REPLIES_BYTES: Final = 64 * 1024
 
-
-class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
+class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
     """A TLS connection, between the plain transport and the endpoint.
 
     When the handshake is done, `make_protocol` is called and its protocol gets `connection_made`; `on_step` is called
@@ -42,16 +37,9 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
         "_fin_waits",
         "_frames",
         "_handshake",
-        "_held",
-        "_no_data_bytes",
         "_notified",
-        "_paused",
         "_protocol",
-        "_replied_bytes",
-        "_replying",
         "_server_side",
-        "_ssl_object",
-        "_stalled",
     )
 
     def __init__(
@@ -76,14 +64,6 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
         self._phase = TlsPhase.HANDSHAKE
         self._raw: asyncio.Transport | None = None
         self._protocol: BufferedEndpoint | None = None
-        # Ciphertext that was read and is not decrypted: at most one small read.
-        self._held = b""
-        self._paused = False
-        self._stalled = False
-        # Stop reading until OpenSSL's own replies (key updates) are sent, so a peer cannot make us queue more.
-        self._replying = False
-        self._replied_bytes = 0
-        self._no_data_bytes = 0
         self._ended = False
         self._fin_waits = False
         # Whether the peer has sent close_notify, and the position in its stream, for relays.
@@ -120,7 +100,7 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
         """Treat a FIN as the end of the stream, even without close_notify; `truncation` tells relays of that."""
         if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the peer ended the connection in it"))
-        elif (self._paused or self._replying) and self._has_rest:
+        elif (self._paused or self._replying or self._resting) and self._has_rest:
             self._fin_waits = True
         else:
             self._stream_ended()
@@ -145,7 +125,7 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return a buffer for ciphertext that decrypts into no more than the endpoint's buffer can hold."""
         protocol = self._protocol
-        if protocol is None or self._phase is not OPEN:
+        if protocol is None or self._phase is not OPEN or self._slow_reads:
             return self._shared.small
         return self._shared.window(len(protocol.get_buffer(sizehint)))
 
@@ -161,17 +141,22 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
                 incoming.write(self._held)
                 self._held = b""
             incoming.write(cipher)
-            if self._paused or self._replying:
+            if self._paused or self._replying or self._resting:
                 self._held = incoming.read()
-            else:
+            elif nbytes < COSTLY_READ_BYTES:
                 self._deliver()
+            else:
+                self._deliver_in_turn(nbytes)
 
     @property
     def _has_rest(self) -> bool:
         return bool(self._held) or self._ssl_object.pending() > 0
 
-    def _deliver(self) -> None:
-        """Decrypt the ciphertext in the BIO into the endpoint's buffer, until there is no more whole record."""
+    def _deliver(self) -> int:
+        """Decrypt the ciphertext in the BIO into the endpoint's buffer, until there is no more whole record.
+
+        Return the bytes of data that the endpoint got.
+        """
         shared, protocol = self._shared, self._protocol
         assert protocol is not None
         fed = shared.incoming.pending
@@ -181,20 +166,29 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
             count = self._decrypt(len(buffer), buffer)
         except ssl.SSLError as error:
             self._note_error(error)
-            self._pass_on(buffer, 0, False, fed)
-            return
+            self._pass_on(buffer, 0, 0, False, fed)
+            return 0
         # Shortcut for the usual read, one record of a small message: the general way costs a twentieth more of our own
         # time.
         if 0 < count < len(buffer) and not (shared.incoming.pending or shared.outgoing.pending):
-            self._no_data_bytes = 0
-            if self._frames is not None:
-                self._frames.feed(buffer, count)
-            protocol.buffer_updated(count)
-        elif self._pass_on(buffer, *self._fill(buffer, count), fed):
-            self._deliver_rest()
+            idle = self._idle_bytes + fed - 2 * count - RECORD_PAYS_BYTES
+            if idle <= NO_DATA_BYTES:
+                self._idle_bytes = idle if idle > 0 else 0
+                if self._frames is not None:
+                    self._frames.feed(buffer, count)
+                protocol.buffer_updated(count)
+                return count
+        filled, records, more = self._fill(buffer, count)
+        if self._pass_on(buffer, filled, records, more, fed):
+            filled += self._deliver_rest()
+        return filled
 
-    def _deliver_rest(self) -> None:
-        """Fill one buffer of the endpoint after the other, until no record is whole or the endpoint stops reading."""
+    def _deliver_rest(self) -> int:
+        """Fill one buffer of the endpoint after the other, until no record is whole or the endpoint stops reading.
+
+        Return the bytes of data that the endpoint got.
+        """
+        data = 0
         while not self._paused and not self._replying and self._phase is OPEN:
             # The protocol may have changed since the last buffer: a client becomes a relay.
             protocol = self._protocol
@@ -202,27 +196,35 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
             self._shared.incoming.write(self._held)
             fed, self._held = len(self._held), b""
             buffer = protocol.get_buffer(-1)
-            if not self._pass_on(buffer, *self._fill(buffer, 0), fed):
-                return
+            filled, records, more = self._fill(buffer, 0)
+            data += filled
+            if not self._pass_on(buffer, filled, records, more, fed):
+                break
+        return data
 
-    def _fill(self, buffer: memoryview, filled: int) -> tuple[int, bool]:
-        """Decrypt into `buffer` from `filled` on; return the new fill, and whether more can be decrypted."""
+    def _fill(self, buffer: memoryview, filled: int) -> tuple[int, int, bool]:
+        """Decrypt into `buffer` from `filled` on; return the new fill, its records, and whether more can be decrypted.
+
+        Bytes that are in the buffer already are one record.
+        """
         incoming, decrypt, room = self._shared.incoming, self._decrypt, len(buffer)
+        records = 1 if filled else 0
         try:
             while filled < room:
                 # Decrypting an empty BIO would raise, which costs as much as a small record. OpenSSL holds no rest of
                 # the last record: the buffer had room for all of it.
                 if filled and not incoming.pending:
-                    return filled, False
+                    return filled, records, False
                 count = decrypt(room, buffer[filled:])
                 if not count:
                     self._fin_waits = self._notified = True
-                    return filled, False
+                    return filled, records, False
                 filled += count
+                records += 1
         except ssl.SSLError as error:
             self._note_error(error)
-            return filled, False
-        return filled, incoming.pending > 0 or self._ssl_object.pending() > 0
+            return filled, records, False
+        return filled, records, incoming.pending > 0 or self._ssl_object.pending() > 0
 
     def _note_error(self, error: ssl.SSLError) -> None:
         if isinstance(error, ssl.SSLZeroReturnError):
@@ -230,8 +232,8 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
         elif not isinstance(error, ssl.SSLWantReadError):
             self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
 
-    def _pass_on(self, buffer: memoryview, count: int, more: bool, fed: int) -> bool:
-        """Pass `count` bytes in `buffer`, decrypted from `fed` bytes, to the endpoint; return `more`.
+    def _pass_on(self, buffer: memoryview, count: int, records: int, more: bool, fed: int) -> bool:
+        """Pass `count` bytes of `records` in `buffer`, decrypted from `fed` bytes, to the endpoint; return `more`.
 
         The ciphertext that is left is in `_held` then.
         """
@@ -240,7 +242,8 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
         # Empty the BIOs first: other connections use them during the calls below.
         if incoming.pending:
             self._held = incoming.read()
-        self._count_no_data(0 if count else fed)
+            fed -= len(self._held)
+        self._count_idle(fed, count, records)
         replies = self._flush()
         if replies:
             self._await_replies(len(replies))
@@ -259,29 +262,6 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
             self._fin_waits = False
             self._held = b""
             self._stream_ended()
-
-    def _count_no_data(self, fed: int) -> None:
-        self._no_data_bytes = self._no_data_bytes + fed if fed else 0
-        if self._no_data_bytes > NO_DATA_BYTES and self._failure is None:
-            self._failure = idle_talk(
-                f"{self._no_data_bytes} bytes in a row without data, expected at most {NO_DATA_BYTES}"
-            )
-
-    def _await_replies(self, count: int) -> None:
-        """Stop reading until OpenSSL's own replies have left, at least until the next turn of the loop."""
-        self._replied_bytes += count
-        if self._replied_bytes > OWN_REPLIES_BYTES and self._failure is None:
-            self._failure = idle_talk(f"{self._replied_bytes} bytes of answers, expected at most {OWN_REPLIES_BYTES}")
-        elif not self._replying and self._raw is not None:
-            self._replying = True
-            self._raw.pause_reading()
-            if not self._stalled:
-                asyncio.get_running_loop().call_soon(self._replies_left)
-
-    def _replies_left(self) -> None:
-        if self._replying and not self._stalled:
-            self._replying = False
-            self._continue_reading()
 
     def _stream_ended(self) -> None:
         if self._phase is OPEN and not self._ended and self._protocol is not None:
@@ -385,13 +365,8 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
         else:
             self._resume_raw()
 
-    def _resume_raw(self) -> None:
-        # uvloop raises for a transport that was reset but has not called `connection_lost` yet.
-        if self._raw is not None and not self._replying and not self._raw.is_closing():
-            self._raw.resume_reading()
-
     def _continue_reading(self) -> None:
-        if self._paused or self._replying or self._phase is not OPEN:
+        if self._paused or self._replying or self._resting or self._phase is not OPEN:
             return
         if self._has_rest and not self._ended:
             self._deliver_rest()
@@ -416,16 +391,6 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
 
     # --- towards the endpoint: the rest -----------------------------------------------------------
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return `ssl_object`, `sslcontext`, `peer_certificate` (DER or None), or what the plain transport knows."""
-        if name == "ssl_object":
-            return self._ssl_object
-        if name == "sslcontext":
-            return self._ssl_object.context
-        if name == "peer_certificate":
-            return self._ssl_object.getpeercert(binary_form=True)
-        return default if self._raw is None else self._raw.get_extra_info(name, default)
-
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Replace the endpoint."""
         self._protocol = cast(BufferedEndpoint, protocol)
@@ -433,10 +398,6 @@ class TlsTransport(asyncio.BufferedProtocol, SealedWrites, SealedStream):
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Return the endpoint; None before the end of the handshake."""
         return cast(asyncio.BaseProtocol, self._protocol)
-
-    def is_closing(self) -> bool:
-        """Return whether writes are ignored, because the connection closes or has failed."""
-        return self._phase is TlsPhase.CLOSING
 
     def close(self) -> None:
         """Send close_notify after the written bytes, and close."""

@@ -1,7 +1,7 @@
 """A shared connection to a broker: unanswered questions are given up one by one, and its frames take turns."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from protocol.slabs import SlabBody, SlabPool
 from proxy.brokers import connection as brokers_connection
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connection import FRAMES_PER_TURN, BrokerConnection
-from proxy.brokers.request import SmallRequest
+from proxy.brokers.request import BrokerRequest, SmallRequest
 from proxy.core.errors import DisconnectCause, QuestionUnanswered
 from proxy.core.loop_budget import ITERATION_SECONDS, TASK_SECONDS, LoopBudget
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
@@ -40,6 +40,10 @@ class Owner:
 
     def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
         self.causes.append(cause)
+
+    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
+        for question in questions:
+            question.failed(error)
 
     def connection_paused(self) -> None:
         pass

@@ -5,8 +5,10 @@ from typing import Any, cast
 
 import pytest
 
+from protocol.errors import ServerError
 from proxy.app.metrics.counters import Counters
 from proxy.clients.connection import ClientConnection
+from proxy.clients.crowds import CONNECT_SECONDS, IDLE_SECONDS
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
@@ -29,6 +31,9 @@ class FakeClient:
         self.ticks: list[float] = []
         self.limit_changes = 0
         self.end: str | None = None
+
+    def idle_since_asked(self) -> bool:
+        return not self.busy
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
@@ -113,7 +118,8 @@ class TestLimits:
             first, _ = book.add("192.0.2.1"), book.add("192.0.2.2")
             refusal = book.sessions.refusal("192.0.2.3")
             assert refusal is not None
-            assert "(2, maxConcurrentInboundConnections)" in refusal
+            assert refusal.error == ServerError.ServiceNotReady
+            assert "(2, maxConcurrentInboundConnections)" in refusal.text
             first.close(DisconnectCause.CLIENT_CLOSED)
             assert book.sessions.refusal("192.0.2.3") is None
 
@@ -125,7 +131,8 @@ class TestLimits:
             clients = [book.add("192.0.2.1") for _ in range(2)]
             refusal = book.sessions.refusal("192.0.2.1")
             assert refusal is not None
-            assert "maxConcurrentInboundConnectionsPerIp" in refusal
+            assert refusal.error == ServerError.NotAllowedError
+            assert "maxConcurrentInboundConnectionsPerIp" in refusal.text
             assert book.sessions.refusal("192.0.2.2") is None
             clients[0].abort(DisconnectCause.CONNECTION_RESET)
             assert book.sessions.refusal("192.0.2.1") is None
@@ -149,6 +156,63 @@ class TestLimits:
             assert book.sessions.refusal("192.0.2.1") is not None
             relay.abort(DisconnectCause.BROKER_CLOSED)
             assert book.sessions.refusal("192.0.2.1") is None
+
+        run_virtual(main())
+
+
+CROWD = "192.0.2.1"
+
+
+class TestRoomForNewcomers:
+    def test_a_newcomer_gets_the_place_of_a_silent_client_of_a_crowd(self) -> None:
+        async def main() -> None:
+            book = Book(total=5)
+            crowd = [book.add(CROWD) for _ in range(5)]
+            # Who has just come may still send its CONNECT.
+            assert book.sessions.admission("192.0.2.2") is not None
+            await asyncio.sleep(CONNECT_SECONDS)
+            assert book.sessions.admission("192.0.2.2") is None
+            assert [client.end for client in crowd] == ["aborted: connection_limit"] + 4 * [None]
+            book.add("192.0.2.2")
+            assert book.sessions.admission(CROWD) is not None
+            # Four of them are not far more than one.
+            assert book.sessions.admission("192.0.2.2") is not None
+            assert book.sessions.admission("192.0.2.3") is None
+
+        run_virtual(main())
+
+    def test_a_client_with_a_connect_leaves_when_it_is_idle(self) -> None:
+        async def main() -> None:
+            book = Book(total=4)
+            busy, idle = book.add(CROWD, busy=True), book.add(CROWD)
+            for client in (busy, idle, book.add(CROWD)):
+                book.done(client)
+            book.add("192.0.2.2")
+            await asyncio.sleep(IDLE_SECONDS)
+            assert book.sessions.admission("192.0.2.3") is None
+            assert idle.end == "aborted: connection_limit"
+            assert busy.end is None
+
+        run_virtual(main())
+
+    def test_relays_keep_their_places(self) -> None:
+        async def main() -> None:
+            book = Book(total=5)
+            for _ in range(5):
+                book.relay(book.add(CROWD))
+            await asyncio.sleep(IDLE_SECONDS)
+            assert book.sessions.admission("192.0.2.2") is not None
+
+        run_virtual(main())
+
+    def test_a_lowered_limit_ends_nobody(self) -> None:
+        async def main() -> None:
+            book = Book(total=9)
+            crowd = [book.add(CROWD) for _ in range(9)]
+            await asyncio.sleep(CONNECT_SECONDS)
+            book.sessions.apply(SessionLimits(5, 0, HANDSHAKE_SECONDS, 30, 75.0))
+            assert book.sessions.admission("192.0.2.2") is not None
+            assert all(client.end is None for client in crowd)
 
         run_virtual(main())
 

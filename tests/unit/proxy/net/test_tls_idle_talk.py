@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.shared import RECORD_BYTES
-from proxy.net.tls.transport import NO_DATA_BYTES, OWN_REPLIES_BYTES, TlsTransport
-from proxy.net.transport import SMALL_READ_BYTES
+from proxy.net.tls.read_turns import NO_DATA_BYTES, OWN_REPLIES_BYTES, SLOW_READS
+from proxy.net.tls.shared import RECORD_BYTES, TlsShared
+from proxy.net.tls.transport import TlsTransport
+from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 from tests.support.auth.key_updates import HandSealer, logging_context
 from tests.support.auth.tls import TlsPeer, tls_link
 from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
@@ -143,15 +147,15 @@ class TestUpdatesOfKeys:
                 await Peer.send(peer, flood)
                 await eventually(lambda: endpoint.ends)
                 assert endpoint.ends == [DisconnectCause.TLS_ERROR]
-                assert "in a row without data" in endpoint.detail
+                assert "than its data explain" in endpoint.detail
 
         run_on(loop_factory, main())
 
     def test_data_between_does_not_hide_a_flood(self, loop_factory: LoopFactory, tmp_path: Path) -> None:
         async def main() -> None:
             async with updating_link(tmp_path) as (endpoint, peer, hand):
-                rounds = OWN_REPLIES_BYTES // (100 * UPDATE_BYTES) + 2
-                flood = b"".join(hand.updates(100) + hand.data(b".") for _ in range(rounds))
+                rounds = OWN_REPLIES_BYTES // (8 * UPDATE_BYTES) + 2
+                flood = b"".join(hand.updates(8) + hand.data(b".") for _ in range(rounds))
                 # The kernel takes all of it, and all that is answered.
                 await Peer.send(peer, flood)
                 await eventually(lambda: endpoint.ends)
@@ -159,6 +163,141 @@ class TestUpdatesOfKeys:
                 assert "bytes of answers" in endpoint.detail
 
         run_on(loop_factory, main())
+
+    @pytest.mark.parametrize("between", [10, 150, 1000])
+    def test_a_little_data_between_does_not_hide_a_flood_that_asks_for_no_answer(
+        self, loop_factory: LoopFactory, tmp_path: Path, between: int
+    ) -> None:
+        async def main() -> None:
+            async with updating_link(tmp_path) as (endpoint, peer, hand):
+                rounds = 2 * NO_DATA_BYTES // (UPDATE_BYTES * between - UPDATE_BYTES * 9) + 1
+                flood = b"".join(hand.updates(between, requested=False) + hand.data(b".") for _ in range(rounds))
+                await Peer.send(peer, flood)
+                await eventually(lambda: endpoint.ends)
+                assert endpoint.ends == [DisconnectCause.TLS_ERROR]
+                assert "than its data explain" in endpoint.detail
+
+        run_on(loop_factory, main())
+
+
+class Large(Ending):
+    """Read much at a time, as a relay does."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._shared.large
+
+
+class Clock:
+    """A clock whose every look takes `step` seconds."""
+
+    def __init__(self) -> None:
+        self.now, self.step = 0.0, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def tiny(peer: TlsPeer, sealed_bytes: int) -> bytes:
+    """Seal one byte a record, until there are so many bytes."""
+    sealed = bytearray()
+    while len(sealed) < sealed_bytes:
+        sealed += peer.sealer.seal(b".")
+    return bytes(sealed[:sealed_bytes])
+
+
+def deliver(transport: TlsTransport, data: bytes) -> None:
+    """Bring bytes as a plain transport does."""
+    buffer = transport.get_buffer(-1)
+    buffer[: len(data)] = data
+    transport.buffer_updated(len(data))
+
+
+@both_loops
+class TestTurns:
+    def test_an_iteration_reads_little_of_a_flood(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with tls_link(Ending) as (endpoint, peer):
+                endpoint.pause_reading()
+                flood = tiny(peer, 200_000)
+                await Peer.send(peer, flood)
+                endpoint.resume_reading()
+                most = seen = 0
+                while len(endpoint.arrived) < len(flood) // 30:
+                    await asyncio.sleep(0)
+                    most, seen = max(most, len(endpoint.arrived) - seen), len(endpoint.arrived)
+                # A record of one byte is 23 bytes; the loop may look at its sockets twice between two looks here.
+                assert 0 < most <= 3 * SMALL_READ_BYTES // 22
+                assert endpoint.ends == []
+
+        run_on(loop_factory, main())
+
+    def test_when_the_iteration_is_used_up_a_read_is_decrypted_in_its_turn(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with tls_link(Ending) as (endpoint, peer):
+                transport = below(endpoint)
+                small, costly = peer.sealer.seal(b"PING"), tiny(peer, 2000)
+                transport._shared.reads.charge(2 * ITERATION_SECONDS)
+                deliver(transport, small)
+                deliver(transport, costly)
+                assert endpoint.arrived == b"PING"
+                await eventually(lambda: len(endpoint.arrived) > 4)
+                await Peer.send(peer, peer.sealer.seal(b"last"))
+                # Half a record was the end of what came.
+                await eventually(lambda: endpoint.ends)
+
+        run_on(loop_factory, main())
+
+    def test_a_peer_of_tiny_records_is_read_little_at_a_time_until_it_is_not(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            clock = Clock()
+            shared = TlsShared(LoopBudget(asyncio.get_running_loop(), clock))
+            async with tls_link(Large, shared=shared) as (endpoint, peer):
+                transport = below(endpoint)
+                # OpenSSL holds what is incomplete: a large record in its parts is no reason.
+                record = peer.sealer.seal(bytes(16000))
+                deliver(transport, record[:9000])
+                deliver(transport, record[9000:])
+                assert len(transport.get_buffer(-1)) == LARGE_READ_BYTES - RECORD_BYTES
+                clock.step = 0.001
+                deliver(transport, peer.sealer.seal(bytes(16000)))
+                assert len(transport.get_buffer(-1)) == LARGE_READ_BYTES - RECORD_BYTES
+                deliver(transport, b"".join(peer.sealer.seal(b".") for _ in range(500)))
+                assert len(transport.get_buffer(-1)) == SMALL_READ_BYTES
+                clock.step = 0.0
+                for number in range(SLOW_READS):
+                    assert len(transport.get_buffer(-1)) == SMALL_READ_BYTES, number
+                    await eventually(lambda: not transport._resting)
+                    deliver(transport, peer.sealer.seal(bytes(2000)))
+                assert len(transport.get_buffer(-1)) == LARGE_READ_BYTES - RECORD_BYTES
+                assert len(endpoint.arrived) == 2 * 16000 + 500 + SLOW_READS * 2000
+
+        run_on(loop_factory, main())
+
+    def test_a_peer_that_ends_while_it_waits_for_its_turn_is_heard_first(self, loop_factory: LoopFactory) -> None:
+        async def main() -> None:
+            async with tls_link(Ending) as (endpoint, peer):
+                transport = below(endpoint)
+                transport._shared.reads.charge(2 * ITERATION_SECONDS)
+                deliver(transport, peer.sealer.seal(bytes(2000)))
+                transport.eof_received()
+                assert endpoint.ends == []
+                await eventually(lambda: endpoint.ends)
+                assert len(endpoint.arrived) == 2000
+
+        run_on(loop_factory, main())
+
+
+@both_loops
+def test_records_of_one_byte_are_no_idle_talk(loop_factory: LoopFactory) -> None:
+    async def main() -> None:
+        async with tls_link(Ending) as (endpoint, peer):
+            data = os.urandom(3 * NO_DATA_BYTES // 22)
+            await Peer.send(peer, b"".join(peer.sealer.seal(data[at : at + 1]) for at in range(len(data))))
+            await eventually(lambda: endpoint.arrived == data)
+            assert endpoint.ends == []
+
+    run_on(loop_factory, main())
 
 
 @both_loops

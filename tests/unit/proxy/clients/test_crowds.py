@@ -1,0 +1,128 @@
+"""At the limit of connections a crowd gives way to those who have far less, and nobody else does."""
+
+import random
+
+from proxy.clients.crowds import CONNECT_SECONDS, IDLE_SECONDS, LOOKS, Crowds
+
+CROWD, OTHER = "192.0.2.1", "192.0.2.2"
+LATE = CONNECT_SECONDS + IDLE_SECONDS
+
+
+class Member:
+    """A client that is idle, or not."""
+
+    def __init__(self, idle: bool = True) -> None:
+        self.idle = idle
+        self.looks = 0
+
+    def idle_since_asked(self) -> bool:
+        self.looks += 1
+        return self.idle
+
+
+def filled(crowds: Crowds[Member], address: str, members: list[Member], connected: bool = False) -> list[Member]:
+    for member in members:
+        crowds.arrived(address)
+        crowds.add(member, address, 0.0)
+        if connected:
+            crowds.connected(member, 0.0)
+    return members
+
+
+class TestWhoLeaves:
+    def test_the_oldest_silent_client_of_the_largest_crowd_leaves(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        filled(crowds, OTHER, [Member() for _ in range(4)])
+        members = filled(crowds, CROWD, [Member() for _ in range(5)])
+        assert crowds.victim("192.0.2.3", LATE) is members[0]
+        crowds.remove(members[0])
+        crowds.remove(members[1])
+        assert crowds.victim("192.0.2.3", LATE) in crowds._crowds[OTHER].silent
+
+    def test_who_may_still_send_its_connect_stays(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        members = filled(crowds, CROWD, [Member() for _ in range(5)])
+        assert crowds.victim(OTHER, CONNECT_SECONDS / 2) is None
+        assert crowds.victim(OTHER, CONNECT_SECONDS) is members[0]
+
+    def test_a_silent_client_leaves_before_an_idle_one(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        filled(crowds, CROWD, [Member() for _ in range(4)], connected=True)
+        (silent,) = filled(crowds, CROWD, [Member()])
+        assert crowds.victim(OTHER, LATE) is silent
+
+    def test_an_idle_client_leaves_and_one_that_asks_stays(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        asking, idle, _ = filled(crowds, CROWD, [Member(idle=False), Member(), Member()], connected=True)
+        assert crowds.victim(OTHER, IDLE_SECONDS / 2) is None
+        assert asking.looks == 0
+        assert crowds.victim(OTHER, LATE) is idle
+        crowds.remove(idle)
+        # Found at work: its time begins anew.
+        asking.idle = True
+        assert asking.looks == 1
+        assert list(crowds._crowds[CROWD].connected)[-1] is asking
+
+    def test_a_newcomer_has_few_connections_looked_at(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        members = filled(crowds, CROWD, [Member(idle=False) for _ in range(5 * LOOKS)], connected=True)
+        assert crowds.victim(OTHER, LATE) is None
+        assert sum(member.looks for member in members) == LOOKS
+
+    def test_a_client_that_became_a_relay_does_not_leave(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        for member in filled(crowds, CROWD, [Member() for _ in range(9)]):
+            crowds.remove(member)
+        assert crowds.victim(OTHER, LATE) is None
+
+
+class TestForWhom:
+    def test_nobody_leaves_for_a_client_of_the_crowd_or_of_a_nearly_equal_one(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        filled(crowds, CROWD, [Member() for _ in range(9)])
+        filled(crowds, OTHER, [Member() for _ in range(4)])
+        assert crowds.victim(CROWD, LATE) is None
+        assert crowds.victim(OTHER, LATE) is None
+        assert crowds.victim("192.0.2.3", LATE) is not None
+
+    def test_relays_of_the_newcomers_address_count(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        filled(crowds, CROWD, [Member() for _ in range(9)])
+        for relay in filled(crowds, OTHER, [Member() for _ in range(4)]):
+            crowds.remove(relay)
+        assert crowds.victim(OTHER, LATE) is None
+        crowds.left(OTHER)
+        assert crowds.victim(OTHER, LATE) is not None
+
+    def test_a_network_of_ipv6_is_one_address(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        for number in range(9):
+            filled(crowds, f"2001:db8::{number}", [Member()])
+        assert crowds.gives_way(OTHER)
+        assert not crowds.gives_way("2001:db8::ffff")
+
+
+def test_the_largest_crowd_is_known_whoever_comes_and_goes() -> None:
+    order = random.Random(7)
+    crowds: Crowds[Member] = Crowds()
+    there: list[tuple[str, Member]] = []
+    for _ in range(2000):
+        if there and order.random() < 0.5:
+            address, member = there.pop(order.randrange(len(there)))
+            crowds.remove(member)
+            crowds.left(address)
+        else:
+            address, member = f"192.0.2.{order.randrange(5)}", Member()
+            filled(crowds, address, [member])
+            there.append((address, member))
+            if order.random() < 0.5:
+                crowds.connected(member, 0.0)
+        sizes = [sum(each == address for each, _ in there) for address in {each for each, _ in there}]
+        assert crowds._largest == max(sizes, default=0)
+        if sizes:
+            assert len(crowds._crowds[next(iter(crowds._by_size[crowds._largest]))]) == max(sizes)
+    for address, member in there:
+        crowds.remove(member)
+        crowds.left(address)
+    left = [crowds._crowds, crowds._by_size, crowds._totals, crowds._networks, crowds._largest]
+    assert not any(left)
