@@ -309,10 +309,7 @@ class ClientConnection(Endpoint):
         self.loop.call_soon(self.dissolve)
 
     def dissolve(self) -> None:
-        """Release what makes reference cycles of a client that is gone, once its tasks have ended.
-
-        Else only a full collection would free the client: thousands may leave before the next collection.
-        """
+        """Release what makes reference cycles of a client that is gone, which else only a full collection frees."""
         if self.transport is not None or len(self._scope):
             self.loop.call_later(DISSOLVE_SECONDS, self.dissolve)
             return
@@ -455,10 +452,7 @@ class ClientConnection(Endpoint):
             request_id = read_request_id(kind, frame.command)
             self.refuse(kind, commands.REQUEST_ID_NONE if request_id is None else request_id)
         elif verdict is Verdict.CLOSE:
-            self.close(self._close_cause(kind))
-
-    def _close_cause(self, kind: int) -> DisconnectCause:
-        return DisconnectCause(self._state.close_cause(kind))
+            self.close(DisconnectCause(self._state.close_cause(kind)))
 
     def refuse(self, kind: int, request_id: int) -> None:
         """Answer a command that is not served here."""
