@@ -213,8 +213,9 @@ async def test_a_storm_of_late_readers_is_answered_within_the_promise(tmp_path: 
 
 async def test_requests_that_a_silent_broker_does_not_answer_cost_6_kib_each(tmp_path: Path) -> None:
     # Further lists of a connection would wait, and cost less.
-    connections, lists_each, lookups_each, in_work = 100, LISTS_AT_ONCE, 38, 3_000
-    async with weighed(tmp_path, maxConcurrentLookupRequests=in_work, **limits(1, 1)) as proxy:
+    connections, lists_each, lookups_each, in_work = 100, LISTS_AT_ONCE, 28, 3_000
+    # The last places are kept for connections that have few requests outstanding.
+    async with weighed(tmp_path, maxConcurrentLookupRequests=2 * in_work, **limits(1, 1)) as proxy:
         proxy.broker.script.silent |= {CommandType.GET_TOPICS_OF_NAMESPACE, CommandType.LOOKUP}
         for number in range(connections):
             client = await proxy.connected(SLOW_READER_RCVBUF)
@@ -225,7 +226,7 @@ async def test_requests_that_a_silent_broker_does_not_answer_cost_6_kib_each(tmp
         await proxy.until(lambda at: [at(name) for name in names] == totals, "all requests read")
         at = await proxy.quiet(*names)
         refused = at("rejected_get_topics_of_namespace_requests_total") + at("rejected_lookup_requests_total")
-        assert refused == sum(totals) - in_work
+        assert (refused, sum(totals)) == (0, in_work)
         allowed = proxy.allowed(1, 1, connections) + in_work * REQUEST_BYTES
         report("silent broker", proxy, allowed)
         assert proxy.growth_bytes <= allowed
@@ -253,10 +254,11 @@ async def test_large_frames_that_never_end_hold_no_more_than_their_limits_and_on
         for _ in range(connections // 2):
             proxy.push(await proxy.client(), connect[: len(connect) // 2])
             proxy.push(await proxy.connected(), request[: len(request) // 2])
-        used = "topic_list_direct_memory_used_bytes"
-        await proxy.until(lambda at: at(used) > 0.6 * direct * MIB, "frames that wait for memory")
-        at = await proxy.quiet(used)
-        assert 0.6 * direct * MIB < at(used) <= (direct + 1) * MIB
+        # Large frames have a quarter of direct memory, and one of them may pass that.
+        used, share = "topic_list_direct_memory_used_bytes", direct * MIB / 4
+        await proxy.until(lambda at: at(used) > 0.6 * share, "frames that wait for memory")
+        assert (await proxy.scrape())("lists_peak_held_bytes", limiter="direct") <= share + MIB
+        at = await proxy.quiet("active_connections")
         before_connected = at("memory_budget_used_bytes", part="large frames before CONNECTED")
         assert 0.6 * handshakes * MIB < before_connected <= handshakes * MIB + len(connect)
         # One growth of each may pass its limit: an announced frame of a MiB, a CONNECT of 60 KiB.

@@ -11,9 +11,8 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
-from proxy.net.output import Output
+from proxy.net.output import Output, WriteLock
 from proxy.net.pump import Body
-from proxy.net.write_lock import WriteLock
 from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.groups import (
     GroupKey,
