@@ -24,7 +24,7 @@ MOST_HANGING: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NameAnswer:
     """The answer for a name at `at`: its addresses, found at `found_at`, or the reason why there are none.
 
     `problem` is the reason why the addresses are those of an earlier answer.
@@ -48,12 +48,12 @@ class Asker:
 
     __slots__ = ("answer", "waiters")
 
-    def __init__(self, answer: asyncio.Future[Answer]) -> None:
+    def __init__(self, answer: asyncio.Future[NameAnswer]) -> None:
         self.answer = answer
         self.waiters = 0
 
-    def settle(self, answer: Answer) -> None:
-        """Give the clients their answer, if they have none yet."""
+    def settle(self, answer: NameAnswer) -> None:
+        """Set the answer of the clients, if they have none yet."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -76,8 +76,8 @@ class Query:
         """Return how many clients wait."""
         return sum(asker.waiters for asker in self.askers.values())
 
-    def settle(self, answer: Answer) -> None:
-        """Give all clients their answer."""
+    def settle(self, answer: NameAnswer) -> None:
+        """Set the answer of all clients."""
         for asker in self.askers.values():
             asker.settle(answer)
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from proxy.brokers.name_queries import Answer, Asker, Query, Slots
+from proxy.brokers.name_queries import NameAnswer, Asker, Query, Slots
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from proxy.core.tasks import TaskScope
@@ -76,7 +76,7 @@ class CachingResolver:
         self._forgotten_at: dict[str, float] = {}
         self._scope = TaskScope(on_crash)
         self._ask = ask or self._ask_system
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, NameAnswer] = {}
         self._queries: dict[str, Query] = {}
         self.outcomes = {"answered": 0, "failed": 0, "stale": 0}
 
@@ -132,7 +132,7 @@ class CachingResolver:
                 self._forgotten_at[forgotten[0]] = at
         self._failed_at[name, address, port] = self._loop.time()
 
-    def _served(self, name: str, port: int, answer: Answer) -> list[str]:
+    def _served(self, name: str, port: int, answer: NameAnswer) -> list[str]:
         """Return the addresses of an answer for a port; raise TargetRefused if there are none."""
         if answer.error:
             raise TargetRefused(answer.error)
@@ -144,12 +144,12 @@ class CachingResolver:
         self.outcomes["stale"] += 1
         return usable
 
-    def _usable(self, name: str, port: int, answer: Answer) -> list[str]:
+    def _usable(self, name: str, port: int, answer: NameAnswer) -> list[str]:
         """Return the addresses to which no connection for the name and port has failed since they were found."""
         failed, found_at = self._failed_at, answer.found_at
         return [each for each in answer.addresses if failed.get((name, each, port), float("-inf")) < found_at]
 
-    def _serves_on(self, name: str, answer: Answer, now: float) -> bool:
+    def _serves_on(self, name: str, answer: NameAnswer, now: float) -> bool:
         """Return whether an answer may serve beyond its TTL: for another TTL, if failures were not forgotten."""
         if answer.error or not self._stale_serves or answer.found_at <= self._forgotten_at.get(name, float("-inf")):
             return False
@@ -168,7 +168,7 @@ class CachingResolver:
     # --- waiting ------------------------------------------------------------------------------------
 
     def _join(self, name: str, network: str) -> tuple[Query, Asker]:
-        """Let a network ask for a name, in a query that is under way or a new one; raise TargetRefused."""
+        """Add a network to those that ask for a name, in a query that is under way or a new one; raise TargetRefused."""
         query = self._queries.get(name)
         if query is None and (hanging := self._hanging.get(name, 0)) >= MOST_HANGING_OF_A_NAME:
             text = f"host {name!r} is not resolved: {hanging} queries for it hang in the system's resolver"
@@ -197,7 +197,7 @@ class CachingResolver:
                 del self._queries[query.name]
             now = self._loop.time()
             text = f"host {query.name!r} is not resolved: too many names of its clients' network wait"
-            loser.settle(Answer((), text, now, now, now))
+            loser.settle(NameAnswer((), text, now, now, now))
 
     def _leave(self, query: Query, network: str) -> None:
         """Take a network without waiters from a query that has not begun: the slot is for others."""
@@ -205,7 +205,7 @@ class CachingResolver:
         if not query.askers:
             del self._queries[query.name]
 
-    async def _wait(self, query: Query, network: str, asker: Asker) -> Answer:
+    async def _wait(self, query: Query, network: str, asker: Asker) -> NameAnswer:
         asker.waiters += 1
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
@@ -234,7 +234,7 @@ class CachingResolver:
         query.settle(answer)
 
     def _give_up(self, query: Query) -> None:
-        """Answer the waiters of a query that hangs; the next who needs the name asks anew."""
+        """NameAnswer the waiters of a query that hangs; the next who needs the name asks anew."""
         self._hanging[query.name] = self._hanging.get(query.name, 0) + 1
         query.slots.hangs(query)
         if self._queries.get(query.name) is query:
@@ -254,11 +254,11 @@ class CachingResolver:
         query.settle(self._gone(query))
         query.slots.ended(query)
 
-    def _gone(self, query: Query) -> Answer:
+    def _gone(self, query: Query) -> NameAnswer:
         now = self._loop.time()
-        return Answer((), f"host {query.name!r} is not resolved any more", now, now, now)
+        return NameAnswer((), f"host {query.name!r} is not resolved any more", now, now, now)
 
-    def _keep(self, name: str, answer: Answer) -> None:
+    def _keep(self, name: str, answer: NameAnswer) -> None:
         self._answers.pop(name, None)
         while len(self._answers) >= MOST_ANSWERS:
             # Failures first: names that do not exist, as many as a client likes, must not drive out names that do.
@@ -268,7 +268,7 @@ class CachingResolver:
             self._forgotten_at.pop(oldest, None)
         self._answers[name] = answer
 
-    async def _answer(self, name: str) -> Answer:
+    async def _answer(self, name: str) -> NameAnswer:
         try:
             addresses = await self._ask(name)
         except OSError as error:
@@ -281,23 +281,23 @@ class CachingResolver:
         if not addresses:
             return self._none(now, f"host {name!r} has no address")
         self.outcomes["answered"] += 1
-        return Answer(tuple(dict.fromkeys(addresses))[:MOST_ADDRESSES], "", now, now + self.ttl_seconds, now)
+        return NameAnswer(tuple(dict.fromkeys(addresses))[:MOST_ADDRESSES], "", now, now + self.ttl_seconds, now)
 
-    def _none(self, now: float, text: str) -> Answer:
+    def _none(self, now: float, text: str) -> NameAnswer:
         self.outcomes["failed"] += 1
-        return Answer((), text, now, now + NEGATIVE_PART * self.ttl_seconds, now)
+        return NameAnswer((), text, now, now + NEGATIVE_PART * self.ttl_seconds, now)
 
-    def _late(self, name: str) -> Answer:
+    def _late(self, name: str) -> NameAnswer:
         text = f"host {name!r} was not resolved within {RESOLVE_SECONDS:g} s"
         return self._failed(name, self._loop.time(), text)
 
-    def _failed(self, name: str, now: float, text: str) -> Answer:
+    def _failed(self, name: str, now: float, text: str) -> NameAnswer:
         """Return the last good answer while the resolver fails, for as long as a stale answer may serve."""
         last = self._answers.get(name)
         if last is None or not self._serves_on(name, last, now):
             return self._none(now, text)
         until = min(now + NEGATIVE_PART * self.ttl_seconds, last.found_at + 2 * self.ttl_seconds)
-        return Answer(last.addresses, "", now, until, last.found_at, text)
+        return NameAnswer(last.addresses, "", now, until, last.found_at, text)
 
     async def _ask_system(self, name: str) -> list[str]:
         # Without a time limit: `_give_up` ends the wait for the thread, and the thread counts until it ends.
