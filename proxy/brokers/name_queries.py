@@ -3,7 +3,7 @@
 Rules:
 - Networks of clients (`host_network`) take turns, and the queries of a network run in their order. A query that several
   networks wait for stands in the line of each, so that nobody delays a name by asking for it first.
-- One network has at most all slots but one. The proxy itself, the network `""`, may have all.
+- A network has at most all slots but one. The proxy itself, the network `""`, may have all.
 - With `MOST_WAITING` in line, the newest query of the network with most leaves, for a newcomer of any other network. A
   newcomer of that network is refused.
 - A query that hangs leaves its slot to others while fewer than `MOST_HANGING` hang so.

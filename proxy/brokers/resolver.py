@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from proxy.brokers.name_queries import NameAnswer, Asker, Query, Slots
+from proxy.brokers.name_queries import Asker, NameAnswer, Query, Slots
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from proxy.core.tasks import TaskScope
@@ -168,7 +168,7 @@ class CachingResolver:
     # --- waiting ------------------------------------------------------------------------------------
 
     def _join(self, name: str, network: str) -> tuple[Query, Asker]:
-        """Add a network to those that ask for a name, in a query that is under way or a new one; raise TargetRefused."""
+        """Add a network to those that ask for a name, in the query under way or a new one; raise TargetRefused."""
         query = self._queries.get(name)
         if query is None and (hanging := self._hanging.get(name, 0)) >= MOST_HANGING_OF_A_NAME:
             text = f"host {name!r} is not resolved: {hanging} queries for it hang in the system's resolver"
@@ -234,7 +234,7 @@ class CachingResolver:
         query.settle(answer)
 
     def _give_up(self, query: Query) -> None:
-        """NameAnswer the waiters of a query that hangs; the next who needs the name asks anew."""
+        """Answer the waiters of a query that hangs; the next who needs the name asks anew."""
         self._hanging[query.name] = self._hanging.get(query.name, 0) + 1
         query.slots.hangs(query)
         if self._queries.get(query.name) is query:
