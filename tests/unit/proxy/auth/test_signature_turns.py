@@ -9,6 +9,7 @@ from joserfc.jwk import RSAKey
 
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.providers import verifying_keys
+from proxy.auth.providers.signed_token import SignedToken
 from proxy.auth.providers.token import TokenProvider
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import TokenSettings
@@ -34,7 +35,7 @@ class Desk:
         self.algorithm = algorithm
         verifies = VerifyingKey.verifies
 
-        def counted(key: VerifyingKey, token: verifying_keys.SignedToken) -> bool:
+        def counted(key: VerifyingKey, token: SignedToken) -> bool:
             self.checks[-1] += 1
             return verifies(key, token)
 
@@ -90,6 +91,9 @@ def test_clients_that_have_left_take_no_turn(monkeypatch: pytest.MonkeyPatch) ->
             await asyncio.sleep(0)
             for each in crowd[1:-1]:
                 each.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert crowd[-1].done()
         assert desk.checks == [2]
 
     run_virtual(main())
