@@ -17,8 +17,8 @@ from proxy.brokers.gate import TargetGate
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
-from proxy.brokers.resolver import CachingResolver
-from proxy.brokers.target import BrokerAddress, TargetValidator
+from proxy.brokers.resolver import CachingResolver, TargetNames
+from proxy.brokers.target import BrokerAddress, NameResolver, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
@@ -41,25 +41,32 @@ class BrokerSide:
         counters: Counters,
         log: Logger,
     ) -> None:
-        self._names = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
+        # The configured brokers' names, those of targets that configuration or brokers have named, and clients' own.
         own_names = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
+        given = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
+        made_up = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
+        resolvers = (own_names, given, made_up)
+        self._target_names = (given, made_up)
 
         def failed(broker: BrokerAddress, address: str) -> None:
-            self._names.address_failed(broker.host, broker.port, address)
-            own_names.address_failed(broker.host, broker.port, address)
+            for names in resolvers:
+                names.address_failed(broker.host, broker.port, address)
 
-        self.validator = _validator(config, self._names, config.broker_proxy_allowed_target_ports)
-        self.web_validator = _validator(config, self._names, config.broker_web_service_allowed_target_ports)
+        self.known = KnownBrokers(loop.time)
+        self.listed = _list(config, loop, sockets, identities, counters, log)
+        names = TargetNames(given, made_up, _named_by(config, self.known, self.listed))
+        self.validator = _validator(config, names, config.broker_proxy_allowed_target_ports)
+        # Clients name no host over HTTP: redirects of servers do.
+        self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
         self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters, failed)
         self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters.brokers, log)
-        self.listed = _list(config, loop, sockets, identities, counters, log)
         self.gate = TargetGate(
             loop,
             self.brokers,
             self.validator,
             counters.brokers,
             log,
-            KnownBrokers(loop.time) if withholds(config) else None,
+            self.known if withholds(config) else None,
             self.listed,
             only_configured=config.check_active_brokers,
         )
@@ -78,8 +85,8 @@ class BrokerSide:
         )
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
-        counters.brokers.broker_names = lambda: Counter(self._names.outcomes) + Counter(own_names.outcomes)
-        counters.brokers.broker_names_hanging = lambda: self._names.hanging + own_names.hanging
+        counters.brokers.broker_names = lambda: sum((Counter(each.outcomes) for each in resolvers), Counter())
+        counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
 
     def start(self) -> None:
         """Start resolving the names of brokers, and ask for the brokers' own list."""
@@ -93,7 +100,8 @@ class BrokerSide:
         if self.listed is not None:
             await self.listed.close()
         await self.brokers.close()
-        await self._names.close()
+        for names in self._target_names:
+            await names.close()
 
     def apply_pool(self, config: Config) -> None:
         """Apply limits and timeouts of request connections, and the connect timeout of all new connections."""
@@ -126,7 +134,17 @@ def _stale_serves(config: Config) -> bool:
     return (verified and config.tls_hostname_verification_enabled) or not secret
 
 
-def _validator(config: Config, names: CachingResolver, ports: tuple[str, ...]) -> TargetValidator:
+def _named_by(config: Config, known: KnownBrokers, listed: BrokerList | None) -> Callable[[str], bool]:
+    """Return the test of host names in lower case: whether configuration or brokers have named a host."""
+    configured = frozenset(host.lower() for host, _ in config.broker_hosts)
+
+    def named(host: str) -> bool:
+        return host in configured or known.named(host) or (listed is not None and listed.named(host))
+
+    return named
+
+
+def _validator(config: Config, names: NameResolver, ports: tuple[str, ...]) -> TargetValidator:
     hosts, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
     # A gateway serves strangers; a sidecar's clients can reach the addresses of their machine anyway.
     return TargetValidator(hosts, networks, ports, names, link_local=config.proxy_role == "sidecar")

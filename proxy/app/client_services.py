@@ -178,7 +178,7 @@ def _lookups(parts: ClientParts) -> LookupService:
         parts.counters.requests,
         seconds,
         tls=tls,
-        known=side.gate.known,
+        known=side.known,
     )
 
 

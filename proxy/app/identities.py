@@ -20,6 +20,7 @@ from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.version import NAME
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Identities:
 def make_identities(
     config: Config,
     loop: asyncio.AbstractEventLoop,
+    loop_budget: LoopBudget,
     counters: Counters,
     log: Logger,
     role_finder: RoleFinder | None = None,
@@ -68,7 +70,7 @@ def make_identities(
     authenticator, clients = None, None
     if config.authentication_enabled:
         if role_finder is None:
-            role_finder = authenticator = _authenticator(config, loop, counters, log)
+            role_finder = authenticator = _authenticator(config, loop, loop_budget, counters, log)
         clients = ClientAuthentication(loop, role_finder, CheckSettings.of(config), holders, log, time.time)
     return Identities(
         names=DisplayNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
@@ -92,10 +94,13 @@ def missing_secret(config: Config) -> SettingFault | None:
     return None
 
 
-def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> "Authenticator":
+def _authenticator(
+    config: Config, loop: asyncio.AbstractEventLoop, loop_budget: LoopBudget, counters: Counters, log: Logger
+) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
     from proxy.auth.providers.registry import AuthContext, build_authenticator
     from proxy.auth.settings import AuthenticationSettings
+    from proxy.auth.signature_turns import SignatureTurns
 
     context = AuthContext(
         clock=loop,
@@ -103,5 +108,6 @@ def _authenticator(config: Config, loop: asyncio.AbstractEventLoop, counters: Co
         observer=counters.authentication,
         log=log,
         crashed=lambda error: counters.internal_error(error, "authentication"),
+        turns=SignatureTurns(loop, loop_budget),
     )
     return build_authenticator(AuthenticationSettings.of(config), context)

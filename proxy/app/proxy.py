@@ -34,6 +34,7 @@ from proxy.config.keys.key import split_address
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
@@ -87,7 +88,8 @@ class Proxy:
         self.log = log
         self.loop = loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
-        self.identities = make_identities(config, loop, counters, log, role_finder)
+        loop_budget = LoopBudget(loop, time.perf_counter)
+        self.identities = make_identities(config, loop, loop_budget, counters, log, role_finder)
         self.tenants = TenantTracker()
         self.usage = UsageTracker(loop, names=self.identities.names, tenants=self.tenants)
         self.refusals = RefusalLog(log, loop, names=self.identities.names)
@@ -97,7 +99,7 @@ class Proxy:
         self.memory = ListMemory(config, loop)
         counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.share.held
         counters.requests.unproven_readers_waiting = lambda: self.memory.unproven.waiting
-        self.sockets = Sockets(config, loop, counters, log)
+        self.sockets = Sockets(config, loop, loop_budget, counters, log)
         self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log)
         self.event_log = self._event_log()

@@ -18,12 +18,19 @@ from proxy.net.transport import SharedReadBuffer
 class Sockets:
     """The shared parts of a proxy's connections; `options` apply to every socket."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger) -> None:
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        loop_budget: LoopBudget,
+        counters: Counters,
+        log: Logger,
+    ) -> None:
         self.options = SocketOptions.of(config)
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop)
         self.pump = Pump(loop, perf_counter)
-        self.loop_budget = LoopBudget(loop, perf_counter)
+        self.loop_budget = loop_budget
         self.tls_files = TlsFiles(config, counters.tls, log)
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
         self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes, self.loop_budget)

@@ -57,7 +57,7 @@ def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> Web
 
 def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:
     """Return the ports that lookups over HTTP lead to; `ports` opens them."""
-    config, gate = parts.config, parts.broker_side.gate
+    config = parts.config
     return BrokerPorts(
         config.http_lookup_ports,
         ports.open_for_broker,
@@ -68,7 +68,7 @@ def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:
         tls_to_brokers=config.tls_enabled_with_broker,
         plain_ports=config.service_port is not None,
         tls_ports=config.service_port_tls is not None,
-        known=gate.known,
+        known=parts.broker_side.known,
     )
 
 

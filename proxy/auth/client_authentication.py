@@ -1,7 +1,8 @@
 """Check the credentials of clients: every wait has a time limit, and expensive checks run a few at once, in turns.
 
 Only expensive work of the proxy itself takes a turn (`proxy.auth.check_turns`). Cheap checks, of a token whose key is
-known or a password that was proven before, never wait for a turn. Checks that wait for an issuer hold no turn
+known or a password that was proven before, never wait for such a turn; signatures have turns of the loop
+(`proxy.auth.signature_turns`). Checks that wait for an issuer hold no turn
 (`proxy.auth.providers.issuer_keys` bounds them), so unknown clients and a silent issuer cannot keep others out.
 
 Owns the turns of the checks under way and the log lines of failed checks. Both identify a client by its address and see

@@ -68,6 +68,10 @@ class BrokerList:
     def __contains__(self, host: str) -> bool:
         return host.lower() in self._hosts and self._loop.time() < self._good_until
 
+    def named(self, host: str) -> bool:
+        """Return whether `host` is in the last list, however old that is."""
+        return host.lower() in self._hosts
+
     @property
     def off(self) -> bool:
         """Return whether the proxy's role may not read the list."""

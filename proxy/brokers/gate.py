@@ -74,11 +74,11 @@ class TargetGate:
             addresses = await self._those_known(broker, addresses, "redirect")
         return CheckedTarget(broker, addresses)
 
-    async def for_client(self, target: BrokerAddress) -> CheckedTarget:
-        """Return the broker that a client names; raise TargetRefused."""
+    async def for_client(self, target: BrokerAddress, network: str = "") -> CheckedTarget:
+        """Return the broker that a client of `network` names; raise TargetRefused."""
         if self._only_configured:
-            return CheckedTarget(target, await self._active(target))
-        addresses = await self._validator.resolve(target, self._brokers.addresses_at)
+            return CheckedTarget(target, await self._active(target, network))
+        addresses = await self._validator.resolve(target, self._brokers.addresses_at, network=network)
         if self.known is not None:
             addresses = await self._those_known(target, addresses, "relay")
         return CheckedTarget(target, addresses)
@@ -94,14 +94,14 @@ class TargetGate:
                 f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name} or {ConfigKeys.broker_web_service_url.name}",
             )  # fmt: skip
 
-    async def _active(self, target: BrokerAddress) -> list[str]:
+    async def _active(self, target: BrokerAddress, network: str) -> list[str]:
         """Return the addresses of a target that is a configured broker, by name or by address."""
         if self._brokers.configured(target.host, target.port) or (self.known is None and self._brokers.named(target)):
-            return await self._validator.resolve(target, self._brokers.addresses_at)
+            return await self._validator.resolve(target, self._brokers.addresses_at, network=network)
         configured = await self._brokers.addresses_at(target.port)
         if not configured:
             raise TargetInactive
-        addresses = await self._validator.resolve(target, self._brokers.addresses_at)
+        addresses = await self._validator.resolve(target, self._brokers.addresses_at, network=network)
         active = [address for address in addresses if address in configured]
         if not active:
             raise TargetInactive

@@ -2,6 +2,9 @@
 
 Rule: only answers of brokers that may get the proxy's own credentials are noted, so that a foreign host cannot make
 itself, or another host, known.
+
+The hosts are remembered longer than the right to credentials: a host that a broker has named at any time is resolved
+apart from the names that clients make up (`proxy.brokers.resolver.TargetNames`), also where no credentials are secret.
 """
 
 from collections.abc import Callable
@@ -23,12 +26,18 @@ class KnownBrokers:
         self._clock = clock
         # In the order in which the entries expire.
         self._until: dict[tuple[str, int], float] = {}
+        # In the order in which they were named last.
+        self._hosts: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._until)
 
     def __contains__(self, broker: BrokerAddress) -> bool:
         return self._until.get((broker.host.lower(), broker.port), 0.0) > self._clock()
+
+    def named(self, host: str) -> bool:
+        """Return whether a known broker has named `host`, of the `MOST_KNOWN` named last."""
+        return host.lower() in self._hosts
 
     def note(self, broker: BrokerAddress) -> None:
         """Record that a known broker has named `broker`; if the table is full, the oldest entry leaves."""
@@ -39,6 +48,10 @@ class KnownBrokers:
         while self._until and (len(self._until) >= MOST_KNOWN or next(iter(self._until.values())) <= now):
             del self._until[next(iter(self._until))]
         self._until[place] = now + KNOWN_SECONDS
+        self._hosts.pop(place[0], None)
+        if len(self._hosts) >= MOST_KNOWN:
+            del self._hosts[next(iter(self._hosts))]
+        self._hosts[place[0]] = None
 
     def note_url(self, url: str) -> None:
         """Record the broker of a URL in a lookup answer; skip a URL that is no address of a broker."""

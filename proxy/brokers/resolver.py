@@ -2,10 +2,13 @@
 
 The system's resolver may hang in a thread that nobody can end. A query that has run for `RESOLVE_SECONDS` is given up:
 its waiters get an error, its slot is for others, and its thread counts as hanging until it ends. Threads that hang are
-bounded in number, for each name and for all names (`_Slots`); above that bound a query keeps its slot. A query has a
-thread of its own: the threads of libuv, which all names would share, run two queries at once. Names from clients have
-slots and hanging threads apart from those of the brokers (two resolvers), and names that have never resolved have them
-apart from those that have.
+bounded in number, for each name and for all names (`Slots`); above that bound a query keeps its slot. A query has a
+thread of its own: the threads of libuv, which all names would share, run two queries at once. Names that have never
+resolved have slots and hanging threads apart from those that have.
+
+There are three resolvers, which share no slot, no line and no answer: for the configured brokers, for targets that
+configuration or brokers have named, and for names that clients make up (`TargetNames`). So clients' own names can
+neither hold up nor drive out a broker's.
 
 Rule: a stale answer serves for one more TTL while the new answer is asked for, without an address to which a connection
 for this name and port has failed since the answer was found. Failures for another name or port do not count: a client
@@ -17,10 +20,11 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from proxy.brokers.name_queries import Asker, NameAnswer, Query, Slots
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from proxy.core.tasks import TaskScope
@@ -33,7 +37,6 @@ MOST_ANSWERS: Final = 256
 # tries.
 LONGEST_NAME: Final = 253
 MOST_ADDRESSES: Final = 128
-MOST_QUERIES: Final = 1024
 # A name that does not resolve is cached for this part of the time of other answers.
 NEGATIVE_PART: Final = 0.1
 # Failed connections that are remembered, of names that have an answer. If there are more, the answer of a name of which
@@ -41,86 +44,10 @@ NEGATIVE_PART: Final = 0.1
 MOST_FAILED: Final = 1024
 # Most queries at once of names that have resolved before, beside those of other names.
 KNOWN_AT_ONCE: Final = 2
-# Most threads that hang, beside those in slots: of a name, and of all names that share the slots.
+# Most threads that hang for one name, beside a query that is not given up yet.
 MOST_HANGING_OF_A_NAME: Final = 2
-MOST_HANGING: Final = 8
 # Errors that say nothing about the name: the resolver could not be reached.
 _RESOLVER_FAILED: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY})
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The answer for a name at `at`: its addresses, found at `found_at`, or the reason why there are none.
-
-    `problem` is the reason why the addresses are those of an earlier answer.
-    """
-
-    addresses: tuple[str, ...]
-    error: str
-    at: float
-    until: float
-    found_at: float
-    problem: str = ""
-
-    @property
-    def stale(self) -> bool:
-        """Return whether the addresses are those of an earlier answer, which the resolver failed to replace."""
-        return not self.error and self.found_at < self.at
-
-
-class _Query:
-    __slots__ = ("answer", "cancel", "hanging", "name", "started", "waiters")
-
-    def __init__(self, name: str, answer: asyncio.Future[_Answer]) -> None:
-        self.name = name
-        self.answer = answer
-        self.waiters = 0
-        self.started = False
-        self.hanging = False
-        self.cancel: Callable[[], object] = lambda: None
-
-
-class _Slots:
-    """The slots of queries; a query that hangs leaves its slot to others while fewer than `MOST_HANGING` hang so."""
-
-    __slots__ = ("_free", "_in_slots", "_outside")
-
-    def __init__(self, at_once: int) -> None:
-        self._free = asyncio.Semaphore(at_once)
-        # Queries that hang: those that still have a slot, in order, and those that have left it.
-        self._in_slots: dict[_Query, None] = {}
-        self._outside: set[_Query] = set()
-
-    @property
-    def hanging(self) -> int:
-        """Return how many queries hang."""
-        return len(self._in_slots) + len(self._outside)
-
-    async def take(self) -> None:
-        """Wait for a slot."""
-        await self._free.acquire()
-
-    def hangs(self, query: _Query) -> None:
-        """Record that a query has run for too long."""
-        query.hanging = True
-        self._in_slots[query] = None
-        self._let_out()
-
-    def ended(self, query: _Query) -> None:
-        """Return the slot of a query that took one, if the query still has it."""
-        if query in self._outside:
-            self._outside.discard(query)
-            self._let_out()
-        else:
-            self._in_slots.pop(query, None)
-            self._free.release()
-
-    def _let_out(self) -> None:
-        while self._in_slots and len(self._outside) < MOST_HANGING:
-            query = next(iter(self._in_slots))
-            del self._in_slots[query]
-            self._outside.add(query)
-            self._free.release()
 
 
 class CachingResolver:
@@ -139,8 +66,8 @@ class CachingResolver:
         self._loop = loop
         self.ttl_seconds = ttl_seconds
         self._stale_serves = stale_serves
-        self._slots = _Slots(at_once)
-        self._known_slots = _Slots(KNOWN_AT_ONCE)
+        self._slots = Slots(at_once, self._start)
+        self._known_slots = Slots(KNOWN_AT_ONCE, self._start)
         # By name: queries that hang.
         self._hanging: dict[str, int] = {}
         # By name, address and port; of names that have an answer.
@@ -149,8 +76,8 @@ class CachingResolver:
         self._forgotten_at: dict[str, float] = {}
         self._scope = TaskScope(on_crash)
         self._ask = ask or self._ask_system
-        self._answers: dict[str, _Answer] = {}
-        self._queries: dict[str, _Query] = {}
+        self._answers: dict[str, NameAnswer] = {}
+        self._queries: dict[str, Query] = {}
         self.outcomes = {"answered": 0, "failed": 0, "stale": 0}
 
     @property
@@ -158,10 +85,13 @@ class CachingResolver:
         """Return how many threads hang in the system's resolver."""
         return self._slots.hanging + self._known_slots.hanging
 
-    async def resolve(self, host: str, port: int, max_age_seconds: float | None = None) -> list[str]:
+    async def resolve(
+        self, host: str, port: int, max_age_seconds: float | None = None, *, network: str = ""
+    ) -> list[str]:
         """Return the addresses of `host`, at most as old as the cache allows, or `max_age_seconds`.
 
-        Raise TargetRefused if there are none, or none in time.
+        `network` is that of the client who asks; the proxy's own questions have none. Raise TargetRefused if there are
+        no addresses, or none in time.
         """
         try:
             return [str(ipaddress.ip_address(host))]
@@ -178,12 +108,13 @@ class CachingResolver:
         if known is not None and (kept or max_age_seconds is None) and self._serves_on(name, known, now):
             usable = self._usable(name, port, known)
         if usable:
-            if not kept and name not in self._queries and not self._refusal(name):
-                self._begin(name)
+            if not kept and name not in self._queries:
+                with suppress(TargetRefused):
+                    self._join(name, network)
             self.outcomes["stale"] += 1
             return usable
-        query = self._queries.get(name) or self._begin(name)
-        return self._served(name, port, await self._wait(name, query))
+        query, asker = self._join(name, network)
+        return self._served(name, port, await self._wait(query, network, asker))
 
     def address_failed(self, host: str, port: int, address: str) -> None:
         """Called when no connection to `address` could be made for `host` and `port`: no stale answer must lead there.
@@ -201,7 +132,7 @@ class CachingResolver:
                 self._forgotten_at[forgotten[0]] = at
         self._failed_at[name, address, port] = self._loop.time()
 
-    def _served(self, name: str, port: int, answer: _Answer) -> list[str]:
+    def _served(self, name: str, port: int, answer: NameAnswer) -> list[str]:
         """Return the addresses of an answer for a port; raise TargetRefused if there are none."""
         if answer.error:
             raise TargetRefused(answer.error)
@@ -213,12 +144,12 @@ class CachingResolver:
         self.outcomes["stale"] += 1
         return usable
 
-    def _usable(self, name: str, port: int, answer: _Answer) -> list[str]:
+    def _usable(self, name: str, port: int, answer: NameAnswer) -> list[str]:
         """Return the addresses to which no connection for the name and port has failed since they were found."""
         failed, found_at = self._failed_at, answer.found_at
         return [each for each in answer.addresses if failed.get((name, each, port), float("-inf")) < found_at]
 
-    def _serves_on(self, name: str, answer: _Answer, now: float) -> bool:
+    def _serves_on(self, name: str, answer: NameAnswer, now: float) -> bool:
         """Return whether an answer may serve beyond its TTL: for another TTL, if failures were not forgotten."""
         if answer.error or not self._stale_serves or answer.found_at <= self._forgotten_at.get(name, float("-inf")):
             return False
@@ -227,71 +158,107 @@ class CachingResolver:
     async def close(self) -> None:
         """Cancel all queries."""
         self._scope.cancel()
+        for query in list(self._queries.values()):
+            if not query.started:
+                query.settle(self._gone(query))
+                for network in list(query.askers):
+                    self._leave(query, network)
         await self._scope.emptied()
 
-    def _begin(self, name: str) -> _Query:
-        if refusal := self._refusal(name):
-            raise TargetRefused(refusal)
-        query = self._queries[name] = _Query(name, self._loop.create_future())
-        query.cancel = self._scope.start(self._work(name, query), lambda: self._end(query))
-        return query
+    # --- waiting ------------------------------------------------------------------------------------
 
-    def _refusal(self, name: str) -> str:
-        """Return why no query of `name` may begin, an empty text if one may."""
-        if len(self._queries) >= MOST_QUERIES:
-            return f"host {name!r} is not resolved: {MOST_QUERIES} other names wait for it"
-        if (hanging := self._hanging.get(name, 0)) >= MOST_HANGING_OF_A_NAME:
-            return f"host {name!r} is not resolved: {hanging} queries for it hang in the system's resolver"
-        return ""
+    def _join(self, name: str, network: str) -> tuple[Query, Asker]:
+        """Add a network to those that ask for a name, in the query under way or a new one; raise TargetRefused."""
+        query = self._queries.get(name)
+        if query is None and (hanging := self._hanging.get(name, 0)) >= MOST_HANGING_OF_A_NAME:
+            text = f"host {name!r} is not resolved: {hanging} queries for it hang in the system's resolver"
+            raise TargetRefused(text)
+        if query is not None and network in query.askers:
+            return query, query.askers[network]
+        if query is None or not query.started:
+            self._make_room(self._slots_for(name) if query is None else query.slots, network)
+            # The query may have been the one that left.
+            query = self._queries.get(name)
+        if query is None:
+            query = self._queries[name] = Query(name, self._slots_for(name))
+        asker = Asker(self._loop.create_future())
+        query.slots.join(query, network, asker)
+        return query, asker
 
-    async def _wait(self, name: str, query: _Query) -> _Answer:
-        query.waiters += 1
+    def _slots_for(self, name: str) -> Slots:
+        last = self._answers.get(name)
+        return self._slots if last is None or last.error else self._known_slots
+
+    def _make_room(self, slots: Slots, network: str) -> None:
+        found = slots.make_room(network)
+        if found is not None:
+            query, loser = found
+            if not query.askers:
+                del self._queries[query.name]
+            now = self._loop.time()
+            text = f"host {query.name!r} is not resolved: too many names of its clients' network wait"
+            loser.settle(NameAnswer((), text, now, now, now))
+
+    def _leave(self, query: Query, network: str) -> None:
+        """Take a network without waiters from a query that has not begun: the slot is for others."""
+        query.slots.leave(query, network)
+        if not query.askers:
+            del self._queries[query.name]
+
+    async def _wait(self, query: Query, network: str, asker: Asker) -> NameAnswer:
+        asker.waiters += 1
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
-                return await asyncio.shield(query.answer)
+                return await asyncio.shield(asker.answer)
         except TimeoutError:
-            return self._late(name)
+            return self._late(query.name)
         finally:
-            query.waiters -= 1
-            if not query.waiters and not query.started:
-                # Cancel a query that has not begun and has no waiters left: its slot is for others.
-                query.cancel()
+            asker.waiters -= 1
+            if not asker.waiters and not query.started and query.askers.get(network) is asker:
+                self._leave(query, network)
 
-    async def _work(self, name: str, query: _Query) -> None:
-        last = self._answers.get(name)
-        slots = self._slots if last is None or last.error else self._known_slots
-        await slots.take()
-        query.started, began = True, self._loop.time()
-        timer = self._loop.call_later(RESOLVE_SECONDS, self._give_up, query, slots)
-        try:
-            answer = await self._answer(name)
-        finally:
-            timer.cancel()
-            self._ended(query, slots)
+    # --- queries ------------------------------------------------------------------------------------
+
+    def _start(self, query: Query) -> None:
+        """Start a query that has its slot."""
+        timer = self._loop.call_later(RESOLVE_SECONDS, self._give_up, query)
+        self._scope.start(self._work(query), lambda: self._end(query, timer))
+
+    async def _work(self, query: Query) -> None:
+        name, began = query.name, self._loop.time()
+        answer = await self._answer(name)
         last = self._answers.get(name)
         # A late answer must not replace an answer that was found since, and a late failure says nothing new.
         if not query.hanging or last is None or (last.at < began and not answer.error):
             self._keep(name, answer)
-        if not query.answer.done():
-            query.answer.set_result(answer)
+        query.settle(answer)
 
-    def _give_up(self, query: _Query, slots: _Slots) -> None:
+    def _give_up(self, query: Query) -> None:
         """Answer the waiters of a query that hangs; the next who needs the name asks anew."""
         self._hanging[query.name] = self._hanging.get(query.name, 0) + 1
-        slots.hangs(query)
+        query.slots.hangs(query)
         if self._queries.get(query.name) is query:
             del self._queries[query.name]
-        if query.waiters and not query.answer.done():
-            query.answer.set_result(self._late(query.name))
+        if query.waiters:
+            query.settle(self._late(query.name))
 
-    def _ended(self, query: _Query, slots: _Slots) -> None:
-        slots.ended(query)
+    def _end(self, query: Query, timer: asyncio.TimerHandle) -> None:
+        """Return the slot of a query that has ended, or never began because all queries are cancelled."""
+        timer.cancel()
+        if self._queries.get(query.name) is query:
+            del self._queries[query.name]
         if query.hanging:
             self._hanging[query.name] -= 1
             if not self._hanging[query.name]:
                 del self._hanging[query.name]
+        query.settle(self._gone(query))
+        query.slots.ended(query)
 
-    def _keep(self, name: str, answer: _Answer) -> None:
+    def _gone(self, query: Query) -> NameAnswer:
+        now = self._loop.time()
+        return NameAnswer((), f"host {query.name!r} is not resolved any more", now, now, now)
+
+    def _keep(self, name: str, answer: NameAnswer) -> None:
         self._answers.pop(name, None)
         while len(self._answers) >= MOST_ANSWERS:
             # Failures first: names that do not exist, as many as a client likes, must not drive out names that do.
@@ -301,14 +268,7 @@ class CachingResolver:
             self._forgotten_at.pop(oldest, None)
         self._answers[name] = answer
 
-    def _end(self, query: _Query) -> None:
-        if self._queries.get(query.name) is query:
-            del self._queries[query.name]
-        if not query.answer.done():
-            now = self._loop.time()
-            query.answer.set_result(_Answer((), f"host {query.name!r} is not resolved any more", now, now, now))
-
-    async def _answer(self, name: str) -> _Answer:
+    async def _answer(self, name: str) -> NameAnswer:
         try:
             addresses = await self._ask(name)
         except OSError as error:
@@ -321,27 +281,42 @@ class CachingResolver:
         if not addresses:
             return self._none(now, f"host {name!r} has no address")
         self.outcomes["answered"] += 1
-        return _Answer(tuple(dict.fromkeys(addresses))[:MOST_ADDRESSES], "", now, now + self.ttl_seconds, now)
+        return NameAnswer(tuple(dict.fromkeys(addresses))[:MOST_ADDRESSES], "", now, now + self.ttl_seconds, now)
 
-    def _none(self, now: float, text: str) -> _Answer:
+    def _none(self, now: float, text: str) -> NameAnswer:
         self.outcomes["failed"] += 1
-        return _Answer((), text, now, now + NEGATIVE_PART * self.ttl_seconds, now)
+        return NameAnswer((), text, now, now + NEGATIVE_PART * self.ttl_seconds, now)
 
-    def _late(self, name: str) -> _Answer:
+    def _late(self, name: str) -> NameAnswer:
         text = f"host {name!r} was not resolved within {RESOLVE_SECONDS:g} s"
         return self._failed(name, self._loop.time(), text)
 
-    def _failed(self, name: str, now: float, text: str) -> _Answer:
+    def _failed(self, name: str, now: float, text: str) -> NameAnswer:
         """Return the last good answer while the resolver fails, for as long as a stale answer may serve."""
         last = self._answers.get(name)
         if last is None or not self._serves_on(name, last, now):
             return self._none(now, text)
         until = min(now + NEGATIVE_PART * self.ttl_seconds, last.found_at + 2 * self.ttl_seconds)
-        return _Answer(last.addresses, "", now, until, last.found_at, text)
+        return NameAnswer(last.addresses, "", now, until, last.found_at, text)
 
     async def _ask_system(self, name: str) -> list[str]:
         # Without a time limit: `_give_up` ends the wait for the thread, and the thread counts until it ends.
         return await in_thread(partial(_addresses, name), "names", None)
+
+
+class TargetNames:
+    """Resolves the names of targets: those that configuration or brokers have `given` apart from those made up."""
+
+    def __init__(self, given: CachingResolver, made_up: CachingResolver, is_given: Callable[[str], bool]) -> None:
+        self._given = given
+        self._made_up = made_up
+        self._is_given = is_given
+
+    async def resolve(self, host: str, port: int, *, network: str = "") -> list[str]:
+        """Return the addresses of `host`; made-up names take turns by the `network` of their client."""
+        if self._is_given(host.lower()):
+            return await self._given.resolve(host, port)
+        return await self._made_up.resolve(host, port, network=network)
 
 
 def _addresses(name: str) -> list[str]:

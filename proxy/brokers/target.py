@@ -85,8 +85,11 @@ def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = Fa
 class NameResolver(Protocol):
     """Resolves host names (`proxy.brokers.resolver.CachingResolver` caches the answers)."""
 
-    async def resolve(self, host: str, port: int) -> list[str]:
-        """Return the addresses of `host` for connections to `port`; raise TargetRefused if it has none."""
+    async def resolve(self, host: str, port: int, *, network: str = "") -> list[str]:
+        """Return the addresses of `host` for connections to `port`; raise TargetRefused if it has none.
+
+        `network` is that of the client who names the host, and whose turn this is.
+        """
 
 
 class TargetValidator:
@@ -123,16 +126,21 @@ class TargetValidator:
         self._ports = {int(port) for port in ports if port.strip().isdigit()}
         self.narrowed = narrowed_hosts(patterns) or narrowed_networks(networks)
 
-    async def resolve(self, target: BrokerAddress, configured: AddressesAt | None = None) -> list[str]:
+    async def resolve(
+        self, target: BrokerAddress, configured: AddressesAt | None = None, *, network: str = ""
+    ) -> list[str]:
         """Return the allowed addresses of `target`; raise TargetRefused if there are none.
 
-        The addresses that `configured` returns may be link-local.
+        The addresses that `configured` returns may be link-local. `network` is that of the client who names the target.
         """
         if not self._any_port and target.port not in self._ports:
             raise TargetRefused(f"target port {target.port} is not in brokerProxyAllowedTargetPorts")
         if not any(pattern.fullmatch(target.host.lower()) for pattern in self._host_names):
             raise TargetRefused(f"target host {target.host!r} is not in brokerProxyAllowedHostNames")
-        addresses = await (resolve(target) if self._names is None else self._names.resolve(target.host, target.port))
+        if self._names is None:
+            addresses = await resolve(target)
+        else:
+            addresses = await self._names.resolve(target.host, target.port, network=network)
         if not self._any_address:
             addresses = [address for address in addresses if inside(parsed(address), self._networks)]
             if not addresses:

@@ -21,6 +21,7 @@ from proxy.clients.credential_refresh import ClientRefresh
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.services import ClientServices
 from proxy.clients.session import ClientSession, Hold
+from proxy.core.addresses import host_network
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
 from proxy.core.tasks import TaskScope, do_nothing
@@ -186,7 +187,8 @@ class ClientHandshake:
         """Connect the client to the broker that it names; afterwards a relay owns both sockets."""
         client, direct_mode = self._client, self._services.direct_mode
         try:
-            broker = await direct_mode.connect(connect, client.principal, client.origin())
+            network = host_network(client.client_address)
+            broker = await direct_mode.connect(connect, client.principal, client.origin(), network)
         except DirectRefused as refused:
             text = target_text(refused.cause, refused.message)
             self._refuse(refused.code, text, refused.cause, refused.message)

@@ -118,16 +118,21 @@ class DirectMode:
         self._watch = watch
 
     async def connect(
-        self, connect: pb.CommandConnect, principal: Hashable = None, client: ProxyHeader | None = None
+        self,
+        connect: pb.CommandConnect,
+        principal: Hashable = None,
+        client: ProxyHeader | None = None,
+        network: str = "",
     ) -> JoinedBroker:
         """Open a connection to `proxy_to_broker_url` on behalf of `principal`; raises DirectRefused.
 
-        `client` is the PROXY header with the client's address for brokers.
+        `client` is the PROXY header with the client's address for brokers. Names that clients make up take turns by the
+        `network` of the client.
         """
         version = self._rules.header_version
         preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
-            target, handshake = await self._dial(connect, principal, preamble)
+            target, handshake = await self._dial(connect, principal, preamble, network)
         except TargetUnknown as unknown:
             # Clients look a topic up again before they connect again, after any error to CONNECT.
             raise DirectRefused(ServerError.ServiceNotReady, str(unknown), DisconnectCause.TARGET_UNKNOWN) from unknown
@@ -184,13 +189,13 @@ class DirectMode:
         return relay
 
     async def _dial(
-        self, connect: pb.CommandConnect, principal: Hashable, preamble: bytes
+        self, connect: pb.CommandConnect, principal: Hashable, preamble: bytes, network: str
     ) -> tuple[BrokerAddress, BrokerHandshake]:
         """Connect to the broker that CONNECT names, once the gate lets that broker have the proxy's credentials."""
         if not connect.proxy_to_broker_url:
             return await self._dial_any(await self._connect_frames.for_client(connect, principal), preamble)
         target = parse_address(connect.proxy_to_broker_url, tls=self._rules.tls)
-        checked = await self._gate.for_client(target)
+        checked = await self._gate.for_client(target, network)
         frame = await self._connect_frames.for_client(connect, principal)
         return target, await self._handshake(checked, frame, preamble)
 

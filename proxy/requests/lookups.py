@@ -132,7 +132,7 @@ class LookupService:
         tls: bool = False,
         known: KnownBrokers | None = None,
     ) -> None:
-        # Records the brokers that answers name; None if every target may get the proxy's credentials.
+        # Records the brokers that answers name.
         self._known = known
         self._loop = loop
         self._pool = pool

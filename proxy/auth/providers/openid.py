@@ -21,6 +21,7 @@ from proxy.auth.providers.signed_token import (
     role_in,
 )
 from proxy.auth.settings import OpenIdSettings
+from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
 
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
@@ -37,7 +38,7 @@ class OpenIdProvider:
     """Verifies tokens of `openIDAllowedTokenIssuers`; the constructor raises SettingFault.
 
     `start` runs requests to issuers; `now` returns seconds since the epoch, `monotonic` those of a clock that never
-    jumps.
+    jumps; `turns` orders the checks of all providers.
     """
 
     name = "AuthenticationProviderOpenID"
@@ -45,7 +46,12 @@ class OpenIdProvider:
     files: tuple[Watched[object], ...] = ()
 
     def __init__(
-        self, settings: OpenIdSettings, start: Start, now: Callable[[], float], monotonic: Callable[[], float]
+        self,
+        settings: OpenIdSettings,
+        start: Start,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        turns: SignatureTurns | None = None,
     ) -> None:
         _check(settings)
         self._issuers = frozenset(settings.issuers)
@@ -53,6 +59,7 @@ class OpenIdProvider:
         self._role_claim = settings.role_claim or "sub"
         self._leeway_seconds = settings.leeway_seconds
         self._now = now
+        self._turns = turns
         self._keys = IssuerKeys(settings.cache, IssuerClient(settings.access).fetch, start, monotonic)
 
     def user_to_check(self, data: bytes) -> str | None:
@@ -60,7 +67,10 @@ class OpenIdProvider:
         return None
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Return the role of a token; suspend only to fetch keys of an issuer. Raise CredentialsRefused."""
+        """Return the role of a token; raise CredentialsRefused.
+
+        Suspend only to fetch keys of an issuer, and while others' signatures are checked.
+        """
         try:
             token = parse_token(data)
             await self._verify(token, len(data))
@@ -85,6 +95,8 @@ class OpenIdProvider:
         key = await self._keys.key(issuer, token.key_id, token_bytes)
         if token.algorithm not in key.algorithms:
             raise CredentialsRefused(Reason.ALGORITHM_MISMATCH, "openid: the token's algorithm is not its key's")
+        if self._turns is not None:
+            await self._turns.wait(key.seconds)
         if not key.verifies(token):
             raise CredentialsRefused(Reason.ERROR_VERIFYING_JWT_SIGNATURE, "openid: not signed with its issuer's key")
 

@@ -17,6 +17,7 @@ from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated, Provider
 from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
+from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
 from proxy.core.log import Logger
 from proxy.core.public_causes import PublicCause
@@ -70,13 +71,17 @@ class RunningProvider(Provider, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AuthContext:
-    """The surroundings of an authenticator: `clock` is monotonic, `now` returns seconds since the epoch."""
+    """The surroundings of an authenticator: `clock` is monotonic, `now` returns seconds since the epoch.
+
+    `turns` spreads the checks of signatures over the loop's iterations; None for a process that serves nobody.
+    """
 
     clock: Clock
     now: Callable[[], float]
     observer: AuthenticationObserver
     log: Logger
     crashed: Callable[[BaseException], None]
+    turns: SignatureTurns | None = None
 
 
 class Authenticator:
@@ -128,7 +133,7 @@ class Authenticator:
         """Return the role of a client by the method and data of its CONNECT; raise CredentialsRefused.
 
         `certificate` is the verified client certificate of its TLS connection, DER. An empty method means "none". The
-        call suspends only for passwords and for the keys of an issuer.
+        call suspends only for passwords, for the keys of an issuer, and while others' signatures are checked.
         """
         providers = self._by_method.get(method or NO_METHOD)
         if providers is None:
@@ -215,11 +220,11 @@ def _make(name: str, settings: AuthenticationSettings, context: AuthContext, tas
     if name == "token":
         from proxy.auth.providers.token import TokenProvider
 
-        return TokenProvider(settings.token, context.now)
+        return TokenProvider(settings.token, context.now, context.turns)
     if name == "openid":
         from proxy.auth.providers.openid import OpenIdProvider
 
-        return OpenIdProvider(settings.openid, tasks.start, context.now, context.clock.time)
+        return OpenIdProvider(settings.openid, tasks.start, context.now, context.clock.time, context.turns)
     if name == "basic":
         from proxy.auth.providers.basic import BasicProvider
 

@@ -1,7 +1,8 @@
 """Clients with a JSON Web Token signed by a key of this proxy (upstream: AuthenticationProviderToken).
 
 Rule: a token is accepted after checks of its signature, its times and its audience. Tokens are not cached: a check
-costs 16 to 110 us (HS256, ES256), which does not justify a cache full of secrets.
+costs 16 to 110 us (HS256, ES256), which does not justify a cache full of secrets. With keys that need more the checks
+take turns (`proxy.auth.signature_turns`).
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from proxy.auth.identity import Authenticated
 from proxy.auth.providers.signed_token import BadToken, Flaw, check_audience, check_times, parse_token, role_in
 from proxy.auth.providers.verifying_keys import Family, VerifyingKey, public_key, secret_key
 from proxy.auth.settings import TokenSettings
+from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
 
 _FAMILIES: Final[dict[str, Family]] = {
@@ -25,13 +27,13 @@ _REASONS: Final = {Flaw.AUDIENCE: Reason.INVALID_AUDIENCES}
 class TokenProvider:
     """Verifies tokens by `tokenSecretKey` or `tokenPublicKey`; the constructor raises SettingFault.
 
-    `now` returns seconds since the epoch.
+    `now` returns seconds since the epoch; `turns` orders the checks of all providers.
     """
 
     name = "AuthenticationProviderToken"
     methods = ("token",)
 
-    def __init__(self, settings: TokenSettings, now: Callable[[], float]) -> None:
+    def __init__(self, settings: TokenSettings, now: Callable[[], float], turns: SignatureTurns | None = None) -> None:
         if settings.audience_claim and not settings.audience:
             raise SettingFault("tokenAudience", "expected a value, because tokenAudienceClaim is set")
         if settings.audience and not settings.audience_claim:
@@ -39,6 +41,7 @@ class TokenProvider:
             raise SettingFault("tokenAudienceClaim", "expected a value, such as aud, because tokenAudience is set")
         self._key = _watched_key(settings)
         self._now = now
+        self._turns = turns
         self._role_claim = settings.auth_claim or "sub"
         self._audience_claim = settings.audience_claim
         self._audience = frozenset({settings.audience})
@@ -46,15 +49,15 @@ class TokenProvider:
         self.files: tuple[Watched[VerifyingKey], ...] = (self._key,)
 
     def user_to_check(self, data: bytes) -> str | None:
-        """Return None: checking a signature is cheaper than waiting for a turn."""
+        """Return None: checks of signatures have turns of their own, without a thread."""
         return None
 
     async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Return the role of a token without suspending; raise CredentialsRefused."""
+        """Return the role of a token; suspend only while others' signatures are checked. Raise CredentialsRefused."""
         if not data:
             raise CredentialsRefused(Reason.INVALID_AUTH_DATA, "no token was sent")
         try:
-            return self._accept(data)
+            return await self._accept(data)
         except BadToken as error:
             reason = _REASONS.get(error.flaw, Reason.INVALID_TOKEN)
             raise CredentialsRefused(reason, f"token: {error}", expired=error.flaw is Flaw.EXPIRED) from None
@@ -62,8 +65,10 @@ class TokenProvider:
     async def close(self) -> None:
         """Do nothing: the provider holds nothing open."""
 
-    def _accept(self, data: bytes) -> Authenticated:
+    async def _accept(self, data: bytes) -> Authenticated:
         token = parse_token(data)
+        if self._turns is not None:
+            await self._turns.wait(self._key.value.seconds)
         if not self._key.value.verifies(token):
             raise BadToken(Flaw.MALFORMED, "not signed with this proxy's key")
         if self._audience_claim:

@@ -43,7 +43,7 @@ class BrokerPorts:
         tls_ports: bool,
         known: KnownBrokers | None = None,
     ) -> None:
-        # Records the brokers that answers name; None if every target may get the proxy's credentials.
+        # Records the brokers that answers name.
         self._known = known
         self._free = list(ports) if ports else [0] * (MOST_CHOSEN_BY_THE_KERNEL if loopback else 0)
         self._open_port = open_port

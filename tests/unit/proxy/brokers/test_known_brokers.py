@@ -59,3 +59,24 @@ def test_what_is_no_address_of_a_broker_is_not_kept() -> None:
     for url in ("", "http://broker:8080", "pulsar://a b:6650", "pulsar://" + "a" * (LONGEST_HOST + 1) + ":6650"):
         known.note_url(url)
     assert len(known) == 0
+
+
+def test_a_host_stays_named_when_its_right_to_credentials_is_over() -> None:
+    known, clock = table()
+    assert not known.named(BROKER.host)
+    known.note(BROKER)
+    clock.advance(10 * KNOWN_SECONDS)
+    assert BROKER not in known
+    assert known.named(BROKER.host.upper())
+
+
+def test_of_named_hosts_the_one_named_longest_ago_leaves_a_full_table() -> None:
+    known, _ = table()
+    known.note(BROKER)
+    for number in range(MOST_KNOWN - 1):
+        known.note(BrokerAddress(f"b{number}", 6650))
+    known.note(BROKER)
+    known.note(BrokerAddress("one-more", 6650))
+    assert known.named(BROKER.host)
+    assert known.named("one-more")
+    assert not known.named("b0")

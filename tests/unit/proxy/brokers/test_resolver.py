@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import pytest
 
+from proxy.brokers.name_queries import MOST_HANGING
 from proxy.brokers.resolver import (
     KNOWN_AT_ONCE,
     MOST_ANSWERS,
     MOST_FAILED,
-    MOST_HANGING,
     MOST_HANGING_OF_A_NAME,
     CachingResolver,
 )

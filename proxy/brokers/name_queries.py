@@ -1,0 +1,186 @@
+"""Queries for names: who waits for each, and the turns in which they get one of few slots.
+
+Rules:
+- Networks of clients (`host_network`) take turns, and the queries of a network run in their order. A query that several
+  networks wait for stands in the line of each, so that nobody delays a name by asking for it first.
+- A network has at most all slots but one. The proxy itself, the network `""`, may have all.
+- With `MOST_WAITING` in line, the newest query of the network with most leaves, for a newcomer of any other network. A
+  newcomer of that network is refused.
+- A query that hangs leaves its slot to others while fewer than `MOST_HANGING` hang so.
+
+No I/O and no clock. No method has an `await`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.core.errors import TargetRefused
+
+MOST_WAITING: Final = 1024
+# Most threads that hang, beside those in slots, of all names that share the slots.
+MOST_HANGING: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NameAnswer:
+    """The answer for a name at `at`: its addresses, found at `found_at`, or the reason why there are none.
+
+    `problem` is the reason why the addresses are those of an earlier answer.
+    """
+
+    addresses: tuple[str, ...]
+    error: str
+    at: float
+    until: float
+    found_at: float
+    problem: str = ""
+
+    @property
+    def stale(self) -> bool:
+        """Return whether the addresses are those of an earlier answer, which the resolver failed to replace."""
+        return not self.error and self.found_at < self.at
+
+
+class Asker:
+    """A network that asks for a name: how many of its clients wait, and the answer that they get."""
+
+    __slots__ = ("answer", "waiters")
+
+    def __init__(self, answer: asyncio.Future[NameAnswer]) -> None:
+        self.answer = answer
+        self.waiters = 0
+
+    def settle(self, answer: NameAnswer) -> None:
+        """Set the answer of the clients, if they have none yet."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class Query:
+    """A query for a name; `network` is the one whose turn it took."""
+
+    __slots__ = ("askers", "hanging", "name", "network", "slots", "started")
+
+    def __init__(self, name: str, slots: "Slots") -> None:
+        self.name = name
+        self.slots = slots
+        self.askers: dict[str, Asker] = {}
+        self.network = ""
+        self.started = False
+        self.hanging = False
+
+    @property
+    def waiters(self) -> int:
+        """Return how many clients wait."""
+        return sum(asker.waiters for asker in self.askers.values())
+
+    def settle(self, answer: NameAnswer) -> None:
+        """Set the answer of all clients."""
+        for asker in self.askers.values():
+            asker.settle(answer)
+
+
+class Slots:
+    """The slots of queries, and the lines for them; `start` starts a query that has its turn."""
+
+    __slots__ = ("_at_once", "_free", "_in_slots", "_lines", "_outside", "_running", "_start", "_waiting")
+
+    def __init__(self, at_once: int, start: Callable[[Query], None]) -> None:
+        self._at_once = self._free = at_once
+        self._start = start
+        # By network, in the order of their turns: the queries in line.
+        self._lines: dict[str, dict[Query, None]] = {}
+        self._waiting = 0
+        # By network: queries in slots.
+        self._running: dict[str, int] = {}
+        # Queries that hang: those that still have a slot, in order, and those that have left it.
+        self._in_slots: dict[Query, None] = {}
+        self._outside: set[Query] = set()
+
+    @property
+    def hanging(self) -> int:
+        """Return how many queries hang."""
+        return len(self._in_slots) + len(self._outside)
+
+    def make_room(self, network: str) -> tuple[Query, Asker] | None:
+        """Take the newest query of the network with most out of its line, if too many are in line.
+
+        Return the query and the asker that has lost it. Raise TargetRefused if `network` is the one with most. Linear
+        in the networks that wait, of which there are at most `MOST_WAITING`.
+        """
+        if self._waiting < MOST_WAITING:
+            return None
+        fullest = max(self._lines, key=lambda each: len(self._lines[each]))
+        if len(self._lines[fullest]) <= len(self._lines.get(network, ())) + 1:
+            raise TargetRefused("too many other names wait to be resolved")
+        query = next(reversed(self._lines[fullest]))
+        return query, self.leave(query, fullest)
+
+    def join(self, query: Query, network: str, asker: Asker) -> None:
+        """Add a network to those that ask for a query; a query that waits is in the network's line from now on."""
+        query.askers[network] = asker
+        if not query.started:
+            self._lines.setdefault(network, {})[query] = None
+            self._waiting += 1
+            self._serve()
+
+    def leave(self, query: Query, network: str) -> Asker:
+        """Remove a network from those that ask for a query which has not started."""
+        self._out_of_line(query, network)
+        return query.askers.pop(network)
+
+    def hangs(self, query: Query) -> None:
+        """Record that a query has run for too long."""
+        query.hanging = True
+        self._in_slots[query] = None
+        self._let_out()
+
+    def ended(self, query: Query) -> None:
+        """Return the slot of a query, if the query still has it."""
+        if query in self._outside:
+            self._outside.discard(query)
+            self._let_out()
+        else:
+            self._in_slots.pop(query, None)
+            self._give_back(query)
+
+    def _let_out(self) -> None:
+        while self._in_slots and len(self._outside) < MOST_HANGING:
+            query = next(iter(self._in_slots))
+            del self._in_slots[query]
+            self._outside.add(query)
+            self._give_back(query)
+
+    def _give_back(self, query: Query) -> None:
+        self._free += 1
+        self._running[query.network] -= 1
+        if not self._running[query.network]:
+            del self._running[query.network]
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._free and (network := self._next()) is not None:
+            query = next(iter(self._lines[network]))
+            for each in query.askers:
+                self._out_of_line(query, each)
+            if network in self._lines:
+                # The network has had its turn.
+                self._lines[network] = self._lines.pop(network)
+            self._free -= 1
+            self._running[network] = self._running.get(network, 0) + 1
+            query.network, query.started = network, True
+            self._start(query)
+
+    def _next(self) -> str | None:
+        """Return the network whose turn it is, None if none may have a slot."""
+        most = max(1, self._at_once - 1)
+        return next((each for each in self._lines if not each or self._running.get(each, 0) < most), None)
+
+    def _out_of_line(self, query: Query, network: str) -> None:
+        line = self._lines[network]
+        del line[query]
+        if not line:
+            del self._lines[network]
+        self._waiting -= 1
