@@ -4,6 +4,7 @@ Sans-IO, for `proxyLogLevel`: the stream is not changed, at most `HEAD_BYTES` ar
 Sizes that make no sense end the scan for good.
 """
 
+import sys
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -72,6 +73,11 @@ class CommandScanner:
         self._wanted = _SIZES_BYTES
         self._skip = 0
         self.ended = False
+
+    @property
+    def passed_over(self) -> int:
+        """Return how many of the bytes to come are passed over: the rest of a frame, or all if the scan has ended."""
+        return sys.maxsize if self.ended else self._skip
 
     def scan(self, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
         """Scan the first `count` bytes of `data`; return the frames whose head these bytes complete."""

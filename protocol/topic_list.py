@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from protocol.errors import MalformedFrame
 from protocol.frames import FrameHead, answer_prefix
@@ -24,7 +23,12 @@ ANSWER_OVERHEAD_BYTES: Final = 6 * 1024
 
 _TOPICS_TAG: Final = 0x12
 _LARGEST_FIELD: Final = (1 << 29) - 1
-_GUESSES: Final = 4
+# A list of topics is met at the second guess at the latest: the tag's byte may be the last of a length, too.
+_GUESSES: Final = 2
+# Limits of a walk in Python: a topic's name has at least 18 bytes ("persistent://t/n/x"), and names of 128 bytes and
+# more are walked as slowly as fields that are no names. A walk to both limits takes 5 ms.
+MOST_FIELDS: Final = SLAB_BYTES // 16
+MOST_SLOW_FIELDS: Final = SLAB_BYTES // 128
 # A field that crosses a slab's end is kept up to this size; a longer field is counted and skipped.
 _STRADDLE_BYTES: Final = 4096
 
@@ -121,6 +125,7 @@ class TopicListScanner:
 
         Finding the exact end costs a pass over every field in Python; so the end is guessed from the last bytes that
         look like a topic's tag. Decoding proves a guess: from a known field start the wire format has one reading only.
+        Where no guess is right, the pass is bounded: a broker can make it as long as it likes.
         """
         candidate = len(chunk)
         if self._left:
@@ -223,7 +228,7 @@ class CountingScanner(TopicListScanner):
             return False
         topics = len(message.topics)
         self.topic_count += topics
-        if chunk.isascii() and _has_names_only(message):
+        if chunk.isascii() and _has_names_only(message, end - start):
             # Every length is below 128: a topic's tag and length are two bytes.
             self.name_bytes += end - start - 2 * topics
         else:
@@ -238,25 +243,34 @@ class CountingScanner(TopicListScanner):
             self.name_bytes += size - position
 
 
-def _has_names_only(message: pb.TopicListNames) -> bool:
-    flags = message.HasField("filtered") or message.HasField("changed") or message.HasField("topics_hash")
-    return not flags and not len(UnknownFieldSet(message))
+def _has_names_only(message: pb.TopicListNames, size: int) -> bool:
+    """Return whether `message` was decoded from `size` bytes of names and nothing else; drops its unknown fields."""
+    if message.HasField("filtered") or message.HasField("changed") or message.HasField("topics_hash"):
+        return False
+    # Asking for the unknown fields would make an object of each.
+    message.DiscardUnknownFields()
+    return message.ByteSize() == size
 
 
 def _end_of_whole_fields(chunk: bytearray, position: int) -> int:
-    """Return where the last whole field of the chunk ends."""
-    last, size = len(chunk) - 1, len(chunk)
-    while position < size:
+    """Return where the last whole field of the chunk ends; raises MalformedFrame for more fields than names can be."""
+    last, size, slow = len(chunk) - 1, len(chunk), 0
+    for _ in range(MOST_FIELDS + 1):
         end: int | None
         if position < last and chunk[position] == _TOPICS_TAG and chunk[position + 1] < 0x80:
             # Nearly every field of a list: this walk is short, unless names contain the tag's byte.
             end = position + 2 + chunk[position + 1]
-        else:
+        elif position < size:
+            slow += 1
+            if slow > MOST_SLOW_FIELDS:
+                raise MalformedFrame(f"topic list has more than {MOST_SLOW_FIELDS} fields in a slab that are no names")
             end = _field_end(chunk, position)
+        else:
+            return position
         if end is None or end > size:
-            break
+            return position
         position = end
-    return position
+    raise MalformedFrame(f"topic list has more than {MOST_FIELDS} fields in a slab, shorter than any topic's name")
 
 
 def _field_end(data: bytes | bytearray, position: int) -> int | None:

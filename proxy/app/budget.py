@@ -34,6 +34,7 @@ BROKER_CONNECTION_BYTES: Final = 20 * 1024
 # (22 KiB), and a record that the kernel has not accepted (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
 # OpenSSL's buffer for the certificates of a client: as many bytes as they claim to need, at most 100 KiB and a third.
+# The limit of a handshake does not help here: OpenSSL allocates by the claim, which stands in the first four bytes.
 CLIENT_CHAIN_BYTES: Final = 136 * 1024
 # The event loop's own TLS, for connections that aiohttp opens: a read buffer of 256 KiB and OpenSSL's own memory.
 LOOP_TLS_BYTES: Final = 320 * 1024

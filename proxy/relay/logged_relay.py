@@ -1,7 +1,8 @@
 """Relays under `proxyLogLevel` 1 and 2: the plain and the watched relay, each with a tap on both directions.
 
 Rule: level 0 makes none of these classes, so it costs nothing. A tap that fails is removed and reported; the relay goes
-on without it. A tap parses each frame, so a tapped endpoint is read little at a time until its frames prove large.
+on without it. A tap parses each frame, so a tapped endpoint is read little at a time until its frames prove large, and
+even then one read brings no more than a small read of bytes of which nobody knows yet how many frames they are.
 """
 
 import asyncio
@@ -9,13 +10,14 @@ from collections.abc import Callable
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SharedReadBuffer, peer_name
+from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer, peer_name
 from proxy.relay.counters import RelayCounters
 from proxy.relay.relay import Relay, RelayEndpoint
 from proxy.relay.relay_log import RelayLog, RelayTap
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 
-TapFunction = Callable[[memoryview | bytes, int], None]
+# Returns how many of the bytes to come belong to a frame that is parsed already.
+TapFunction = Callable[[memoryview | bytes, int], int]
 
 
 class _TapMixin(RelayEndpoint):
@@ -24,11 +26,19 @@ class _TapMixin(RelayEndpoint):
     tap: TapFunction | None = None
     counters: RelayCounters
     _tap_seconds = 0.0
+    # Bytes to come that cost the tap nothing, however many are read at once.
+    _parsed_bytes = 0
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Adopt `transport`, and read little at a time for a start."""
         super().adopt(transport)
         self.cramp()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return a buffer for the rest of the frame that is being relayed, and for a small read after that frame."""
+        buffer = super().get_buffer(sizehint)
+        room = self._parsed_bytes + SMALL_READ_BYTES
+        return buffer[:room] if self.tap is not None and room < len(buffer) else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Show the bytes of a read to the tap, then relay them."""
@@ -59,7 +69,7 @@ class _TapMixin(RelayEndpoint):
     def _show(self, data: memoryview | bytes, count: int) -> None:
         assert self.tap is not None
         try:
-            self.tap(data, count)
+            self._parsed_bytes = self.tap(data, count)
         except Exception as error:
             self.tap = None
             self.counters.internal_error(error, "relay log")

@@ -11,6 +11,7 @@ from typing import Final
 
 from protocol.command_scanner import CommandScanner, ScannedFrame
 from protocol.command_type import CommandType
+from protocol.field_walker import check_fields
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import Logger
 from proxy.relay.topic_rates import MOST_TOPICS, TopicRates
@@ -104,15 +105,17 @@ class RelayTap:
         self._producers: dict[int, str] = {}
         self._consumers: dict[int, str] = {}
 
-    def to_broker(self, data: memoryview | bytes, count: int) -> None:
-        """Parse bytes from the client."""
+    def to_broker(self, data: memoryview | bytes, count: int) -> int:
+        """Parse bytes from the client; return how many of the bytes to come are parsed already."""
         for frame in self._to_broker.scan(data, count):
             self._log_frame(frame, "to_broker", self._topic_of(frame, from_client=True))
+        return self._to_broker.passed_over
 
-    def to_client(self, data: memoryview | bytes, count: int) -> None:
-        """Parse bytes from the broker."""
+    def to_client(self, data: memoryview | bytes, count: int) -> int:
+        """Parse bytes from the broker; return how many of the bytes to come are parsed already."""
         for frame in self._to_client.scan(data, count):
             self._log_frame(frame, "to_client", self._topic_of(frame, from_client=False))
+        return self._to_client.passed_over
 
     @property
     def names(self) -> int:
@@ -135,6 +138,7 @@ class RelayTap:
         if frame.kind not in _TOPIC_COMMANDS or not frame.whole:
             return None
         try:
+            check_fields(frame.command)
             command = pb.BaseCommand.FromString(frame.command)
         except Exception:  # protobuf's errors have no common base class; the broker judges these bytes
             return None

@@ -60,6 +60,19 @@ def hello_end(held: bytes) -> int:
     raise _refused(f"got more than {MOST_RECORDS} records of it")
 
 
+def bytes_after(hello: bytes) -> int:
+    """Return how many bytes of the records of a whole ClientHello belong to the messages after it."""
+    start = len(_CHANGE_CIPHER_SPEC) if hello.startswith(_CHANGE_CIPHER_SPEC) else 0
+    first = start + _RECORD_HEADER_BYTES
+    rest = -_MESSAGE_HEADER_BYTES - _claimed(hello[first : first + _MESSAGE_HEADER_BYTES])
+    while start < len(hello):
+        body = start + _RECORD_HEADER_BYTES
+        length = int.from_bytes(hello[body - 2 : body], "big")
+        rest += length
+        start = body + length
+    return rest
+
+
 def check_first_byte(byte: int) -> None:
     """Raise TlsFailed if `byte` begins no TLS handshake."""
     if byte != _HANDSHAKE:

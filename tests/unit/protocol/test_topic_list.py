@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pytest
 
+import protocol.topic_list as topic_list
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import MalformedFrame
@@ -19,6 +21,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import (
     ANSWER_OVERHEAD_BYTES,
+    MOST_FIELDS,
+    MOST_SLOW_FIELDS,
     CountingScanner,
     OpaqueAnswer,
     TopicListAnswer,
@@ -29,6 +33,9 @@ from proxy.brokers.admitted_request import TopicListRequest
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, RequestTimeline
 from tests.support.loops.clock import ManualClock
 from tests.support.sockets.frames import framed, list_answer, list_frame
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 ROOT = Path(__file__).resolve().parents[3]
 # 128 bytes need a second length byte, 16384 a third; a field beyond 4096 bytes or a slab is a path of its own.
@@ -76,6 +83,26 @@ def receive(frame: bytes, *, counting: bool = False) -> TopicListAnswer:
 
 def encoded(answer: OpaqueAnswer, request_id: int) -> bytes:
     return answer.prefix(request_id) + b"".join(answer.slices())
+
+
+@contextmanager
+def lines_of(module: ModuleType) -> Iterator[list[int]]:
+    """Collect the number of each line of `module` that runs."""
+    lines: list[int] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> "TraceFunction | None":
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
 
 
 class TestCounts:
@@ -188,6 +215,54 @@ class TestCost:
             tracemalloc.stop()
         assert scanner.name_bytes == 500 * 500
         assert peak < 20_000
+
+    def test_no_object_is_made_of_an_unknown_field_when_names_are_counted(self) -> None:
+        data = bytearray(b"\x7a\x00" * 50_000 + b"\x12\x01a")
+        scanner = CountingScanner(len(data))
+        tracemalloc.start()
+        try:
+            scanner.feed(data)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (scanner.topic_count, scanner.name_bytes) == (1, 1)
+        assert peak < 20_000
+
+
+class TestHostileBroker:
+    """A slab whose end cannot be guessed, because a name is full of the tag's byte, costs a bounded walk in Python."""
+
+    TAIL = b"\x12\x7f" + b"\x12" * 120
+
+    @pytest.mark.parametrize("field", [b"\x12\x00", b"\x12\x01\x12", b"\x7a\x00", b"\x18\x00"])
+    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
+    def test_a_slab_of_empty_fields_is_refused_after_a_few_thousand_steps(
+        self, scanner: type[TopicListScanner], field: bytes
+    ) -> None:
+        slab = bytearray(field * ((SLAB_BYTES - len(self.TAIL)) // len(field)) + self.TAIL)
+        with lines_of(topic_list) as lines, pytest.raises(MalformedFrame, match="topic list has more than"):
+            scanner(2 * SLAB_BYTES).feed(slab)
+        assert len(lines) < 10 * MOST_FIELDS
+
+    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
+    @pytest.mark.parametrize("length", [14, 15, 18, 100, 127, 128, 129, 500])
+    def test_names_as_long_as_a_topic_s_pass_whatever_they_are_made_of(
+        self, scanner: type[TopicListScanner], length: int
+    ) -> None:
+        field = rest_of(["\x12" * length])
+        count = 3 * SLAB_BYTES // len(field)
+        fed(read := scanner(count * len(field)), field * count, SLAB_BYTES)
+        if isinstance(read, CountingScanner):
+            assert (read.topic_count, read.name_bytes) == (count, count * length)
+
+    def test_short_names_pass_where_the_end_is_guessed(self) -> None:
+        count = SLAB_BYTES
+        read = scan(rest_of(["a"]) * count)
+        assert (read.topic_count, read.name_bytes) == (count, count)
+
+    def test_the_limits_are_those_of_names(self) -> None:
+        assert MOST_FIELDS * len(rest_of(["persistent://t/n"[:14]])) == SLAB_BYTES
+        assert MOST_SLOW_FIELDS * len(rest_of(["a" * 128])) > SLAB_BYTES
 
 
 class TestMalformed:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
+from protocol.command_scanner import CommandScanner, ScannedFrame
 from protocol.commands import PONG_FRAME
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
@@ -22,6 +23,7 @@ from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
 from tests.support.clients.list_clients import turns
 from tests.support.sockets.endpoints import hangup_watcher
+from tests.support.sockets.frames import framed
 from tests.support.sockets.memory_transport import MemoryTransport
 
 BULK = 256 * 1024
@@ -83,6 +85,19 @@ class Flooded:
                 break
         return sizes
 
+    def say(self, stream: bytes) -> list[int]:
+        """Let the broker say `stream`, and the loop read all of it; give the sizes of the reads."""
+        sizes: list[int] = []
+        position = 0
+        while position < len(stream):
+            place = self.relay.broker.get_buffer(-1)
+            count = min(len(place), len(stream) - position)
+            place[:count] = stream[position : position + count]
+            self.relay.broker.buffer_updated(count)
+            sizes.append(count)
+            position += count
+        return sizes
+
 
 class Bench:
     """Relays over one loop budget whose clock goes on by the cost of work."""
@@ -130,8 +145,13 @@ class Bench:
         def parse(parser: object, data: memoryview, count: int) -> Any:
             self.clock.now += count * self.parse_byte_seconds
 
+        def show(tap: object, data: memoryview, count: int) -> int:
+            parse(tap, data, count)
+            # What costs nothing is the payload of a large frame.
+            return 0 if self.parse_byte_seconds else 1 << 40
+
         monkeypatch.setattr("protocol.scanner.FrameScanner.scan", parse)
-        monkeypatch.setattr("proxy.relay.relay_log.RelayTap.to_client", parse)
+        monkeypatch.setattr("proxy.relay.relay_log.RelayTap.to_client", show)
 
 
 @asynccontextmanager
@@ -216,6 +236,38 @@ async def test_a_relay_whose_frames_become_large_is_read_much_at_a_time_again(
         on.parse_byte_seconds = 0.0
         await turns(2)
         assert flooded.poll()[-1] == BULK
+
+
+@pytest.mark.parametrize("kind", ["logged", "logged watched"])
+async def test_tiny_frames_after_large_ones_are_parsed_a_small_read_at_a_time(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames_of_a_step: list[int] = []
+    scan = CommandScanner.scan
+
+    def counted(scanner: CommandScanner, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
+        found = scan(scanner, data, count)
+        frames_of_a_step.append(len(found))
+        return found
+
+    monkeypatch.setattr(CommandScanner, "scan", counted)
+    large = framed(PONG_FRAME[8:], bytes(1 << 20))
+    tiny = PONG_FRAME * (BULK // len(PONG_FRAME))
+    async with bench() as on:
+        flooded = on.relay(kind)
+        sizes = flooded.say((large + tiny) * 3)
+        assert sum(frames_of_a_step) == 3 * (1 + BULK // len(PONG_FRAME))
+        assert max(frames_of_a_step) <= SMALL_READ_BYTES // len(PONG_FRAME) + 2
+        # Payloads are read in large pieces all the same.
+        assert sizes.count(BULK) >= 3
+
+
+@pytest.mark.parametrize("kind", ["logged", "logged watched"])
+async def test_a_tap_that_has_ended_makes_no_read_smaller(kind: str) -> None:
+    async with bench() as on:
+        flooded = on.relay(kind)
+        sizes = flooded.say(bytes(16) + PONG_FRAME * BULK)
+        assert BULK in sizes
 
 
 async def test_many_reads_that_do_not_fill_their_buffer_are_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
