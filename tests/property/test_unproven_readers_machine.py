@@ -169,7 +169,7 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.lists)
     @rule(pick=PICK)
     def answer_a_ping(self, pick: int) -> None:
-        self.lists[pick % len(self.lists)].reader.pong()
+        self.loop.call_soon(self.lists[pick % len(self.lists)].reader.pong)
         self.step()
 
     @invariant()
