@@ -56,8 +56,8 @@ async def askers_of_schemas(stage: Stage) -> list[AsyncClient]:
     clients = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
     for client in clients:
         await client.send(schema_frame(77, TOPIC))
-    half = LIMIT_MIB * MIB // 2
-    await stage.until(lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > half, "schemas in memory")
+    share = stage.unproven
+    await stage.until(lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > share.limit, "schemas there")
     return clients
 
 
