@@ -57,7 +57,9 @@ async def askers_of_schemas(stage: Stage) -> list[AsyncClient]:
     for client in clients:
         await client.send(schema_frame(77, TOPIC))
     share = stage.unproven
-    await stage.until(lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > share.limit, "schemas there")
+    await stage.until(
+        lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > share.limit, "schemas there"
+    )
     return clients
 
 

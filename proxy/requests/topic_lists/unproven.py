@@ -73,7 +73,7 @@ class HeapCrowd:
                 self.let_ask()
 
     def let_ask(self) -> None:
-        """Have the questions that wait look again."""
+        """Wake the questions that wait, which look again."""
         for asker in self.askers.values():
             if not asker.done():
                 asker.set_result(None)
@@ -158,16 +158,16 @@ class UnprovenReaders:
         if not all(self._holds_for(group, member, size) for member in recipients if not member.left):
             return None
         charge = group.charge(self.share, size)
-        permit = self.share.try_acquire(size, charge=charge)
-        if permit is None:
-            with self._crowd.with_one(heap_bytes):
-                permit = await self._unless_awake(group, self.share.acquire(size, charge=charge))
-        if permit is None:
-            awake = self.shares.awake
-            with self._awake_crowd.with_one(heap_bytes):
-                permit = await awake.acquire(size, charge=group.charge(awake, size))
-        group.share_ends_when_standing = self.shares.ends_when_standing(permit)
-        return permit
+        if (at_once := self.share.try_acquire(size, charge=charge)) is not None:
+            return at_once
+        with self._crowd.with_one(heap_bytes):
+            silent = await self._unless_awake(group, self.share.acquire(size, charge=charge))
+        if silent is not None:
+            return silent
+        awake = self.shares.awake
+        group.share_ends_when_standing = True
+        with self._awake_crowd.with_one(heap_bytes):
+            return await awake.acquire(size, charge=group.charge(awake, size))
 
     def _holds_for(self, group: ListGroup, member: GroupMember, size: int) -> bool:
         return self.holds(member.client.output, size, group.key_of(member))
