@@ -38,10 +38,10 @@ class ReaderShare(Protocol):
         """Return whether the answer has a share now."""
 
     def proven(self) -> None:
-        """The client has shown that it reads."""
+        """Called when the client has shown that it reads."""
 
     def stands(self) -> None:
-        """The client has stood still for a second with the answer unsent; called each second meanwhile."""
+        """Called each second while the client stands still with the answer unsent."""
 
 
 class BodyTurn:
@@ -108,7 +108,7 @@ class Output:
         self._clock: asyncio.Timeout | None = None
         # The share of the body in progress.
         self._share: ReaderShare | None = None
-        # Who waits for a PONG of the client; `_pinged`: a PING for them is on its way.
+        # Listeners for a PONG of the client; `_pinged`: a PING for them is on its way.
         self._callers: list[Callable[[], None]] | None = None
         self._pinged = False
         self._proven = False
@@ -213,7 +213,7 @@ class Output:
         """Send a PING, and call `answered` once when a PONG comes: a client that does not read answers no PING."""
         self._callers = [*(self._callers or ()), answered]
         if not self._pinged:
-            # One PING at most is on its way, so that requests without end leave no PINGs without end.
+            # A PING on its way serves all, so that requests without end leave no PINGs without end.
             self._pinged = True
             self.send(PING_FRAME)
 

@@ -1,8 +1,8 @@
 """Lists that clients owe: they had shown that they read, gave their share back for that, and then stand still.
 
-Rule: while others wait for direct memory, such lists hold at most a part of direct memory (a quarter, by default). Above
-that part clients are closed, the longest standing first, once they have stood for `STANDING_SECONDS`. Clients that have
-shown nothing are never closed by this rule: their lists stay in a share, which is bounded by itself.
+Rule: while others wait for direct memory, such lists hold at most a part of direct memory (a quarter, by default).
+Above that part clients are closed, the longest standing first, once they have stood for `STANDING_SECONDS`. Clients
+that have shown nothing are never closed by this rule: their lists stay in a share, which is bounded by itself.
 """
 
 from typing import Final, Generic, Protocol, TypeVar
