@@ -97,7 +97,7 @@ class Proxy:
         self.log_level = LogLevel(log, loop, config.log_level)
         self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
-        counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.share.held
+        counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.shares.held
         counters.requests.unproven_readers_waiting = lambda: self.memory.unproven.waiting
         self.sockets = Sockets(config, loop, loop_budget, counters, log)
         self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
@@ -110,6 +110,7 @@ class Proxy:
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, event_sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
+        self.writes.owed_bound = self.memory.unproven.shares
         self.spill = self._spill()
         if self.spill is not None:
             self.writes.disk = self.memory.unproven.shares.disk = self.spill.space

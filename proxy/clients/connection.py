@@ -397,6 +397,7 @@ class ClientConnection(Endpoint):
         if pings:
             self.output.send(commands.PONG_FRAME * pings)
         if pongs:
+            self.output.ponged()
             self._pass_unanswered(pongs)
         self._services.counters.binary_ops += pings + pongs
         return pings + pongs > 0
@@ -429,6 +430,7 @@ class ClientConnection(Endpoint):
             if kind == CommandType.PING:
                 self.output.send(commands.PONG_FRAME)
             else:
+                self.output.ponged()
                 self._pass_unanswered(1)
         elif verdict is Verdict.SERVE:
             try:

@@ -8,10 +8,12 @@ have left; without memory the client is closed, so that the proxy stays within i
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from protocol.commands import PING_FRAME
+from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import DisconnectCause
 from proxy.net.pieces import write_pieces
 from proxy.net.pump import Body, Pump
@@ -25,6 +27,20 @@ ALLOWANCE_BYTES: Final = 4096
 OVERSHOOT_BYTES: Final = 64 * 1024
 # More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
 PROOF_BYTES: Final = 256 * 1024
+
+
+class ReaderShare(Protocol):
+    """The share of memory of an answer whose reader was not proven when the answer got its memory."""
+
+    @property
+    def held(self) -> bool:
+        """Return whether the answer has a share now."""
+
+    def proven(self) -> None:
+        """Called when the client has shown that it reads."""
+
+    def stands(self) -> None:
+        """Called each second while the client stands still with the answer unsent."""
 
 
 class BodyTurn:
@@ -109,17 +125,20 @@ class Output:
     __slots__ = (
         "_answer_line",
         "_body",
+        "_callers",
         "_clock",
         "_direct",
         "_endpoint",
         "_gathering",
         "_left",
         "_on_disk",
-        "_on_proven",
         "_permit",
+        "_pinged",
         "_proven",
+        "_pumping",
         "_queue",
         "_seen",
+        "_share",
         "_stood_at",
         "_took",
         "_turns",
@@ -139,8 +158,13 @@ class Output:
         self._gathering = self._body = False
         # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
+        self._pumping: Body | None = None
         self._clock: asyncio.Timeout | None = None
-        self._on_proven: Callable[[], None] | None = None
+        # The share of the body in progress.
+        self._share: ReaderShare | None = None
+        # Listeners for a PONG of the client; `_pinged`: a PING for them is on its way.
+        self._callers: list[Callable[[], None]] | None = None
+        self._pinged = False
         self._proven = False
         # Bytes that the client had taken when it last stood still.
         self._stood_at = 0
@@ -238,6 +262,26 @@ class Output:
         taken = self.expected_bytes + self._endpoint.kernel_queue_bytes()
         return size + taken <= self._endpoint.send_buffer_bytes() // 2
 
+    def call(self, answered: Callable[[], None]) -> None:
+        """Send a PING, and call `answered` once when a PONG comes: a client that does not read answers no PING."""
+        self._callers = [*(self._callers or ()), answered]
+        if not self._pinged:
+            # A PING on its way serves all, so that requests without end leave no PINGs without end.
+            self._pinged = True
+            self.send(PING_FRAME)
+
+    def uncall(self, answered: Callable[[], None]) -> None:
+        """Stop waiting for a PONG."""
+        if answered in (self._callers or ()):
+            self._callers.remove(answered)  # type: ignore[union-attr]  # as seen just now
+
+    def ponged(self) -> None:
+        """Call those that wait for a PONG."""
+        self._pinged = False
+        callers, self._callers = self._callers, None
+        for answered in callers or ():
+            answered()
+
     @property
     def _taken_bytes(self) -> int:
         return self.sent_bytes - self._buffered_bytes - self._endpoint.kernel_queue_bytes()
@@ -307,12 +351,12 @@ class Output:
         pieces: Iterable[memoryview],
         on_left: Callable[[int], None] | None = None,
         clock: asyncio.Timeout | None = None,
-        on_proven: Callable[[], None] | None = None,
+        share: ReaderShare | None = None,
     ) -> None:
         """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
 
         The next piece is fetched when the last has left; `on_left` is called with the count of bytes then. `clock` is
-        stopped with the first byte, `on_proven` is called when the client has shown during the write that it reads.
+        stopped with the first byte; `share` hears whether the client reads or stands still during the write.
         Another body waits for this one; both hold their direct permits already, so nobody waits here for memory. A
         cancel before the first byte leaves the connection as it was, a later one ends it. Raises ConnectionClosed if
         the client is gone.
@@ -322,7 +366,7 @@ class Output:
         try:
             with self.holding() as turn:
                 async with self._writing:
-                    self._clock, self._on_proven = clock, on_proven
+                    self._clock, self._share = clock, share
                     await self._send_body(turn, self._write_pieces(prefix, pieces, on_left))
         finally:
             # The clock knows its task, and a cancelled task knows this frame: the two would keep the pieces.
@@ -334,7 +378,7 @@ class Output:
         body: Body,
         pump: Pump,
         clock: asyncio.Timeout | None = None,
-        on_proven: Callable[[], None] | None = None,
+        share: ReaderShare | None = None,
     ) -> None:
         """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`."""
         if self._writing is None:
@@ -342,14 +386,14 @@ class Output:
         try:
             with self.holding(body) as turn:
                 async with self._writing:
-                    self._left = len(prefix) + body.size
-                    self._clock, self._on_proven = clock, on_proven
+                    self._left, self._pumping = len(prefix) + body.size, body
+                    self._clock, self._share = clock, share
                     if turn.spillable is not None:
                         turn.spillable.listen(self._moved_to_disk)
                     try:
                         await self._send_body(turn, pump.send(self._endpoint, prefix, body, self._pumped))
                     finally:
-                        self._left = 0
+                        self._left, self._pumping = 0, None
                         self._on_disk = False
                         if turn.spillable is not None:
                             turn.spillable.forget(self._moved_to_disk)
@@ -362,7 +406,7 @@ class Output:
             while endpoint.write_pending or not endpoint.open:
                 await endpoint.drained()
         except BaseException:
-            self._clock = self._on_proven = None
+            self._clock = self._share = None
             writing.close()
             raise
         self._body = turn.begun = True
@@ -376,7 +420,7 @@ class Output:
                 endpoint.abort(DisconnectCause.WRITE_FAILED)
             raise
         finally:
-            self._clock = self._on_proven = None
+            self._clock = self._share = None
             self._body = False
             if endpoint.open:
                 self._flush()
@@ -417,9 +461,8 @@ class Output:
 
     def _note_proof(self) -> None:
         # Only between writes: bytes on their way to the transport would count as taken.
-        if self._on_proven is not None and self.reads:
-            on_proven, self._on_proven = self._on_proven, None
-            on_proven()
+        if self._share is not None and self._share.held and self.reads:
+            self._share.proven()
 
     @property
     def client(self) -> str:
@@ -439,6 +482,16 @@ class Output:
         elif now - progress.progressed_at > STALLED_SECONDS:
             self._proven = False
             self._stood_at = self._taken_bytes
+            if self._share is not None:
+                self._share.stands()
+
+    @property
+    def owed(self) -> tuple[int, int] | None:
+        """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
+        if not self._left or self._on_disk or self._pumping is None or (self._share is not None and self._share.held):
+            return None
+        left_slabs = max(0, self._pumping.size - self._left) // SLAB_BYTES
+        return id(self._pumping), self._pumping.size - left_slabs * SLAB_BYTES
 
     def evict(self, cause: DisconnectCause) -> int:
         """End the connection and drop unsent bytes; return how many were under way, the kernel's included."""
@@ -461,6 +514,7 @@ class Output:
         """Drop unsent bytes: the client is gone."""
         self._watch.discard(self)
         self._queue.clear()
+        self._callers = None
         if self._permit is not None:
             # The bytes of the permit must not stay in the transport after its release.
             self._permit.release()

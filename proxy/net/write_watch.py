@@ -9,6 +9,8 @@ Rules:
 - A client slower than the least rate is closed only while others wait for direct memory, or for heap memory that a list
   for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of the
   waiters was served. Only clients that hold direct memory are looked at.
+- A client that has shown that it reads and then stands still for two seconds is closed while others wait, if such
+  clients hold more than their part of direct memory (`proxy.net.owed`).
 - A client whose list is on disk holds no memory but that of its answers behind the list which cannot move, too. Without
   such answers the client is closed for its rate only while the disk has no space for the list of another
   (`proxy.net.spill`): as many as make room for that list.
@@ -26,6 +28,7 @@ from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.net.counters import NetCounters
+from proxy.net.owed import OwedBound, OwedLists
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # A client that reads fast enough now is not closed for an earlier silence: its list will soon be over.
@@ -158,6 +161,10 @@ class Writer(Protocol):
     def holds_up_a_list(self) -> bool:
         """Return whether a list that holds heap memory waits for this client to take its earlier lists."""
 
+    @property
+    def owed(self) -> tuple[int, int] | None:
+        """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
+
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client has taken."""
 
@@ -194,7 +201,7 @@ class DiskSpace(Protocol):
 
 
 class WriteWatch:
-    """All clients that are being written to. `limits` and `disk` may be replaced at any time.
+    """All clients that are being written to. `limits`, `disk` and `owed_bound` may be replaced at any time.
 
     `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk.
     """
@@ -210,6 +217,7 @@ class WriteWatch:
     ) -> None:
         self.limits = limits
         self.disk: DiskSpace | None = None
+        self.owed_bound: OwedBound | None = None
         self._direct = direct
         self._heap = heap
         self._served = served
@@ -248,18 +256,22 @@ class WriteWatch:
         time = self._advance(now)
         writers = stalled = kernel_bytes = 0
         slow: list[tuple[float, int, Writer]] = []
+        owed: OwedLists[Writer] = OwedLists()
         for number, writer in enumerate(list(self._writers), 1):
             rate = self._look(writer, time)
             if rate is not None:
                 slow.append((rate, number, writer))
             if (progress := writer.progress) is not None:
                 writers += 1
-                stalled += time - progress.progressed_at > STALLED_SECONDS
+                if time - progress.progressed_at > STALLED_SECONDS:
+                    stalled += 1
+                    owed.note(writer, progress.progressed_at)
                 kernel_bytes += progress.kernel_bytes
             if not number % WRITERS_A_TURN:
                 await asyncio.sleep(0)
         counters = self._counters
         counters.writers, counters.stalled_readers, counters.writers_kernel_bytes = writers, stalled, kernel_bytes
+        self._end_owing(owed, time)
         if slow:
             await self._make_room(sorted(slow))
         self._tell_evictions()
@@ -289,6 +301,14 @@ class WriteWatch:
         least = limits.min_bytes_per_second
         rate = progress.rate(time, least) if least else None
         return rate if rate is not None and rate < least else None
+
+    def _end_owing(self, owed: OwedLists[Writer], time: float) -> None:
+        most = None if self.owed_bound is None or not self.limits.min_bytes_per_second else self.owed_bound.most_owed
+        if most is None or not self._direct.short:
+            return
+        for writer in owed.above(most, time):
+            if writer.waiting:
+                self._evict(writer, DisconnectCause.READS_TOO_SLOWLY)
 
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
         served = self._served()

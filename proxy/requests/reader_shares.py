@@ -7,21 +7,32 @@ readers share a part of direct memory, and the rest is always free for those tha
 - An answer for an unproven reader takes its share before direct memory, and has it until its client is proven or the
   answer is over. An answer that fits into the socket's send buffer needs no share: such an answer waits for no reader.
 - A list that can go to disk needs no share while the disk has room for all that its key may have in direct memory.
+- Half of that part is for clients that are *awake*: when an unproven reader would have to wait for the other half, its
+  client gets a PING, and a PONG brings the answer to the half for those awake. So those that read nothing keep no
+  newcomer waiting. A client that then stands still for a second is not awake: its share ends, and its list is *owed*
+  (`proxy.net.write_watch`), like that of any client that has shown that it reads, and stands still.
 - A schema never goes to disk, and its client may ask for many at once. So a proven reader, too, takes shares for those
   that come while an earlier answer is under way: of what it has without a share it never holds more than one.
 
 A share is taken after heap memory and before direct memory, and those that hold direct memory wait for neither.
 """
 
-from collections.abc import Hashable
-from typing import Protocol
+import asyncio
+from collections.abc import Coroutine, Hashable, Iterable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from limiter.clock import Clock
+from limiter.errors import PermitAcquireError
 from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.net.output import Output
 from proxy.net.spill.judge import LEAST_REST_BYTES
+
+# The part of the share that is for clients which are awake; as much of direct memory may be owed while others wait.
+AWAKE_PART: Final = 2
+T = TypeVar("T")
 
 
 class SpaceForLists(Protocol):
@@ -31,29 +42,98 @@ class SpaceForLists(Protocol):
         """Return whether the disk takes all that `key` may have in a memory of that size."""
 
 
+class Call:
+    """A wait that ends early when one of the clients answers a PING; `answered` is what a PONG calls."""
+
+    def __init__(self, outputs: Iterable[Output]) -> None:
+        self._outputs: list[Output] = list(outputs)
+        self._clock: asyncio.Timeout | None = None
+
+    async def unless_answered(self, wait: Coroutine[Any, Any, T]) -> T | None:
+        """Return what `wait` brings, or None, with `wait` cancelled, when a client answers before."""
+        try:
+            async with asyncio.timeout(None) as self._clock:
+                for output in self._outputs:
+                    output.call(self._answered)
+                return await wait
+        except TimeoutError:
+            if self._clock is None or not self._clock.expired():
+                raise
+            return None
+        finally:
+            wait.close()
+            for output in self._outputs:
+                output.uncall(self._answered)
+            # The clock knows its task, and a cancelled task knows this frame.
+            self._clock = None
+
+    def add(self, output: Output) -> None:
+        """Ask one more client."""
+        if output not in self._outputs:
+            self._outputs.append(output)
+            output.call(self._answered)
+
+    def _answered(self) -> None:
+        clock = self._clock
+        if clock is not None and not clock.expired():
+            clock.reschedule(0)
+
+
 class ReaderShares:
-    """The share of direct memory for unproven readers; `disk` is None if no list goes to disk."""
+    """The share of direct memory for unproven readers; `disk` is None if no list goes to disk.
+
+    `semaphore` is for all of them, `awake` for those that have answered a PING while they waited for the first.
+    """
 
     def __init__(self, direct: AsyncSemaphore, observer: LimiterObserver, clock: Clock) -> None:
         self.disk: SpaceForLists | None = None
         self.in_force = False
         self._direct = direct
-        self.semaphore = AsyncSemaphore(
-            "direct for unproven readers",
-            0,
+        make = partial(
+            AsyncSemaphore,
+            limit=0,
             max_queue=direct.max_queue,
             timeout_seconds=direct.timeout_seconds,
             clock=clock,
             observer=observer,
         )
+        self.semaphore = make("direct for unproven readers")
+        self.awake = make("direct for readers that answer a PING")
 
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held. 100: there is no rule."""
-        direct, share = self._direct, self.semaphore
+        direct = self._direct
         self.in_force = direct.limit > 0 and percent < 100
-        share.max_queue, share.timeout_seconds = direct.max_queue, direct.timeout_seconds
-        # Without the rule, answers that wait already get their shares at once: 0 is no limit.
-        share.set_limit(max(1, direct.limit * percent // 100) if self.in_force else 0)
+        size = direct.limit * percent // 100
+        awake = size // AWAKE_PART
+        for share, limit in ((self.semaphore, size - awake), (self.awake, awake)):
+            share.max_queue, share.timeout_seconds = direct.max_queue, direct.timeout_seconds
+            # Without the rule, answers that wait already get their shares at once: 0 is no limit.
+            share.set_limit(max(1, limit) if self.in_force else 0)
+
+    @property
+    def held(self) -> int:
+        """Return what unproven readers hold."""
+        return self.semaphore.held + self.awake.held
+
+    @property
+    def short(self) -> bool:
+        """Return whether an answer waits for a share."""
+        return self.semaphore.short or self.awake.short
+
+    @property
+    def most_owed(self) -> int | None:
+        """Return how much direct memory clients that stand still may hold without a share; None: no bound."""
+        return self.awake.limit if self.in_force else None
+
+    def that_refused(self, error: Exception) -> AsyncSemaphore | None:
+        """Return the share that refused with `error`, or None."""
+        limiter = error.limiter if isinstance(error, PermitAcquireError) else None
+        return next((share for share in (self.semaphore, self.awake) if share.name == limiter), None)
+
+    def ends_when_standing(self, permit: Permit) -> bool:
+        """Return whether a share ends when its client stands still: it was given because the client was awake."""
+        return permit.owner is self.awake
 
     def holds_for_list(self, output: Output, size: int | None, key: Hashable) -> bool:
         """Return whether a list needs a share where the rule is in force; `size` is probable, None if unknown."""
@@ -108,7 +188,24 @@ class AnswerShare:
             self._waited = True
             await self._output.earlier_bodies()
         else:
-            self._permit = await self._shares.semaphore.acquire(memory_bytes, key=self._key)
+            shares = self._shares
+            call = Call([self._output])
+            share = await call.unless_answered(shares.semaphore.acquire(memory_bytes, key=self._key))
+            self._permit = share or await shares.awake.acquire(memory_bytes, key=self._key)
+
+    @property
+    def held(self) -> bool:
+        """Return whether the answer has a share now."""
+        return self._permit is not None and not self._permit.released
+
+    def proven(self) -> None:
+        """Release the share: the client reads."""
+        self.end()
+
+    def stands(self) -> None:
+        """Release a share that was given because the client was awake."""
+        if self._permit is not None and self._shares.ends_when_standing(self._permit):
+            self._permit.release()
 
     def end(self) -> None:
         """Release the share: the client is proven, or the answer is over. A second call does nothing."""

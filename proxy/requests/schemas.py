@@ -134,7 +134,7 @@ class SchemaService:
                 answer.prefix(request.request_id),
                 answer.consume(),
                 clock=clock,
-                on_proven=share.end,
+                share=share,
             )
         finally:
             question.release()
@@ -143,8 +143,7 @@ class SchemaService:
         self._counters.request_failed("get schema")
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):
-            share = self._shares.semaphore
-            memory = share if error.limiter == share.name else self._limiter.direct
+            memory = self._shares.that_refused(error) or self._limiter.direct
             self._refusals.note(error, Stage.DIRECT, memory, client.name, request.topic)
             failure = RequestFailed(ServerError.TooManyRequests, DIRECT_REFUSAL)
         elif not isinstance(error, ProxyError | TimeoutError):

@@ -56,8 +56,10 @@ async def askers_of_schemas(stage: Stage) -> list[AsyncClient]:
     clients = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
     for client in clients:
         await client.send(schema_frame(77, TOPIC))
-    half = LIMIT_MIB * MIB // 2
-    await stage.until(lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > half, "schemas in memory")
+    share = stage.unproven
+    await stage.until(
+        lambda: stage.lookups.held == SLOW and stage.direct.held + LIST_BYTES > share.limit, "schemas there"
+    )
     return clients
 
 
@@ -209,7 +211,7 @@ async def test_lists_take_shares_while_the_disk_has_no_room_for_them(tmp_path: P
         for number, client in enumerate(slow, QUICK):
             await client.ask_topics(namespace(number))
         share = stage.unproven
-        await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > LIMIT_MIB * MIB // 2, "shares taken")
+        await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > share.limit, "shares taken")
         await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, QUICK + SLOW)))
         assert stage.direct.held <= LIMIT_MIB * MIB // 2
         answers = await asyncio.gather(*(client.answer() for client in slow))

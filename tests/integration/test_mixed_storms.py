@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
+from protocol.commands import PONG_FRAME
 from proxy.app import proxy as app
 from proxy.cli.demo.topics import DEFAULT_NAMESPACE, GeneratedTopics
-from tests.support.clients.async_client import AsyncClient
+from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -49,8 +50,8 @@ async def slow_readers(stage: Stage) -> list[AsyncClient]:
     clients = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
     for number, client in enumerate(clients):
         await client.ask_topics(namespace(number))
-    share, half = stage.unproven, LIMIT_MIB * MIB // 2
-    await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > half, "unproven readers at their share")
+    share = stage.unproven
+    await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > share.limit, "readers at their share")
     return clients
 
 
@@ -106,6 +107,97 @@ async def test_a_share_ends_as_soon_as_its_client_takes_bytes() -> None:
         await client.receive(400 * 1024)
         await stage.until(lambda: not stage.unproven.held, "the share free")
         assert stage.direct.held
+
+
+async def newcomer(stage: Stage, number: int) -> None:
+    """Ask for a list as a client that nobody knows, and that reads at once."""
+    client = await stage.connected()
+    await client.ask_topics(namespace(number))
+    answer = await client.answer(pong=True)
+    assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
+    client.close()
+
+
+async def pong_blindly(stage: Stage, client: AsyncClient) -> None:
+    """Answer PINGs without reading anything: a PONG has no number that would tell which PING it answers."""
+    output = stage.session_of(client).output
+    while True:
+        await eventually(lambda: output._pinged, "a PING")
+        await client.send(PONG_FRAME)
+        await asyncio.sleep(0.005)
+
+
+async def test_newcomers_that_read_do_not_wait_for_any_number_of_clients_that_do_not() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        slow = await slow_readers(stage)
+        await asyncio.gather(*(newcomer(stage, number) for number in range(SLOW, SLOW + QUICK)))
+        assert stage.outcome("answered") == QUICK
+        assert not stage.proxy.counters.shared.disconnects["reads_too_slowly"]
+        answers = await asyncio.gather(*(client.answer() for client in slow))
+        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+
+
+async def test_a_newcomer_does_not_wait_with_the_group_of_those_that_do_not_read() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        await slow_readers(stage)
+        client = await stage.connected(SLOW_READER_RCVBUF)
+        await client.ask_topics(namespace(SLOW))
+        groups = stage.proxy.services.requests.topic_lists.groups
+        await stage.until(lambda: len(groups.registry) == SLOW + 1, "a group that waits")
+        await newcomer(stage, SLOW)
+
+
+async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_newcomers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(NAMES, **STORM) as stage:
+        await slow_readers(stage)
+        awake = stage.proxy.memory.unproven.shares.awake
+        liars = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(3)]
+        for number, liar in enumerate(liars, SLOW):
+            await liar.ask_topics(namespace(number))
+        async with asyncio.TaskGroup() as tasks:
+            lying = [tasks.create_task(pong_blindly(stage, liar)) for liar in liars]
+            await stage.until(lambda: awake.queue_size and awake.held, "liars that wait for others")
+            for task in lying:
+                task.cancel()
+            fresh = tasks.create_task(newcomer(stage, SLOW + 3))
+            await stage.until(lambda: awake.queue_size > 1, "a newcomer behind them")
+            second = 0
+            while not fresh.done():
+                # The kernel moves bytes in real time, whatever second it is here.
+                await asyncio.sleep(0.02)
+                await stage.proxy.writes.sweep(second := second + 1)
+
+
+async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
+        shares, direct, sweep = stage.proxy.memory.unproven.shares, stage.direct, stage.proxy.writes.sweep
+        standing: list[AsyncClient] = []
+        while direct.held + LIST_BYTES <= direct.limit:
+            client = await stage.connected(SLOW_READER_RCVBUF)
+            await client.ask_topics(namespace(len(standing)))
+            await client.receive(400 * 1024)
+            standing.append(client)
+            await stage.until(lambda: not shares.held, "a reader that is proven")
+        second, outputs = 0, [stage.session_of(client).output for client in standing]
+        while second < 4 or any(second - each.progress.progressed_at < 4 for each in outputs if each.progress):
+            # The kernel moves bytes in real time, whatever second it is here.
+            await asyncio.sleep(0.02)
+            await sweep(second := second + 1)
+        assert stage.proxy.counters.shared.disconnects["reads_too_slowly"] == 0, "nobody waits"
+        async with asyncio.TaskGroup() as newcomers:
+            for number in range(4):
+                newcomers.create_task(newcomer(stage, SLOW + number))
+            await stage.until(lambda: direct.short, "newcomers that wait for memory")
+            await sweep(second + 1)
+        await stage.until(lambda: direct.held <= shares.most_owed, "those that stand at their part")
+        closed = stage.proxy.counters.shared.disconnects["reads_too_slowly"]
+        assert 0 < closed < len(standing)
 
 
 async def test_the_share_changes_live_and_ends_with_100_percent() -> None:

@@ -5,6 +5,7 @@ freedom from deadlock.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,8 @@ from tests.support.loops.clock import ManualClock
 
 LIMIT, PERCENT = 20, 50
 HALF = LIMIT * PERCENT // 100
-SIZES = st.integers(1, HALF)
+# One half of the share is for clients that are awake.
+SIZES = st.integers(1, HALF // 2)
 PICK = st.integers(0, 1000)
 
 
@@ -31,6 +33,19 @@ class Reader:
     reads: bool
     room: int = 0
     expected_bytes: int = 0
+    callers: list[Callable[[], None]] = field(default_factory=list)
+
+    def call(self, answered: Callable[[], None]) -> None:
+        self.callers.append(answered)
+
+    def uncall(self, answered: Callable[[], None]) -> None:
+        if answered in self.callers:
+            self.callers.remove(answered)
+
+    def pong(self) -> None:
+        callers, self.callers = self.callers, []
+        for answered in callers:
+            answered()
 
     @property
     def busy(self) -> bool:
@@ -65,6 +80,11 @@ class List:
     share: Permit | None = None
     memory: Permit | None = None
     task: "asyncio.Task[None] | None" = field(default=None, repr=False)
+    share_ends_when_standing: bool = False
+
+    @property
+    def members(self) -> list[Member]:
+        return [Member(self.reader)]
 
     def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
         return Charge(self.key)
@@ -148,6 +168,18 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.lists)
     @rule(pick=PICK)
+    def answer_a_ping(self, pick: int) -> None:
+        self.loop.call_soon(self.lists[pick % len(self.lists)].reader.pong)
+        self.step()
+
+    @invariant()
+    def who_answers_waits_only_for_others_that_answered(self) -> None:
+        shares = self.rule.shares
+        if shares.awake.queue_size:
+            assert shares.awake.held > 0
+
+    @precondition(lambda self: self.lists)
+    @rule(pick=PICK)
     def leave(self, pick: int) -> None:
         gone = self.lists.pop(pick % len(self.lists))
         assert gone.task is not None
@@ -180,7 +212,7 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
             done[0].end()
             self.lists.remove(done[0])
             self.step()
-        assert (self.limiter.direct.held, self.rule.share.held, self.rule.short) == (0, 0, False)
+        assert (self.limiter.direct.held, self.rule.shares.held, self.rule.short) == (0, 0, False)
         self.loop.close()
 
 

@@ -164,6 +164,7 @@ class ListGroup:
         "principal",
         "request",
         "share",
+        "share_ends_when_standing",
         "stage",
         "timeline",
         "turn",
@@ -187,6 +188,7 @@ class ListGroup:
         # Permits of unproven readers: the turn ends when the answer begins, the share when a client is proven.
         self.turn: Permit | None = None
         self.share: Permit | None = None
+        self.share_ends_when_standing = False
         self.broker = broker
         self.principal = principal
         self.request = request
@@ -305,6 +307,21 @@ class ListGroup:
         """Release the place of an unproven reader's question; a second call does nothing."""
         if self.turn is not None:
             self.turn.release()
+
+    @property
+    def held(self) -> bool:
+        """Return whether the list has a share of direct memory now (`proxy.net.output.ReaderShare`)."""
+        return self.share is not None and not self.share.released
+
+    def proven(self) -> None:
+        """Release the share if no other member's client may still stand: one of them has shown that it reads."""
+        if len(self.members) == 1:
+            self.end_share()
+
+    def stands(self) -> None:
+        """Release a share that the list has because a client was awake: a client of the list stands still."""
+        if self.share is not None and self.share_ends_when_standing:
+            self.share.release()
 
     def end_share(self) -> None:
         """Release the share of direct memory: the list's reader is proven, or the list is over."""

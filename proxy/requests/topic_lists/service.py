@@ -33,6 +33,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
+from proxy.net.output import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
@@ -186,14 +187,13 @@ class TopicListService:
             self._counters.list_groups += 1
         else:
             self._counters.lists_joined += 1
+            self._unproven.joined(group, member)
         try:
             async with asyncio.timeout_at(deadline) as clock:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
-                # A list for several clients keeps its share: any of them may still stand.
-                on_proven = group.end_share if len(group.members) == 1 else None
-                await self._write(asked, answer, clock, on_proven)
+                await self._write(asked, answer, clock, group)
                 return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -208,7 +208,7 @@ class TopicListService:
         asked: ListRequest,
         answer: SharedAnswer,
         clock: asyncio.Timeout,
-        on_proven: Callable[[], None] | None,
+        share: ReaderShare,
     ) -> None:
         """Step 12: write the list when the client has taken its earlier ones."""
         output, request_id = asked.client.output, asked.request.request_id
@@ -219,7 +219,7 @@ class TopicListService:
                 async with output.write_lock:
                     # From its first byte only the rules for slow readers end a list: no clock cuts a body.
                     await output.send_pumped(
-                        answer.prefix(request_id), answer.body, self._pump, clock=clock, on_proven=on_proven
+                        answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share
                     )
         finally:
             answer.forget(on_moved)

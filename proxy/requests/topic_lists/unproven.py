@@ -5,21 +5,25 @@ Rules:
 - Lists that wait for a share hold heap memory. While they hold a quarter of the heap limit, no more questions of
   unproven readers go to brokers, and the answers that are under way from one broker take another quarter at most: a
   list of unknown size counts as the average list. So heap memory is left for those that read, too.
+- Where a group would wait, its clients get a PING (`proxy.requests.reader_shares`). If one of them answers, the group
+  goes on at once, with those awake: while their lists that wait hold an eighth of the heap limit, no more of their
+  questions go out. Clients that join a group which waits get a PING, too.
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
-from typing import Final
+from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
+from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.errors import PermitAcquireError
 from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.net.output import Output
-from proxy.requests.reader_shares import ReaderShares
+from proxy.requests.reader_shares import Call, ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, WaitsOnly, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.telemetry.events.timeline import TimelineStage
@@ -27,8 +31,52 @@ from proxy.telemetry.refusals import Stage
 
 # Before the first answer a list counts as 10,000 names of 100 bytes.
 FIRST_AVERAGE_BYTES: Final = 1024 * 1024
+# Lists of clients that are awake and wait for a share may have this part of heap memory.
+AWAKE_HEAP_PART: Final = 8
+T = TypeVar("T")
 # The average moves by this part of the difference to the next list.
 _AVERAGE_PART: Final = 8
+
+
+class HeapCrowd:
+    """The lists that wait for a share, which hold at most a part of heap memory before no more questions go out."""
+
+    def __init__(self, heap: AsyncSemaphore, part: int) -> None:
+        self._heap = heap
+        self._part = part
+        self._waiting_bytes = 0
+        self.askers: dict[ListGroup, asyncio.Future[None]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Return whether no more questions may go out."""
+        return self._waiting_bytes * self._part > self._heap.limit > 0
+
+    async def passed(self, group: ListGroup, shares: ReaderShares) -> None:
+        """Wait until a question may go out."""
+        while self.full and shares.in_force:
+            self.askers[group] = asyncio.get_running_loop().create_future()
+            try:
+                await self.askers[group]
+            finally:
+                del self.askers[group]
+
+    @contextmanager
+    def with_one(self, heap_bytes: int) -> Iterator[None]:
+        """Count a list that waits with so much heap memory."""
+        self._waiting_bytes += heap_bytes
+        try:
+            yield
+        finally:
+            self._waiting_bytes -= heap_bytes
+            if not self.full:
+                self.let_ask()
+
+    def let_ask(self) -> None:
+        """Wake the questions that wait, which look again."""
+        for asker in self.askers.values():
+            if not asker.done():
+                asker.set_result(None)
 
 
 class UnprovenReaders:
@@ -37,9 +85,10 @@ class UnprovenReaders:
     def __init__(self, limiter: AsyncDualMemoryLimiter, waits: LimiterObserver, clock: Clock, percent: int) -> None:
         self._limiter = limiter
         self.shares = ReaderShares(limiter.direct, WaitsOnly(waits), clock)
-        self._waiting_heap_bytes = 0
         self._average_bytes = FIRST_AVERAGE_BYTES
-        self._askers: dict[ListGroup, asyncio.Future[None]] = {}
+        self._crowd = HeapCrowd(limiter.heap, UNPROVEN_HEAP_PART)
+        self._awake_crowd = HeapCrowd(limiter.heap, AWAKE_HEAP_PART)
+        self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
 
     @property
@@ -50,11 +99,14 @@ class UnprovenReaders:
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held."""
         self.shares.apply(percent)
-        self._let_ask()
+        for crowd in (self._crowd, self._awake_crowd):
+            if not (crowd.full and self.shares.in_force):
+                crowd.let_ask()
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
         """Serve those that wait for a share as both memories do."""
-        self.share.set_sharing(share_by_key, key_cap_percent)
+        for share in (self.share, self.shares.awake):
+            share.set_sharing(share_by_key, key_cap_percent)
 
     def holds(self, output: Output, size: int | None, key: Hashable) -> bool:
         """Return whether the rule holds for a client; `size` is what the list will probably have, None if unknown."""
@@ -68,13 +120,34 @@ class UnprovenReaders:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""
         group.stands_at(Stage.DIRECT, TimelineStage.HEAP)
         expected = self._average_bytes if size is None else size
-        group.turn = await queue.unproven.acquire(expected, charge=group.charge(queue.unproven, expected))
-        while self._crowded:
-            self._askers[group] = asyncio.get_running_loop().create_future()
-            try:
-                await self._askers[group]
-            finally:
-                del self._askers[group]
+        charge = group.charge(queue.unproven, expected)
+        group.turn = queue.unproven.try_acquire(expected, charge=charge)
+        if group.turn is not None and not self._crowd.full:
+            return
+        if not await self._unless_awake(group, self._turn_of(group, queue, expected, charge)):
+            # A client of the group reads: its question waits for no turn of those that may not.
+            group.end_turn()
+            await self._awake_crowd.passed(group, self.shares)
+
+    async def _turn_of(self, group: ListGroup, queue: BrokerQueue, expected: int, charge: Charge) -> bool:
+        if group.turn is None:
+            group.turn = await queue.unproven.acquire(expected, charge=charge)
+        await self._crowd.passed(group, self.shares)
+        return True
+
+    async def _unless_awake(self, group: ListGroup, wait: Coroutine[Any, Any, T]) -> T | None:
+        """Return what `wait` brings, or None if a client of the group answers a PING before."""
+        call = self._calls[group] = Call(member.client.output for member in group.members)
+        try:
+            return await call.unless_answered(wait)
+        finally:
+            del self._calls[group]
+
+    def joined(self, group: ListGroup, member: GroupMember) -> None:
+        """Send a PING to a client that joins a group which waits."""
+        call = self._calls.get(group)
+        if call is not None:
+            call.add(member.client.output)
 
     async def share_for(
         self, group: ListGroup, recipients: Sequence[GroupMember], size: int, heap_bytes: int
@@ -84,41 +157,40 @@ class UnprovenReaders:
             return None
         if not all(self._holds_for(group, member, size) for member in recipients if not member.left):
             return None
-        self._waiting_heap_bytes += heap_bytes
-        try:
-            return await self.share.acquire(size, charge=group.charge(self.share, size))
-        finally:
-            self._waiting_heap_bytes -= heap_bytes
-            self._let_ask()
+        charge = group.charge(self.share, size)
+        if (at_once := self.share.try_acquire(size, charge=charge)) is not None:
+            return at_once
+        with self._crowd.with_one(heap_bytes):
+            silent = await self._unless_awake(group, self.share.acquire(size, charge=charge))
+        if silent is not None:
+            return silent
+        awake = self.shares.awake
+        group.share_ends_when_standing = True
+        with self._awake_crowd.with_one(heap_bytes):
+            return await awake.acquire(size, charge=group.charge(awake, size))
 
     def _holds_for(self, group: ListGroup, member: GroupMember, size: int) -> bool:
         return self.holds(member.client.output, size, group.key_of(member))
 
     def memory_that_refused(self, error: Exception) -> AsyncSemaphore:
         """Return the share or direct memory itself, whichever refused with `error`."""
-        of_share = isinstance(error, PermitAcquireError) and error.limiter == self.share.name
-        return self.share if of_share else self._limiter.direct
+        return self.shares.that_refused(error) or self._limiter.direct
 
     @property
     def short(self) -> bool:
         """Return whether anybody waits for direct memory, or for a share of it."""
-        return self._limiter.direct.short or self.share.short or bool(self._askers)
+        return self._limiter.direct.short or self.shares.short or self._asking > 0
 
     @property
     def waiting(self) -> int:
         """Return the number of lists that wait for a share, and of questions that wait because of those lists."""
-        return self.share.queue_size + len(self._askers)
+        return self.share.queue_size + self.shares.awake.queue_size + self._asking
 
     def statistics(self) -> LimiterStatistics:
         """Return the statistics of direct memory, with the waiters for a share added."""
-        return sum_of_waits([self._limiter.direct.statistics(), self.share.statistics()])
+        memories = (self._limiter.direct, self.share, self.shares.awake)
+        return sum_of_waits([memory.statistics() for memory in memories])
 
     @property
-    def _crowded(self) -> bool:
-        return self.shares.in_force and self._waiting_heap_bytes * UNPROVEN_HEAP_PART > self._limiter.heap.limit > 0
-
-    def _let_ask(self) -> None:
-        if not self._crowded:
-            for asker in self._askers.values():
-                if not asker.done():
-                    asker.set_result(None)
+    def _asking(self) -> int:
+        return len(self._crowd.askers) + len(self._awake_crowd.askers)

@@ -129,6 +129,11 @@ class AnswerWriter:
         return False
 
     @property
+    def owed(self) -> tuple[int, int] | None:
+        """Return None: lists over HTTP take no shares, and the stall rule and the least rate end their readers."""
+        return None
+
+    @property
     def disk_bytes(self) -> int:
         """Return 0: answers over HTTP stay in memory."""
         return 0

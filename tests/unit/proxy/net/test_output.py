@@ -228,22 +228,34 @@ class TestMemoryBehindAListOnDisk:
         run_virtual(main())
 
 
+class Share:
+    """A share that its answer gives back when its client reads."""
+
+    held = True
+
+    def proven(self) -> None:
+        self.held = False
+
+    def stands(self) -> None:
+        raise AssertionError("nobody stands still")
+
+
 class TestProof:
     def test_a_client_that_takes_an_answer_is_proven_once_the_bytes_are_taken(self) -> None:
         async def main() -> None:
             async with stage(room=0) as on:
-                proofs: list[int] = []
+                share = Share()
                 pieces = slices(*[bytes(SLAB)] * 8)
-                body = on.start(on.output.send_body(b"head", pieces, on_proven=lambda: proofs.append(1)))
+                body = on.start(on.output.send_body(b"head", pieces, share=share))
                 for _ in range(3):
                     await settle()
                     on.transport.take(SLAB)
                 await settle()
-                assert proofs == []
+                assert share.held
                 while not body.done():
                     on.transport.take(SLAB)
                     await settle()
-                assert proofs == [1]
+                assert not share.held
 
         run_virtual(main())
 

@@ -36,23 +36,24 @@ class Reader:
         self.rate = rate
         self.step = step
         self.permit = permit
-        self.owed = 50_000_000
+        self.unsent = 50_000_000
         self.read = 0.0
         self.end: str | None = None
         self.breaks = False
         self.holds_up_a_list = False
         self.disk_bytes = 0
+        self.owed: tuple[int, int] | None = None
         books.readers.append(self)
         books.watch.add(self)
         assert self.progress is not None
-        self.progress.handed_bytes = self.owed
+        self.progress.handed_bytes = self.unsent
 
     def live(self, seconds: float) -> None:
         self.read += self.rate * seconds
 
     @property
     def waiting(self) -> bool:
-        return self.end is None and self.owed > 0
+        return self.end is None and self.unsent > 0
 
     @property
     def holds_memory(self) -> bool:
@@ -61,8 +62,8 @@ class Reader:
     def sample(self, progress: WriteProgress, now: float) -> None:
         if self.breaks:
             raise RuntimeError("a sample that fails")
-        acknowledged = min(self.owed, (int(self.read) // self.step + 16) * self.step)
-        left = self.owed - acknowledged
+        acknowledged = min(self.unsent, (int(self.read) // self.step + 16) * self.step)
+        left = self.unsent - acknowledged
         progress.note(now, left - left // 3, left // 3)
 
     def evict(self, cause: DisconnectCause) -> int:
@@ -231,7 +232,7 @@ class TestStalls:
             reader = books.reader(rate=1e9)
             await books.run(1)
             # Nothing is left in the buffers, but its body goes on: what is late is the proxy's own.
-            reader.owed = int(reader.read) or 1
+            reader.unsent = int(reader.read) or 1
             await books.run(100)
             assert reader.end is None
 
@@ -465,7 +466,7 @@ class TestTheWatch:
             reader = books.reader()
             await books.run(1)
             assert reader.progress is not None
-            reader.owed = 0
+            reader.unsent = 0
             await books.run(1)
             assert (len(books.watch), books.counters.net.writers) == (0, 0)
             assert not reader.progress
@@ -492,7 +493,7 @@ class TestTheWatch:
             await books.run(5)
             counters = books.counters
             assert (counters.net.writers, counters.net.stalled_readers) == (2, 1)
-            assert counters.net.writers_kernel_bytes > stalled.owed // 3
+            assert counters.net.writers_kernel_bytes > stalled.unsent // 3
             stalled.rate = 1000
             await books.run(2)
             assert books.counters.net.stalled_readers == 0

@@ -1,7 +1,7 @@
 """Which answers take a share of direct memory, and what a client may have without one."""
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from proxy.requests.reader_shares import AnswerShare, ReaderShares
 from tests.support.loops.clock import ManualClock
 
 LIMIT = 1000 * 1024
-HALF = LIMIT // 2
+PART = LIMIT // 4
 
 
 class Client:
@@ -32,6 +32,12 @@ class Client:
 
     def has_room_for(self, size: int) -> bool:
         return size + self.expected_bytes <= self.room
+
+    def call(self, answered: Callable[[], None]) -> None:
+        """Keep silent: this client reads no PING."""
+
+    def uncall(self, answered: Callable[[], None]) -> None:
+        """Expect no PONG any more."""
 
     async def earlier_bodies(self) -> None:
         self.waited += 1
@@ -66,10 +72,10 @@ def needs(rule: ReaderShares, client: Client, size: int | None) -> bool:
     return rule.holds_for_list(output, size, "key")
 
 
-async def test_answers_for_clients_that_do_not_read_have_half_at_most() -> None:
+async def test_answers_for_clients_that_answer_no_ping_have_a_quarter_at_most() -> None:
     rule = shares()
     first, second = answer(rule, Client()), answer(rule, Client())
-    assert first.try_take(HALF - 1, HALF - 1)
+    assert first.try_take(PART - 1, PART - 1)
     assert not second.try_take(2, 2)
     first.end()
     assert second.try_take(2, 2)
@@ -109,10 +115,10 @@ async def test_a_client_that_reads_has_one_answer_without_a_share() -> None:
 async def test_a_client_that_reads_takes_its_earlier_answers_before_a_share() -> None:
     rule, client = shares(), Client(reads=True, busy=True)
     taken, late = answer(rule, Client()), answer(rule, client)
-    assert taken.try_take(HALF, HALF)
+    assert taken.try_take(PART, PART)
     assert not late.try_take(10, 10)
     await late.wait(10)
-    assert (client.waited, rule.semaphore.held) == (1, HALF)
+    assert (client.waited, rule.semaphore.held) == (1, PART)
     # Another answer came meanwhile: now a share is waited for, or brokers would be asked for ever.
     waiting = asyncio.get_running_loop().create_task(late.wait(10))
     with pytest.raises(PermitAcquireTimeout):
