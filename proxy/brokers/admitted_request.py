@@ -197,8 +197,8 @@ class AdmittedRequest(Generic[A]):
 class TopicListRequest(AdmittedRequest[TopicListAnswer]):
     """A request for a topic list; its heap permit, taken for an estimate, grows to what the answer costs.
 
-    Room at the broker comes first, and always before that growth: so nothing that has grown waits for room, and whoever
-    has room waits for nothing but the heap (docs/adr/0036).
+    Room at the broker comes first, and always before that growth: so nothing that has grown waits for room, and an
+    answer with room waits for nothing but the heap (docs/adr/0036).
     """
 
     def __init__(

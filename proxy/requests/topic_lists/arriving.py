@@ -71,7 +71,7 @@ class ArrivingLists:
             del self._watched[answer]
 
     def sweep(self, now: float, least_bytes_per_second: int) -> None:
-        """Give up answers that have been too slow for STILL_SECONDS while others wait."""
+        """End the questions whose answers have been too slow for STILL_SECONDS while others wait."""
         stood_still = now - self._swept_at > LONGEST_STEP_SECONDS
         self._swept_at = now
         slowest: tuple[float, ArrivingAnswer] | None = None

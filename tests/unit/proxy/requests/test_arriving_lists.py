@@ -115,7 +115,8 @@ def test_an_answer_larger_than_its_brokers_room_passes_alone(two: Brokers) -> No
     room = two.stage.queues.queue(BROKER).answers
     room.set_limit(LIST // 2)
     first, second = two.announce(2)
-    assert not first.broker.connection.paused and second.broker.connection.paused
+    assert not first.broker.connection.paused
+    assert second.broker.connection.paused
     two.go_on(first)
     assert not second.broker.connection.paused
     two.go_on(second)
@@ -203,7 +204,8 @@ def test_of_lists_that_drip_the_slowest_is_given_up_first(two: Brokers) -> None:
         two.go_on(slower, KIB)
         two.pass_seconds(1)
     assert two.given_up == 1
-    assert slower.abandoned and not slow.abandoned
+    assert slower.abandoned
+    assert not slow.abandoned
 
 
 def test_without_a_least_rate_only_lists_of_which_nothing_comes_are_given_up(two: Brokers) -> None:
@@ -211,7 +213,8 @@ def test_without_a_least_rate_only_lists_of_which_nothing_comes_are_given_up(two
     for _ in range(4):
         two.go_on(dripping, 1)
         two.pass_seconds(1, least=0)
-    assert silent.abandoned and not dripping.abandoned
+    assert silent.abandoned
+    assert not dripping.abandoned
 
 
 def test_time_in_which_the_proxy_stood_still_counts_against_no_broker(two: Brokers) -> None:
