@@ -115,10 +115,9 @@ def test_an_answer_larger_than_its_brokers_room_passes_alone(two: Brokers) -> No
     room = two.stage.queues.queue(BROKER).answers
     room.set_limit(LIST // 2)
     first, second = two.announce(2)
-    assert not first.broker.connection.paused
-    assert second.broker.connection.paused
+    assert [asked.broker.connection.paused for asked in (first, second)] == [False, True]
     two.go_on(first)
-    assert not second.broker.connection.paused
+    assert two.paused == 0
     two.go_on(second)
     assert [len(two.answers(client)) for client in two.stage.clients] == [1, 1]
 
