@@ -36,7 +36,7 @@ class ArrivingAnswer(Protocol):
         """End the question with `error`."""
 
 
-class _Watched:
+class _Arrival:
     __slots__ = ("at", "queue", "size")
 
     def __init__(self, queue: BrokerQueue) -> None:
@@ -55,7 +55,7 @@ class ArrivingLists:
     def __init__(self, queues: BrokerQueues, counters: RequestCounters) -> None:
         self._queues = queues
         self._counters = counters
-        self._watched: dict[ArrivingAnswer, _Watched] = {}
+        self._watched: dict[ArrivingAnswer, _Arrival] = {}
         self._swept_at = 0.0
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class ArrivingLists:
     @contextmanager
     def watched(self, answer: ArrivingAnswer, queue: BrokerQueue) -> Iterator[None]:
         """Watch `answer` of the broker of `queue` in this block."""
-        self._watched[answer] = _Watched(queue)
+        self._watched[answer] = _Arrival(queue)
         try:
             yield
         finally:
