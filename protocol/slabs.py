@@ -62,6 +62,11 @@ class SlabBody:
         self._buffer = memoryview(b"")
         self._filled = 0
 
+    @property
+    def arrived_bytes(self) -> int:
+        """Return how many bytes of a body that is being read have come."""
+        return self.size - self._unallocated - len(self._buffer) + self._filled
+
     @staticmethod
     def memory_bytes(size: int) -> int:
         """Return the memory that a body of `size` bytes occupies."""

@@ -285,6 +285,7 @@ class Proxy:
             self._collect_cycles(now)
             await self.writes.sweep(now)
             await self.services.uploads.sweep(now)
+            self.services.requests.topic_lists.arriving.sweep(now, self.writes.limits.min_bytes_per_second)
             self.refusals.flush()
             self.relay_log.tick(now)
             self._rates.tick(now, self.counters.requests.list_outcomes)

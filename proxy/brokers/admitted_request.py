@@ -40,6 +40,16 @@ class ShareForAnswer(Protocol):
         """Take what an answer of `size` bytes needs if that is possible now, else return False."""
 
 
+class RoomForAnswer(Protocol):
+    """The room that a broker's answers share (`proxy.requests.topic_lists.broker_queues.AnswerRoom`)."""
+
+    def try_take(self, memory_bytes: int) -> bool:
+        """Take room for the answer if that is possible now, else return False."""
+
+    async def take(self, memory_bytes: int, timeout_seconds: float) -> None:
+        """Wait for room, unless there is some already; raises PermitAcquireError."""
+
+
 class AdmittedRequest(Generic[A]):
     """A request whose answer of type `expected` becomes an `A` under a permit.
 
@@ -91,6 +101,11 @@ class AdmittedRequest(Generic[A]):
     def waits_for_memory(self) -> bool:
         """Return whether the answer has begun and waits for its permit."""
         return self._admitting is not None and self._answer is None
+
+    @property
+    def arrived_bytes(self) -> int | None:
+        """Return how many bytes of the answer have come; None if the answer is not being read."""
+        return None if self._answer is None else self._answer.arrived_bytes
 
     # --- the asking task's side --------------------------------------------------------------------
 
@@ -180,7 +195,11 @@ class AdmittedRequest(Generic[A]):
 
 
 class TopicListRequest(AdmittedRequest[TopicListAnswer]):
-    """A request for a topic list; its heap permit, taken for an estimate, grows to what the answer costs."""
+    """A request for a topic list; its heap permit, taken for an estimate, grows to what the answer costs.
+
+    Room at the broker comes first, and always before that growth: so nothing that has grown waits for room, and an
+    answer with room waits for nothing but the heap (docs/adr/0036).
+    """
 
     def __init__(
         self,
@@ -190,21 +209,26 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
         on_answer_begun: Callable[[], None],
         permit: Permit,
         timeline: NoTimeline = NO_TIMELINE,
+        room: RoomForAnswer | None = None,
     ) -> None:
         super().__init__(loop, slabs, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, max_bytes, on_answer_begun)
         self._permit = permit
         self._timeline = timeline
+        self._room = room
 
     def try_admit(self, head: FrameHead) -> bool:
-        """Grow the heap permit to the answer's cost if that is possible now."""
+        """Take room at the broker, and grow the heap permit to the answer's cost, if that is possible now."""
         needed = heap_size(head.rest_bytes)
-        admitted = self._permit.try_update(needed)
+        admitted = (self._room is None or self._room.try_take(needed)) and self._permit.try_update(needed)
         self._timeline.response_begun(needed, self._permit.size, admitted=admitted)
         return admitted
 
     async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
-        """Wait until the heap permit could grow to the answer's cost."""
-        await self._permit.update(heap_size(head.rest_bytes), timeout_seconds=timeout_seconds)
+        """Wait until there is room at the broker, and until the heap permit could grow to the answer's cost."""
+        needed, deadline = heap_size(head.rest_bytes), self._loop.time() + timeout_seconds
+        if self._room is not None:
+            await self._room.take(needed, timeout_seconds)
+        await self._permit.update(needed, timeout_seconds=max(0.0, deadline - self._loop.time()))
         self._timeline.admitted(self._permit.size)
 
     def make(self, head: FrameHead) -> TopicListAnswer:

@@ -32,6 +32,7 @@ class RequestCounters(RoomCounters):
         "list_outcomes",
         "list_questions",
         "lists_asked_again",
+        "lists_given_up",
         "lists_joined",
         "lookups_waiting",
         "refused_requests",
@@ -52,6 +53,7 @@ class RequestCounters(RoomCounters):
         self.list_questions = 0
         self.lists_joined = 0
         self.lists_asked_again = 0
+        self.lists_given_up = 0
         self.lookups_waiting = 0
         # Read from the share of unproven readers; 0 without one.
         self.unproven_readers_bytes: Callable[[], int] = int

@@ -16,6 +16,7 @@ from protocol.commands import request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
+from proxy.brokers.target import BrokerAddress
 from proxy.requests.topic_lists.groups import GroupKey
 from tests.support.clients.list_clients import ListClient, commands_in
 from tests.support.proxies.list_stage import BROKER, KIB, Asked, BrokerEnd, ListStage, Sizes
@@ -43,9 +44,14 @@ class Request:
 class ListGroupsMachine(RuleBasedStateMachine):
     """The topic-list path beside a model that knows who asked when."""
 
-    @initialize(heap=LIMITS, direct=LIMITS, max_queue=st.sampled_from([0, 0, 2]), shares=st.booleans())
-    def begin(self, heap: int, direct: int, max_queue: int, shares: bool) -> None:
+    @initialize(
+        heap=LIMITS, direct=LIMITS, max_queue=st.sampled_from([0, 0, 2]), shares=st.booleans(), several=st.booleans()
+    )
+    def begin(self, heap: int, direct: int, max_queue: int, shares: bool, several: bool) -> None:
         self.stage = ListStage(Sizes(heap, direct, max_queue, share_by_key=shares))
+        if several:
+            # Beside another broker the answers of this one wait for room.
+            self.stage.queues.queue(BrokerAddress("other", 6650))
         self.requests: dict[int, Request] = {}
         self.answers: Counter[int] = Counter()
         self.refusals: Counter[int] = Counter()
@@ -125,6 +131,13 @@ class ListGroupsMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 21.0]))
     def time_passes(self, seconds: float) -> None:
         self.stage.advance(seconds)
+
+    @rule(seconds=st.sampled_from([1, 3, 6]))
+    def brokers_are_judged(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.stage.advance(1.0)
+            self.stage.call(self.stage.service.arriving.sweep, self.stage.loop.time(), 5 * KIB)
+            self.stage.step()
 
     @rule(limit=LIMITS, direct=st.booleans())
     def set_limit(self, limit: int, direct: bool) -> None:

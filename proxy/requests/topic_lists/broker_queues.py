@@ -1,13 +1,19 @@
-"""Bound the topic-list questions at each broker: how many are in flight, and what is reserved for their answers."""
+"""Bound the topic-list questions at each broker: how many are in flight, and what their answers hold of the heap.
+
+Estimates of questions take half of the heap limit at most. While several brokers are asked, the answers that arrive
+from one of them take a quarter at most, or one larger answer alone (docs/adr/0036).
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.observer import LimiterObserver
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.brokers.target import BrokerAddress
@@ -17,6 +23,10 @@ from proxy.config.config import Config
 MANY_QUEUES: Final = 64
 # Answers for unproven readers: those asked for take this part of heap memory, and as much those that wait for a share.
 UNPROVEN_HEAP_PART: Final = 4
+# Answers that arrive from one broker of several take this part.
+ANSWERS_HEAP_PART: Final = 4
+# No room is kept for a broker that was not asked for so long: the broker may have left its name.
+LATELY_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,8 @@ class BrokerQueue:
     A waiter for a reservation waits for heap memory, with the heap's timeout, queue bound and statistics. A wait for a
     slot in flight ends with the request's clock; `maxConcurrentLookupRequests` bounds how many requests wait. Questions
     of unproven readers wait for `unproven` before anything else: for as much of a quarter of the heap limit as their
-    answers will probably take (`proxy.requests.topic_lists.unproven`).
+    answers will probably take (`proxy.requests.topic_lists.unproven`). `answers` is the room for what arrives: a number
+    beside the heap permits, and those that wait for room wait for heap memory.
     """
 
     def __init__(
@@ -77,6 +88,15 @@ class BrokerQueue:
             clock=clock,
             observer=WaitsOnly(waits),
         )
+        self.answers = AsyncSemaphore(
+            f"answers of {broker}",
+            0,
+            max_queue=0,
+            timeout_seconds=heap.timeout_seconds,
+            clock=clock,
+            observer=WaitsOnly(waits),
+        )
+        self.asked_at = clock.time()
         self.apply(limits, heap)
 
     @property
@@ -86,17 +106,58 @@ class BrokerQueue:
 
     @property
     def _semaphores(self) -> tuple[AsyncSemaphore, ...]:
-        return self.in_flight, self.unproven, self.reservations
+        return self.in_flight, self.unproven, self.reservations, self.answers
+
+    @property
+    def heap_lines(self) -> tuple[AsyncSemaphore, ...]:
+        """Return the lines whose waiters wait for heap memory."""
+        return self.reservations, self.answers
 
     def apply(self, limits: TopicListLimits, heap: AsyncSemaphore) -> None:
         """Apply changed limits."""
         self.in_flight.set_limit(limits.max_outstanding_per_broker)
         self.unproven.set_limit(max(1, heap.limit // UNPROVEN_HEAP_PART) if heap.limit > 0 else 0)
         self.reservations.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
+        self.answers.set_limit(max(1, heap.limit // ANSWERS_HEAP_PART) if heap.limit > 0 else 0)
         self.reservations.max_queue = heap.max_queue
-        self.reservations.timeout_seconds = heap.timeout_seconds
+        self.reservations.timeout_seconds = self.answers.timeout_seconds = heap.timeout_seconds
         for semaphore in self._semaphores:
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
+
+
+class AnswerRoom:
+    """The room that one answer has at its broker, if answers count there: taken when the answer's size is known."""
+
+    def __init__(
+        self, queue: BrokerQueue, charge: Callable[[AsyncSemaphore, int], Charge], counts: Callable[[], bool]
+    ) -> None:
+        self._answers = queue.answers
+        self._charge: Callable[[AsyncSemaphore, int], Charge] | None = charge
+        self._counts = counts
+        self._permit: Permit | None = None
+
+    def try_take(self, memory_bytes: int) -> bool:
+        """Take room for an answer of `memory_bytes` if that is possible now, else return False."""
+        if not self._counts():
+            return True
+        self._permit = self._answers.try_acquire(memory_bytes, charge=self._charged(memory_bytes))
+        return self._permit is not None
+
+    async def take(self, memory_bytes: int, timeout_seconds: float) -> None:
+        """Wait for room, unless there is some already; raises PermitAcquireError."""
+        if self._permit is None and self._counts():
+            charge = self._charged(memory_bytes)
+            self._permit = await self._answers.acquire(memory_bytes, charge=charge, timeout_seconds=timeout_seconds)
+
+    def release(self) -> None:
+        """Release the room if there is any, and forget the group: a broker may keep the question for long."""
+        permit, self._permit, self._charge = self._permit, None, None
+        if permit is not None:
+            permit.release()
+
+    def _charged(self, memory_bytes: int) -> Charge:
+        assert self._charge is not None, "an answer that is over needs no room"
+        return self._charge(self._answers, memory_bytes)
 
 
 class WaitsOnly:
@@ -162,7 +223,21 @@ class BrokerQueues:
                 self._forget_idle_queues()
             queue = BrokerQueue(broker, self.limits, self._limiter.heap, self._heap_waits, self._clock)
             self._queues[broker] = queue
+        queue.asked_at = self._clock.time()
         return queue
+
+    def room_for(self, queue: BrokerQueue, charge: Callable[[AsyncSemaphore, int], Charge]) -> "AnswerRoom":
+        """Return the room of an answer that is about to be asked for; the caller releases it."""
+        return AnswerRoom(queue, charge, lambda: self._several(queue))
+
+    def awaited(self, queue: BrokerQueue) -> bool:
+        """Return whether anybody waits for heap memory, or for room, that an answer of this broker may hold."""
+        return self._limiter.heap.short or any(line.short for line in queue.heap_lines)
+
+    def _several(self, queue: BrokerQueue) -> bool:
+        """Return whether other brokers were asked lately: a broker alone takes no memory from others."""
+        since = self._clock.time() - LATELY_SECONDS
+        return any(other is not queue and other.asked_at >= since for other in self._queues.values())
 
     def all(self) -> Mapping[BrokerAddress, BrokerQueue]:
         """Return the queues of the brokers that were asked lately."""
@@ -172,7 +247,7 @@ class BrokerQueues:
         for broker, queue in list(self._queues.items()):
             if queue.idle:
                 del self._queues[broker]
-                self._past.append(queue.reservations.statistics())
+                self._past.extend(line.statistics() for line in queue.heap_lines)
         # The counts of dropped queues stay counted.
         self._past = [sum_of_waits(self._past)]
 
@@ -186,13 +261,14 @@ class BrokerQueues:
         """Return the number of waiters for heap memory, on brokers and in the heap's own queue."""
         waiting = self._limiter.heap.queue_size
         for queue in self._queues.values():
-            waiting += queue.reservations.queue_size
+            waiting += sum(line.queue_size for line in queue.heap_lines)
         return waiting
 
     def heap_statistics(self) -> LimiterStatistics:
         """Return the heap's statistics, with the waiters on brokers added."""
         heap = self._limiter.heap.statistics()
-        return sum_of_waits([heap, *self._past, *(queue.reservations.statistics() for queue in self._queues.values())])
+        lines = (line.statistics() for queue in self._queues.values() for line in queue.heap_lines)
+        return sum_of_waits([heap, *self._past, *lines])
 
 
 def sum_of_waits(lines: Sequence[LimiterStatistics]) -> LimiterStatistics:

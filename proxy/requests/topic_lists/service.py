@@ -37,6 +37,7 @@ from proxy.net.output import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
+from proxy.requests.topic_lists.arriving import ArrivingLists
 from proxy.requests.topic_lists.bodies import encode
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
@@ -119,6 +120,8 @@ class TopicListService:
         self._spill = spill
         self._fairness_keys = fairness_keys
         self._groups = ListGroups(loop, fairness_keys.key)
+        # Swept once a second (`proxy.app.proxy`).
+        self.arriving = ArrivingLists(queues, counters)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
     @property
@@ -317,12 +320,13 @@ class TopicListService:
     ) -> TopicListAnswer:
         # Step 5: take one of the broker's slots. Both end when the answer begins, or when it cannot come any more.
         group.stands_at(Stage.BROKER_BUSY, TimelineStage.BROKER)
-        in_flight = self._queues.queue(broker).in_flight
-        slot = await in_flight.acquire(1, charge=group.charge(in_flight, 1))
+        queue = self._queues.queue(broker)
+        slot = await queue.in_flight.acquire(1, charge=group.charge(queue.in_flight, 1))
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
         max_bytes = self._queues.limits.max_answer_bytes
         # Steps 7 and 8 are the pending answer's: grow the heap permit, then decode what arrives.
-        pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline)
+        room = self._queues.room_for(queue, group.charge)
+        pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
         try:
             # Step 6: ask over a connection that has the client's principal.
             group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
@@ -337,10 +341,14 @@ class TopicListService:
         group.question_asked(broker, pending)
         longest_wait = self._limiter.heap.timeout_seconds
         try:
-            answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
+            with self.arriving.watched(pending, queue):
+                answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
         except BaseException:
             group.question_failed()
             raise
+        finally:
+            # From here on the list's memory is the clients' doing, not the broker's.
+            room.release()
         group.question_answered()
         return answer
 

@@ -89,6 +89,7 @@ class Views:
         yield _REQUESTS, sources.lookups
         for queue in list(sources.queues.all().values()):
             yield _BYTES, queue.reservations
+            yield _BYTES, queue.answers
             yield _BYTES, queue.unproven
             yield _QUESTIONS, queue.in_flight
 

@@ -363,6 +363,8 @@ class ListStage:
             "direct waiting": direct.queue_size + direct.growers_waiting,
             "slots": queue.in_flight.held + queue.in_flight.queue_size,
             "estimates": queue.reservations.held + queue.reservations.queue_size,
+            "room": queue.answers.held + queue.answers.queue_size,
+            "arriving": len(self.service.arriving),
             "groups": len(self.service._groups),
             "work": len(self.service._scope),
             "live": len(self.groups.live()),

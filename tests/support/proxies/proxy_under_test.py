@@ -184,6 +184,8 @@ class Stage:
             "lists that wait": places.waiting,
             "questions to brokers": sum(queue.in_flight.held + queue.in_flight.queue_size for queue in queues),
             "estimates on brokers": sum(queue.reservations.held + queue.reservations.queue_size for queue in queues),
+            "room at brokers": sum(queue.answers.held + queue.answers.queue_size for queue in queues),
+            "lists arriving": len(self.proxy.services.requests.topic_lists.arriving),
             "outstanding questions": self.outstanding,
             "paused broker connections": self.proxy.broker_side.pool.states()["paused"],
             "waiting for a broker connection": sum(map(len, self.proxy.broker_side.pool._waiters.values())),

@@ -1,0 +1,92 @@
+"""A broker that announces large lists and sends nothing of them: lists of other brokers come, and so do its own."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from protocol.command_type import CommandType
+from protocol.commands import request_id_of
+from protocol.frames import answer_prefix
+from tests.support.brokers.fault_proxy import fault_proxies, service_url
+from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker, request
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
+
+HEAP_MB = 4
+ANNOUNCED_BYTES = 7 * MIB // 2
+# The second goes behind the first, on the only connection there is then; the third has the other connection.
+QUESTIONS = 3
+
+
+@dataclass
+class TwoBrokers:
+    """A stage with two brokers, one of which announces lists that never come; namespaces by their home."""
+
+    stage: Stage
+    stuck: RawBroker
+    announced: list[int]
+    of_the_stuck: list[str]
+    of_the_other: list[str]
+
+
+@asynccontextmanager
+async def one_of_two_is_stuck() -> AsyncIterator[TwoBrokers]:
+    announced: list[int] = []
+
+    async def announce(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            asked = await request(peer)
+            announced.append(request_id_of(asked))
+            kind = CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
+            await peer.send(answer_prefix(kind, announced[-1], ANNOUNCED_BYTES) + b"\x12\x7eab" + 60 * b"x")
+
+    async with (
+        raw_broker(announce) as stuck,
+        fault_proxies(1) as ways,
+        staged(
+            brokerServiceURL=f"{service_url(ways)},127.0.0.1:{stuck.port}",
+            maxTopicListInFlightHeapMemSizeMB=HEAP_MB,
+        ) as stage,
+    ):
+        ways[0].target_port = stage.broker.port
+        home = stage.proxy.broker_side.brokers.home
+        names = [namespace(number) for number in range(20)]
+        theirs = [name for name in names if home(name).port == stuck.port]
+        yield TwoBrokers(stage, stuck, announced, theirs, [name for name in names if name not in theirs])
+        # Nothing else ends what is outstanding.
+        for client in stage.clients:
+            client.close()
+        for peer in stuck.peers:
+            peer.sock.shutdown(socket.SHUT_RDWR)
+
+
+async def test_lists_of_another_broker_come_while_a_stuck_broker_announces_more_than_the_heap() -> None:
+    async with one_of_two_is_stuck() as two:
+        stage, client = two.stage, await two.stage.connected()
+        await client.topics(two.of_the_other[0])
+        for number in range(QUESTIONS):
+            await (await stage.connected()).ask_topics(two.of_the_stuck[number])
+            await stage.until(lambda number=number: len(two.announced) > number, "announced")  # type: ignore[misc]
+        # The last waits for room at its broker, not in the heap.
+        await stage.until(lambda: stage.books()["paused broker connections"] == 1, "a list that waits")
+        assert stage.heap.held < HEAP_MB * MIB
+        for name in two.of_the_other[1:4]:
+            assert len((await client.topics(name)).topics) == TOPICS
+        assert stage.outcome("refused_heap") == 0
+
+
+async def test_a_list_that_a_stuck_broker_does_not_send_comes_from_the_other_while_somebody_waits() -> None:
+    async with one_of_two_is_stuck() as two:
+        stage, client = two.stage, await two.stage.connected()
+        await client.topics(two.of_the_other[0])
+        first = await stage.connected()
+        await first.ask_topics(two.of_the_stuck[0])
+        await stage.until(lambda: two.announced, "announced")
+        for number in range(1, QUESTIONS):
+            await (await stage.connected()).ask_topics(two.of_the_stuck[number])
+            await stage.until(lambda number=number: len(two.announced) > number, "announced")  # type: ignore[misc]
+        answer = await first.answer()
+        assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert stage.proxy.counters.requests.lists_given_up >= 1
