@@ -1,9 +1,9 @@
 """Accept the connections of one web port: a bounded number, at a bounded pace, with small kernel buffers.
 
-Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, so that
-idle clients cannot keep a probe out. If every connection has a request in progress, the longest of the host with most
-ends, unless the new connection is of a host with as many: then that is closed at once. The PROXY header and the TLS
-handshake have a time limit, and count as a connection.
+Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, else the
+oldest that does not speak HTTP yet, else the one that has been taking a page the longest. There is one of these
+as fewer connections than all may have a request that is passed on (`connection_places.py`): so nobody keeps a probe
+out. The PROXY header and the TLS handshake have a time limit, and count as a connection.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class HttpListener:
     def _take(self, accepted: socket.socket, address: str) -> None:
         if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
             self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-            if not self._make_room(address):
+            if not self._make_room():
                 accepted.close()
                 return
         self._opening[accepted] = self._scope.start(self._serve(accepted, address), partial(self._opened, accepted))
@@ -86,15 +86,15 @@ class HttpListener:
             # The task may have been cancelled before its first step, which would have closed the socket.
             accepted.close()
 
-    def _make_room(self, address: str) -> bool:
-        """End a connection without a request in progress, or one of many of a host; return whether there was one."""
+    def _make_room(self) -> bool:
+        """End a connection for which nothing is passed on; return whether there was one."""
         if self._server.end_longest_idle():
             return True
         for accepted, cancel in self._opening.items():
             del self._opening[accepted]
             cancel()
             return True
-        return self._server.end_one_of_many(address)
+        return self._server.end_longest_resting()
 
     async def _serve(self, accepted: socket.socket, address: str) -> None:
         try:
