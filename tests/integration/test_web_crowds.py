@@ -241,3 +241,17 @@ async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkey
         with pytest.raises(Closed):
             await clients[-1].receive(1)
         assert ended(at, DisconnectCause.CONNECTION_LIMIT) == 1
+
+
+async def test_a_client_that_gets_no_connection_to_a_broker_learns_no_address_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_client, "WAIT_SECONDS", 0.05)
+    async with web_staged() as at:
+        at.broker.answer = silent_or_small
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+        async with in_time(), at.client.get(at.url + ADMIN) as answer:
+            reason = (await answer.json())["reason"]
+        assert answer.status == 503
+        assert "connections to the server" in reason
+        assert not any(sign.isdigit() for sign in reason)
