@@ -147,7 +147,7 @@ class _Server(web.Server):
             self.places.rests(connection)
 
     def take_place(self, connection: HttpConnection) -> bool:
-        """Give the connection a place, if need be that of another one, which ends; return False if there is none."""
+        """Record that a connection holds a place, maybe that of another one, which ends; return False without one."""
         if self.places.full and not self._end(self.places.victim_for(connection.host)):
             return False
         self.places.take(connection)
@@ -357,8 +357,8 @@ class Site:
         connection = request.protocol
         server = connection._manager
         if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
-            yield lambda: None
-            return
+            # aiohttp forgets the server of a connection that is lost.
+            raise ConnectionError("the client has left")
         if server.places.full:
             self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if not server.take_place(connection):

@@ -3,7 +3,7 @@
 Rules: a connection whose request is passed on to a server holds a place, from before the check of its credentials until
 its answer; a WebSocket for as long as the WebSocket lasts. There are fewer places than connections. The rest is kept
 for connections without a request and for those that ask for a page of the proxy's own: a newcomer replaces the longest
-of these. So whoever holds all places holds no probe off, from whatever address.
+of these. Nobody who holds all places keeps a probe out, from whatever address.
 
 When all places are held, a request of a host with fewer than others ends the youngest request of the host with most
 that waits to be admitted, or its longest one if none waits. A request of the host with most gets none.
@@ -45,7 +45,7 @@ class ConnectionPlaces(Generic[C]):
         self.held = 0
         # The longest first. A connection that asks for a page is here, too.
         self._resting: dict[C, None] = {}
-        # Those with a place by host, the longest first; of these, those that are not admitted yet.
+        # Connections with a place by host, the longest first; of these, the ones that are not admitted yet.
         self._passing: dict[str, dict[C, None]] = {}
         self._waiting: dict[str, dict[C, None]] = {}
 
@@ -61,7 +61,7 @@ class ConnectionPlaces(Generic[C]):
         self.held -= _drop(self._passing, connection)
 
     def take(self, connection: C) -> None:
-        """Give a place to a connection whose request is to be passed on."""
+        """Record that a request is to be passed on, whose connection holds a place from now on."""
         self.forget(connection)
         for books in (self._passing, self._waiting):
             books.setdefault(connection.host, {})[connection] = None
