@@ -157,6 +157,7 @@ async def test_memory_of_many_half_done_handshakes_goes_back_to_the_system(
     async with web_staged(**web_keys(files)) as at:
         web = at.stage.proxy.web
         assert web is not None
+        assert web.tls_port is not None
         listener = web._listeners[-1]
         clients = [await AsyncClient.open(web.tls_port) for _ in range(12)]
         await at.stage.until(lambda: len(listener._opening) == 12, "a handshake with each client")
