@@ -12,7 +12,8 @@ from proxy.clients.connection import ClientConnection
 from proxy.clients.counters import ClientCounters
 from proxy.clients.sessions import NoPlace, Sessions
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import Logger
+from proxy.core.log import LinePace, Logger
+from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.counters import NetCounters
@@ -80,6 +81,7 @@ class Listener:
         self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, net_counters, log)
         self._balancers = balancers
         self._lingering: set[_Refused] = set()
+        self._pace = LinePace()
         self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
 
     def open(self, host: str, port: int, backlog: int) -> int:
@@ -126,11 +128,17 @@ class Listener:
     def _refuse_with_error(self, accepted: socket.socket, refusal: NoPlace) -> None:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
+        if self._pace.due(self._loop.time()):
+            self._log.warning("clients refused", reason=reason, refused=self._counters.rejected_connections)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
             # A client with TLS cannot read an ERROR before its handshake.
             accepted.close()
             return
+<<<<<<< HEAD
         frame = commands.error(commands.REQUEST_ID_NONE, refusal.error, refusal.text)
+=======
+        frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, CONNECTIONS_TEXT)
+>>>>>>> w-probes
         refused = _Refused(self._loop, frame, self._lingering.discard)
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))

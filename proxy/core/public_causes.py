@@ -24,6 +24,8 @@ class PublicCause(StrEnum):
     ROLE_CHANGED = "the role must not change while a connection lasts"
 
 
+# The limits and their keys are the operator's.
+CONNECTIONS_TEXT: Final = "the proxy has too many connections, try again later"
 PROXY_VERSION_TEXT: Final = "must not provide proxy_version"
 # The same for all causes: else a client could scan ports and names with the answers.
 TARGET_TEXT: Final = "the target broker is not available, look the topic up again"

@@ -1,9 +1,9 @@
 """Accept the connections of one web port: a bounded number, at a bounded pace, with small kernel buffers.
 
-Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, so that
-idle clients cannot keep a probe out. If every connection has a request in progress, the longest of the host with most
-ends, unless the new connection is of a host with as many: then that is closed at once. The PROXY header and the TLS
-handshake have a time limit, and count as a connection.
+Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, else the
+oldest that does not speak HTTP yet, else the one that has been taking a page the longest. There is one of these
+as fewer connections than all may have a request that is passed on (`connection_places.py`): so nobody keeps a probe
+out. The PROXY header and the TLS handshake have a time limit, and count as a connection.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import read_proxy_header
+from proxy.net.tls.freed_memory import FreedMemory
 from proxy.net.tls.streams import TlsStreams
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.forward.settings import WebLimits
@@ -54,6 +55,8 @@ class HttpListener:
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
         # Connections that do not speak HTTP yet, oldest first, each with the callback that ends it.
         self._opening: dict[socket.socket, Callable[[], object]] = {}
+        self._trims = TaskScope(lambda error: counters.internal_error(error, "web tls"))
+        self._freed = FreedMemory(self._loop, self._trims) if tls is not None else None
         self._accepting = AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._count_pause)
         self.port = 0
 
@@ -70,31 +73,38 @@ class HttpListener:
     async def close(self) -> None:
         """Stop accepting, and end the connections that do not speak HTTP yet."""
         self._accepting.close()
-        self._scope.cancel()
-        await self._scope.emptied()
+        for scope in (self._scope, self._trims):
+            scope.cancel()
+            await scope.emptied()
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
             self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-            if not self._make_room(address):
+            if not self._make_room():
                 accepted.close()
                 return
         self._opening[accepted] = self._scope.start(self._serve(accepted, address), partial(self._opened, accepted))
+        self._note_handshakes()
 
     def _opened(self, accepted: socket.socket) -> None:
         if self._opening.pop(accepted, None) is None:
             # The task may have been cancelled before its first step, which would have closed the socket.
             accepted.close()
+        self._note_handshakes()
 
-    def _make_room(self, address: str) -> bool:
-        """End a connection without a request in progress, or one of many of a host; return whether there was one."""
+    def _note_handshakes(self) -> None:
+        if self._freed is not None:
+            self._freed.note(len(self._opening))
+
+    def _make_room(self) -> bool:
+        """End a connection for which nothing is passed on; return whether there was one."""
         if self._server.end_longest_idle():
             return True
         for accepted, cancel in self._opening.items():
             del self._opening[accepted]
             cancel()
             return True
-        return self._server.end_one_of_many(address)
+        return self._server.end_longest_resting()
 
     async def _serve(self, accepted: socket.socket, address: str) -> None:
         try:

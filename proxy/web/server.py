@@ -7,6 +7,8 @@ refused. A client that leaves ends the work for its request. No exception of one
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -17,7 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.core.addresses import host_network
-from proxy.core.errors import ProxyError
+from proxy.core.errors import DisconnectCause, ProxyError
 from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
@@ -26,7 +28,8 @@ from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_s
 from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, certificate_of, client_of
-from proxy.web.http.errors import JSON, HttpRefused
+from proxy.web.http.connection_places import ConnectionPlaces
+from proxy.web.http.errors import JSON, HttpRefused, retry_after
 from proxy.web.http.gate import Gate
 from proxy.web.http.paths import origin_form
 from proxy.web.http.places import Place
@@ -42,6 +45,7 @@ IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the 
 MOST_HEADERS: Final = 100
 LINGERING_SECONDS: Final = 1.0
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_BUSY: Final = "too many requests are in progress, send it again later"
 _HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
 
 
@@ -64,9 +68,19 @@ class HttpConnection(RequestHandler):
         """Whether no request is in progress."""
         return self._current_request is None and not self._messages
 
+    @property
+    def host(self) -> str:
+        """The host of the client, or of the balancer that speaks for all."""
+        return host_network(self.accepted_from)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if isinstance(self._manager, _Server):
+            self._manager.places.rests(self)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         if isinstance(self._manager, _Server):
-            self._manager.forget(self)
+            self._manager.places.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -113,66 +127,47 @@ def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
 
 
 class _Server(web.Server):
-    """Creates an `HttpConnection` for each accepted socket, and keeps idle and busy connections in order."""
+    """Creates an `HttpConnection` for each accepted socket, and ends connections so that others find room."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.longest_header = 0
-        # Connections without a request in progress, the longest idle first.
-        self._resting: dict[HttpConnection, None] = {}
-        # Connections with a request in progress by their host, the longest busy first.
-        self._busy: dict[str, dict[HttpConnection, None]] = {}
+        self.places: ConnectionPlaces[HttpConnection] = ConnectionPlaces(1)
 
     def __call__(self) -> HttpConnection:
         connection = HttpConnection(self, loop=self._loop, **self._kwargs)
         connection.longest_header = self.longest_header
-        self._resting[connection] = None
         return connection
 
-    def begins(self, connection: HttpConnection) -> None:
-        """Record that a request is in progress."""
-        self._resting.pop(connection, None)
-        self._busy.setdefault(host_network(connection.accepted_from), {})[connection] = None
-
     def rests(self, connection: HttpConnection) -> None:
-        """Record that no request is in progress any more."""
-        self.forget(connection)
+        """Record that nothing is passed on for a connection."""
+        self.places.forget(connection)
         # The transport is None once the connection is lost.
         if connection.transport is not None:
-            self._resting[connection] = None
+            self.places.rests(connection)
 
-    def forget(self, connection: HttpConnection) -> None:
-        """Forget a connection that is lost; a second call does nothing."""
-        self._resting.pop(connection, None)
-        host = host_network(connection.accepted_from)
-        if (busy := self._busy.get(host)) is not None:
-            busy.pop(connection, None)
-            if not busy:
-                del self._busy[host]
+    def take_place(self, connection: HttpConnection) -> bool:
+        """Record that a connection holds a place, maybe that of another one, which ends; return False without one."""
+        if self.places.full and not self._end(self.places.victim_for(connection.host)):
+            return False
+        self.places.take(connection)
+        return True
 
     def end_longest_idle(self) -> bool:
-        """Abort the connection that has been idle the longest; return whether there was one."""
-        found = next((each for each in self._resting if each.idle and each.transport is not None), None)
-        return found is not None and self._abort(found)
+        """End the connection that has been idle the longest; return whether there was one."""
+        return self._end(self.places.longest_idle())
 
-    def end_one_of_many(self, address: str) -> bool:
-        """Abort the longest busy connection of the host with most, for one of `address`; return whether there was one.
+    def end_longest_resting(self) -> bool:
+        """End the connection that has been taking a page the longest; return whether there was one."""
+        return self._end(self.places.longest_resting())
 
-        A host that has no more than others keeps all it has.
-        """
-        if not self._busy:
+    def _end(self, connection: HttpConnection | None) -> bool:
+        if connection is None:
             return False
-        crowd = max(self._busy.values(), key=len)
-        if len(crowd) <= len(self._busy.get(host_network(address), ())) + 1:
-            return False
-        return self._abort(next(iter(crowd)))
-
-    def _abort(self, connection: HttpConnection) -> bool:
-        transport = connection.transport
-        self.forget(connection)
-        if transport is not None:
-            transport.abort()
-        return transport is not None
+        self.places.forget(connection)
+        if connection.transport is not None:
+            connection.transport.abort()
+        return True
 
 
 class Site:
@@ -219,6 +214,7 @@ class Site:
             read_bufsize=limits.buffer_bytes // 2, tcp_keepalive=False,
         )  # fmt: skip
         server.longest_header = limits.max_header_bytes
+        server.places = ConnectionPlaces(limits.max_connections)
         return server
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -227,7 +223,7 @@ class Site:
         server = connection._manager
         if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
             return await self._logged(request)
-        server.begins(connection)
+        server.rests(connection)
         try:
             return await self._logged(request)
         finally:
@@ -339,12 +335,13 @@ class Site:
         self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, entry: AccessEntry, destination: Destination
     ) -> web.StreamResponse:
         try:
-            with _Watched(self._hangup, request):
+            with _Watched(self._hangup, request), self._with_place(request) as admitted:
                 # Authenticate before the gate: unknown clients must not take its places from known clients.
                 await self._authenticate(request, entry)
                 # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
                 visit = Visit(entry.client.turn_key)
                 with await self._gate.enter(visit) as place:
+                    admitted()
                     self._counters.in_work = self._gate.in_work
                     async with visit.endable():
                         if self._tunnels is not None and self._tunnels.asked_for(request):
@@ -353,6 +350,24 @@ class Site:
                         return await reverse_proxy.serve(request, entry.client, destination, visit)
         finally:
             self._counters.in_work = self._gate.in_work
+
+    @contextmanager
+    def _with_place(self, request: web.BaseRequest) -> Iterator[Callable[[], None]]:
+        """Hold a place of the connections for a request; gives what to call when the request is admitted."""
+        connection = request.protocol
+        server = connection._manager
+        if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
+            # aiohttp forgets the server of a connection that is lost.
+            raise ConnectionError("the client has left")
+        if server.places.full:
+            self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
+        if not server.take_place(connection):
+            detail = f"{server.places.limit} connections have a request in progress (maxHttpServerConnections)"
+            raise HttpRefused(503, _BUSY, "connections", retry_after(1), close=True, detail=detail)
+        try:
+            yield partial(server.places.admitted, connection)
+        finally:
+            server.rests(connection)
 
     def _leave_gate(self, place: Place) -> None:
         place.release()

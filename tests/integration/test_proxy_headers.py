@@ -11,6 +11,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.clients.connection import ClientConnection
+from proxy.core.public_causes import CONNECTIONS_TEXT
 from tests.support.auth.tls import PemFiles, TlsClient, client_context, server_context
 from tests.support.brokers.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
@@ -139,7 +140,7 @@ async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() ->
         late = await through_a_balancer(stage, encode(ProxyHeader(HostPort("203.0.113.0", 1), SERVER), 1))
         error = (await late.last_command()).error
         assert error.error == ServerError.NotAllowedError
-        assert "maxConcurrentInboundConnectionsPerIp" in error.message
+        assert error.message == CONNECTIONS_TEXT
         assert stage.proxy.counters.clients.rejected_connections == 1
 
 
@@ -149,7 +150,7 @@ async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
         await stage.client()
         await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         late = await stage.client()
-        assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
+        assert (await late.last_command()).error.message == CONNECTIONS_TEXT
 
 
 async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles) -> None:
@@ -158,7 +159,7 @@ async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles
         await stage.client(port=stage.proxy.tls_port)
         await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 2, "two arrivals")
         late = await stage.client()
-        assert "maxConcurrentInboundConnections" in (await late.last_command()).error.message
+        assert (await late.last_command()).error.message == CONNECTIONS_TEXT
 
 
 # --- with TLS behind it ---------------------------------------------------------------------------

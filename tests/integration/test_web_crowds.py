@@ -12,7 +12,7 @@ from aiohttp import web
 from proxy.core.errors import DisconnectCause
 from proxy.web.forward import broker_client
 from proxy.web.http.gate import Gate
-from tests.support.clients.async_client import AsyncClient
+from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import in_time, patient
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -54,7 +54,11 @@ async def echo(request: web.BaseRequest) -> web.StreamResponse:
     return socket
 
 
-async def crowd(at: WebStage, opening: bytes, size: int = CROWD) -> list[AsyncClient]:
+async def socket_or_silent(request: web.BaseRequest) -> web.StreamResponse:
+    return await (echo if request.path == SOCKET else silent_or_small)(request)
+
+
+async def crowd(at: WebStage, opening: bytes, size: int = CROWD, asked: int = 0) -> list[AsyncClient]:
     """Have as many clients as there are places send the beginning of a request, and take nothing."""
     clients = []
     for _ in range(size):
@@ -62,7 +66,7 @@ async def crowd(at: WebStage, opening: bytes, size: int = CROWD) -> list[AsyncCl
         at.stage.clients.append(client)
         clients.append(client)
         await client.send(opening)
-    await at.stage.until(lambda: len(at.broker.asked) == size, "all requests of the crowd at the broker")
+    await at.stage.until(lambda: len(at.broker.asked) == (asked or size), "all requests of the crowd at the broker")
     return clients
 
 
@@ -177,20 +181,77 @@ async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most
         assert (ended(at, DisconnectCause.GAVE_WAY), at.stage.proxy.counters.web.tunnels) == (1, 10)
 
 
-async def test_busy_connections_of_one_address_leave_room_for_another() -> None:
-    keys = {"maxHttpServerConnections": CROWD, "maxConcurrentHttpRequests": 10}
-    async with web_staged(**keys) as at, elsewhere() as other:
+KEPT = 3  # an eighth of the connections
+
+
+@asynccontextmanager
+async def full_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebStage]:
+    """Let one address hold all that may be passed on: 8 WebSockets, 10 requests at work, and others that wait."""
+    # Those that wait must not leave before the test has ended.
+    monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", 600.0)
+    keys = {"maxHttpServerConnections": CROWD, "maxConcurrentHttpRequests": 10, "maxHttpTunnelsPercent": 50}
+    async with web_staged(**keys) as at:
+        at.broker.answer = socket_or_silent
+        sockets = [await at.client.ws_connect(at.url + SOCKET) for _ in range(8)]
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10, asked=18)
+        for waiting in range(1, CROWD - KEPT - 18 + 1):
+            await one_more(at)
+            await at.stage.until(partial(_waiting, gate_of(at), waiting), "a request on each connection")
+        yield at
+        for socket in sockets:
+            await socket.close()
+
+
+async def one_more(at: WebStage) -> AsyncClient:
+    client = await AsyncClient.open(at.stage.proxy.web_port)
+    at.stage.clients.append(client)
+    await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+    return client
+
+
+def gate_of(at: WebStage) -> Gate:
+    return at.stage.proxy.web._gate  # type: ignore[union-attr]
+
+
+async def test_a_probe_is_answered_while_its_own_address_holds_all_that_may_be_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with full_port(monkeypatch) as at:
+        for page in ("/healthz", "/readyz", "/metrics") * KEPT:
+            # One more request of that address finds no place, and gets an answer.
+            refused = await one_more(at)
+            assert b" 200 " in (await get_alone(at, page))[:15]
+            assert (await refused.receive(12)) == b"HTTP/1.1 503"
+        # Connections that say nothing replace one another, not the requests.
+        for _ in range(2 * KEPT):
+            at.stage.clients.append(await AsyncClient.open(at.stage.proxy.web_port))
+        assert b" 200 " in (await get_alone(at, "/healthz"))[:15]
+        assert (gate_of(at).in_work, gate_of(at).waiting, at.stage.proxy.counters.web.tunnels) == (10, 5, 8)
+
+
+async def get_alone(at: WebStage, page: str) -> bytes:
+    async with in_time():
+        return await at.raw(f"GET {page} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode())
+
+
+async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with full_port(monkeypatch) as at, elsewhere() as other:
+        clients = at.stage.clients[-5:]
+        assert await status_of(at, other) == 200
+        with pytest.raises(Closed):
+            await clients[-1].receive(1)
+        assert ended(at, DisconnectCause.CONNECTION_LIMIT) == 1
+
+
+async def test_a_client_that_gets_no_connection_to_a_broker_learns_no_address_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_client, "WAIT_SECONDS", 0.05)
+    async with web_staged() as at:
         at.broker.answer = silent_or_small
-        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10)
-        turns = at.stage.proxy.web._gate  # type: ignore[union-attr]
-        for waiting in range(1, CROWD - 10 + 1):
-            client = await AsyncClient.open(at.stage.proxy.web_port)
-            at.stage.clients.append(client)
-            await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
-            await at.stage.until(partial(_waiting, turns, waiting), "a request on each connection")
-        async with in_time(), other.get(at.url + "/healthz") as answer:
-            assert answer.status == 200
-        # Whoever is of the crowd itself finds the port full.
-        one_more = await AsyncClient.open(at.stage.proxy.web_port)
-        at.stage.clients.append(one_more)
-        await at.stage.until(lambda: ended(at, DisconnectCause.CONNECTION_LIMIT) == 2, "the second one too many")
+        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+        async with in_time(), at.client.get(at.url + ADMIN) as answer:
+            reason = (await answer.json())["reason"]
+        assert answer.status == 503
+        assert "connections to the server" in reason
+        assert not any(sign.isdigit() for sign in reason)

@@ -37,7 +37,8 @@ class HttpKeys:
     )  # fmt: skip
     max_http_server_connections = Key(
         "maxHttpServerConnections", 2048, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="connections",
-        doc="Connections to the web ports at the same time.",
+        doc="Connections to the web ports at the same time; 32 of them, or an eighth, are kept for the proxy's own "
+        "pages.",
     )  # fmt: skip
     max_http_tunnels_percent = Key(
         "maxHttpTunnelsPercent", 50, whole(1, 100), section=HTTP, unit="%",

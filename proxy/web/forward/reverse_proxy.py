@@ -45,6 +45,8 @@ from proxy.web.http.errors import HttpRefused, retry_after
 from proxy.web.http.places import Place
 
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+# Clients need not know the addresses inside; the log names the server.
+_NONE_FREE: Final = "all connections to the server of this request are in use, send it again later"
 _NO_BODY: Final = frozenset({204, 304})
 _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
 
@@ -300,7 +302,7 @@ class ReverseProxy:
         except _NOT_REACHED:
             raise
         except NoConnectionFree as error:
-            raise HttpRefused(503, str(error), "connections", retry_after(1)) from error
+            raise HttpRefused(503, _NONE_FREE, "connections", retry_after(1), detail=str(error)) from error
         except (aiohttp.ClientError, NotReplayable, OSError) as error:
             if exchange.body is not None and exchange.body.refusal is not None:
                 raise exchange.body.refusal from error
