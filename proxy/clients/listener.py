@@ -129,16 +129,12 @@ class Listener:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if self._pace.due(self._loop.time()):
-            self._log.warning("clients refused", reason=reason, refused=self._counters.rejected_connections)
+            self._log.warning("clients refused", reason=refusal.text, refused=self._counters.rejected_connections)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
             # A client with TLS cannot read an ERROR before its handshake.
             accepted.close()
             return
-<<<<<<< HEAD
-        frame = commands.error(commands.REQUEST_ID_NONE, refusal.error, refusal.text)
-=======
-        frame = commands.error(commands.REQUEST_ID_NONE, ServerError.NotAllowedError, CONNECTIONS_TEXT)
->>>>>>> w-probes
+        frame = commands.error(commands.REQUEST_ID_NONE, refusal.error, CONNECTIONS_TEXT)
         refused = _Refused(self._loop, frame, self._lingering.discard)
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))

@@ -21,7 +21,7 @@ from limiter.semaphore import AsyncSemaphore
 from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
-from proxy.net.output import WriteLock
+from proxy.net.write_watch import WriteLock
 from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, SharedAnswer, await_a_reader
 from proxy.telemetry.refusals import Stage

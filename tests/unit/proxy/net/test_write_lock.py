@@ -1,6 +1,6 @@
 """The right to write a list to one client, and the promise of it."""
 
-from proxy.net.output import WriteLock
+from proxy.net.write_watch import WriteLock
 from tests.support.patience import in_time
 
 

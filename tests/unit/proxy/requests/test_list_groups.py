@@ -11,8 +11,9 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
-from proxy.net.output import Output, WriteLock
+from proxy.net.output import Output
 from proxy.net.pump import Body
+from proxy.net.write_watch import WriteLock
 from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.groups import (
     GroupKey,
