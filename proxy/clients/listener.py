@@ -129,7 +129,7 @@ class Listener:
         self._counters.rejected_connections += 1
         self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
         if self._pace.due(self._loop.time()):
-            self._log.warning("clients refused", reason=refusal.text, clients=self._counters.rejected_connections)
+            self._log.warning("clients refused", reason=refusal.text, connections=self._counters.rejected_connections)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
             # A client with TLS cannot read an ERROR before its handshake.
             accepted.close()
