@@ -405,7 +405,7 @@ class Output:
 
     def _note_proof(self) -> None:
         # Only between writes: bytes on their way to the transport would count as taken.
-        if self._share is not None and self._share.held and self.reads:
+        if self._share is not None and self.reads and self._share.held:
             self._share.proven()
 
     @property

@@ -155,7 +155,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     ),
     "maxHandshakeInFlightMemSizeMB": Effect("8", lambda s: s.handshakes.limit, 8 * MIB),
     "topicListSpillMaxMB": Effect("7", lambda s: s.proxy.spill and s.proxy.spill.space.limit, 7 * MIB),
-    "topicListUnprovenReadersMemoryPercent": Effect("25", lambda s: s.unproven.limit, 25 * MIB),
+    "topicListUnprovenReadersMemoryPercent": Effect("25", lambda s: s.unproven.limit, 25 * MIB // 2),
     "topicListWriteStallTimeoutMillis": Effect("7000", lambda s: s.proxy.writes.limits.stall_seconds, 7.0),
     "topicListWriteMinBytesPerSecond": Effect("7000", lambda s: s.proxy.writes.limits.min_bytes_per_second, 7000),
     "watchTopicListLimitEnabled": Effect("false", lambda s: s.proxy.watch_limits.enabled, False),

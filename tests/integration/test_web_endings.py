@@ -82,14 +82,16 @@ async def uploading(at: WebStage) -> AsyncClient:
     return client
 
 
-async def test_who_gets_no_connection_to_the_broker_is_told_which_limit_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_a_connection_to_the_broker_is_told_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 1)
     monkeypatch.setattr(broker_client, "WAIT_SECONDS", 0.01)
     async with web_staged() as at:
         client = await uploading(at)
         async with at.client.get(at.url + ADMIN) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-            assert "all 1 connections" in await answer.text()
+            assert "all connections to the server" in await answer.text()
         client.reset()
         await at.stage.until(lambda: not at.stage.proxy.counters.web.in_work, "the upload's end")
         async with at.client.get(at.url + ADMIN) as answer:
