@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = tuple(f"{ROOT / name}/" for name in ("proxy", "protocol", "limiter"))
 CORES = ("protocol/", "limiter/")
 TELEMETRY = ("proxy/telemetry/", "proxy/app/metrics/")
-# Bounds of the path. The first trace had 33 hops in 15 files, and entered 36; the 37th notes which lists arrive, so that
-# those of a broker that sends nothing are given up (docs/adr/0036).
+# Bounds of the path. The first trace had 33 hops in 15 files, and entered 36; the 37th notes which lists arrive, so
+# that those of a broker that sends nothing are given up (docs/adr/0036).
 MOST_HOPS = 18
 MOST_HOP_FILES = 11
 MOST_FILES = 37
