@@ -26,7 +26,7 @@ from proxy.clients.session import Hold
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
-from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, Endpoint, peer_name
+from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, Endpoint, peer_name
 from proxy.requests.counters import REQUESTS
 from proxy.requests.lookups import FEW_OUTSTANDING
 
@@ -44,8 +44,6 @@ FRAMES_PER_TURN: Final = 32
 READ_SECONDS: Final = 0.00005
 # Commands that nobody answers may come in a burst that the allowed rate takes this long for.
 UNANSWERED_BURST_SECONDS: Final = 1.0
-# A task that was cancelled ends in the next turns of the loop.
-DISSOLVE_SECONDS: Final = 1.0
 
 
 class ClientConnection(Endpoint):

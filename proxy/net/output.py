@@ -216,8 +216,8 @@ class Output:
 
     def uncall(self, answered: Callable[[], None]) -> None:
         """Stop waiting for a PONG."""
-        if answered in (self._callers or ()):
-            self._callers.remove(answered)  # type: ignore[union-attr]  # as seen just now
+        if self._callers is not None and answered in self._callers:
+            self._callers.remove(answered)
 
     def ponged(self) -> None:
         """Call those that wait for a PONG."""

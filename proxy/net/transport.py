@@ -27,6 +27,8 @@ SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
 # A closed connection whose peer does not take the last bytes is aborted after this time.
 LINGER_SECONDS: Final = 5.0
+# A connection that is over is looked at again after this long, while its tasks or unsent bytes end.
+DISSOLVE_SECONDS: Final = 1.0
 # An aborted connection may leave at most this much in the kernel's send queue; with more it is reset.
 LEFT_TO_THE_KERNEL_BYTES: Final = 64 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)

@@ -14,6 +14,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import (
+    DISSOLVE_SECONDS,
     LARGE_READ_BYTES,
     LINGER_SECONDS,
     SMALL_READ_BYTES,
@@ -30,8 +31,6 @@ TURN_SECONDS: Final = 0.0005
 # A read whose frames took longer than this to parse is followed by small reads.
 COSTLY_READ_SECONDS: Final = 0.001
 _DELIVERY_LOOK_SECONDS: Final = 0.02
-# A transport that was closed with unsent bytes may end later.
-DISSOLVE_SECONDS: Final = 1.0
 
 
 class RelayEndpoint(Endpoint):

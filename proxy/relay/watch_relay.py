@@ -166,9 +166,7 @@ class WatchedEndpoint(RelayEndpoint):
             self._record_passing(None)
         self._rest.clear()
         self._record_cut()
-        self._release()
-        if self._passing is not None:
-            self._end_passing("ok")
+        self._pass_over()
         super().lost(cause)
 
     def dissolve(self) -> None:
@@ -238,9 +236,7 @@ class WatchedEndpoint(RelayEndpoint):
         """Relay the bytes that wait if a permit is granted at once or not needed; else wait for a permit."""
         limits = self._limits
         assert self._match is not None
-        self._release()
-        if self._passing is not None:
-            self._end_passing("ok")
+        self._pass_over()
         if not limits.enabled:
             self._arriving = None
             self._let_pass(None)
@@ -349,6 +345,12 @@ class WatchedEndpoint(RelayEndpoint):
             return
         self._release()
         if self._passing is not None and not self._open:
+            self._end_passing("ok")
+
+    def _pass_over(self) -> None:
+        """Release the permit, and end the record: nothing more of these frames concerns this relay."""
+        self._release()
+        if self._passing is not None:
             self._end_passing("ok")
 
     def _held_too_long(self) -> None:

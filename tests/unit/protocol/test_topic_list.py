@@ -179,6 +179,16 @@ class TestCounts:
         assert (counted.topic_count, counted.name_bytes) == (len(topics), len("".join(topics).encode()))
 
 
+def peak_bytes(scanner: TopicListScanner, data: bytearray) -> int:
+    """Return the most memory that one step of the scanner allocates."""
+    tracemalloc.start()
+    try:
+        scanner.feed(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 class TestCost:
     """What decoding a slab makes of its names."""
 
@@ -196,35 +206,20 @@ class TestCost:
     def test_no_object_is_made_of_a_name(self, name: str) -> None:
         data = bytearray(rest_of([name] * (SLAB_BYTES // 520)))
         scanner = TopicListScanner(len(data))
-        tracemalloc.start()
-        try:
-            scanner.feed(data)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        peak = peak_bytes(scanner, data)
         assert peak < 2000
 
     def test_no_two_names_are_objects_at_once_when_they_are_counted(self) -> None:
         data = bytearray(rest_of(["é" + "t" * 498] * 500))
         scanner = CountingScanner(len(data))
-        tracemalloc.start()
-        try:
-            scanner.feed(data)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        peak = peak_bytes(scanner, data)
         assert scanner.name_bytes == 500 * 500
         assert peak < 20_000
 
     def test_no_object_is_made_of_an_unknown_field_when_names_are_counted(self) -> None:
         data = bytearray(b"\x7a\x00" * 50_000 + b"\x12\x01a")
         scanner = CountingScanner(len(data))
-        tracemalloc.start()
-        try:
-            scanner.feed(data)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        peak = peak_bytes(scanner, data)
         assert (scanner.topic_count, scanner.name_bytes) == (1, 1)
         assert peak < 20_000
 
