@@ -80,20 +80,29 @@ class SchemaService:
         clock: asyncio.Timeout,
         share: AnswerShare,
     ) -> None:
-        try:
-            await self._ask(client, request, slot, clock, share)
+        memory_bytes = await self._lacking(client, request, slot, clock, share)
+        if memory_bytes is None:
             return
-        except NoShare as passed_over:
-            memory_bytes = passed_over.memory_bytes
         # A client waits for one share at a time, whatever it asks for.
         async with client.output.answer_line:
-            while True:
+            while memory_bytes is not None:
                 await share.wait(memory_bytes)
-                try:
-                    await self._ask(client, request, slot, clock, share)
-                    return
-                except NoShare as passed_over:
-                    memory_bytes = passed_over.memory_bytes
+                memory_bytes = await self._lacking(client, request, slot, clock, share)
+
+    async def _lacking(
+        self,
+        client: ClientView,
+        request: pb.CommandGetSchema,
+        slot: Slot,
+        clock: asyncio.Timeout,
+        share: AnswerShare,
+    ) -> int | None:
+        """Answer the request and return None, or return the memory that it needs a share for."""
+        try:
+            await self._ask(client, request, slot, clock, share)
+        except NoShare as passed_over:
+            return passed_over.memory_bytes
+        return None
 
     async def _ask(
         self,
