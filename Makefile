@@ -5,28 +5,36 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-pipeline test check lint types generated unit integration deploy jars brokers pulsar spark bench bench-pipeline load
-.PHONY: generate image sbom lock clean
+
+# `make test NATIVE=none`: as where nobody has built the extension. PULSAR_PROXY_TEST_ENGINE=asyncio make test: the
+# extension may be here, and no proxy uses it (tests/support/relay_engines.py).
+ifeq ($(NATIVE),none)
+export PULSAR_PROXY_TEST_ENGINE := none
+endif
+# What the extension stands in for: the start, relays, what they are held to, topic lists.
+WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
+.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load
+.PHONY: generate image sbom lock clean native FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.runtime ## Run an embedded broker, the proxy and a storm of clients; ends with a table
+demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
 # Spark computes while the tests of Pulsar wait: side by side, the output of each in one piece, a failure of either counts.
-test: $(VENV)/.dev ## Run every check and every test (needs a JDK 17 and Maven)
+test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
-	@set -e; for stage in check unit integration deploy; do \
-	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory $$stage; done
+	@set -e; for stage in check unit integration without-extension deploy; do \
+	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
 	@$(BIN)/python -m tests.support.stages "spark and pulsar"
-	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target spark pulsar
+	@$(MAKE) --no-print-directory NATIVE=said -k -j 2 --output-sync=target spark pulsar
 	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
-check: lint types generated ## Lint, types, generated files
+check: lint types generated rust ## Lint, types, generated files, the native crate
 
 lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments; cleanups
 	$(BIN)/ruff check .
@@ -40,13 +48,19 @@ types: $(VENV)/.dev ## mypy --strict
 generated: $(VENV)/.dev ## Generated files are what their generators write
 	$(BIN)/python -m scripts.generate --check
 
-unit: $(VENV)/.dev ## Tests without sockets to the outside, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/helm tests/test_layering.py -m "not spark"
+rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests, where cargo is
+	$(BIN)/python -m pytest -q tests/rust
 
-integration: $(VENV)/.dev ## Tests of the whole proxy against the embedded broker, on both cores
+unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on both cores
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/native tests/helm tests/test_layering.py -m "not spark"
+
+integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/integration
 
-deploy: $(VENV)/.dev ## Tests of the image, Compose, manual pages, completion, with the tools that are here
+without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
+	PULSAR_PROXY_TEST_ENGINE=none $(BIN)/python -m pytest -q -n 2 $(WITHOUT_EXTENSION)
+
+deploy: $(VENV)/.dev $(VENV)/.native ## Tests of the image, Compose, manual pages, completion, with the tools that are here
 	$(BIN)/python -m pytest -q tests/deploy
 
 # One after the other: two Mavens at a time would write the same repository.
@@ -59,27 +73,30 @@ brokers: jars
 spark: jars ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
 	$(BIN)/python -m pytest -q tests/spark
 
-pulsar: brokers ## Tests against a real Pulsar broker
+pulsar: brokers $(VENV)/.native ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
 
-bench: $(VENV)/.dev ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
+bench: $(VENV)/.dev $(VENV)/.native ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
 	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
 	$(BIN)/python -m benchmarks.real_broker
 
-demo-pipeline: $(VENV)/.pipeline ## Record a storm of the demo, run every job of the pipeline on it; ends with the report's path
+demo-pipeline: $(VENV)/.pipeline $(VENV)/.native ## Record a storm of the demo, run every job of the pipeline on it; ends with the report's path
 	$(BIN)/python -m pipeline.demo $(ARGS)
 
 bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (long)
 	$(BIN)/python -m benchmarks.pipeline $(ARGS)
 
-load: $(VENV)/.dev ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
+load: $(VENV)/.dev $(VENV)/.native ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
 
 generate: $(VENV)/.dev ## Write all generated files anew
 	$(BIN)/python -m scripts.generate
 
-image: $(VENV)/.dev ## Build the image without a Docker engine (as root; needs buildah, debootstrap)
+native: $(VENV)/.runtime ## Build the native extension, if cargo is here; also again after a build that failed
+	@$(BIN)/python -m scripts.build_native --again
+
+image: $(VENV)/.dev $(VENV)/.native ## Build the image without a Docker engine (as root; needs buildah, debootstrap)
 	$(BIN)/python -m scripts.build_image $(ARGS)
 
 sbom: $(VENV)/.dev ## Write dist/sbom.json (CycloneDX): the proxy and all that its image installs
@@ -92,9 +109,10 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra image -c requirements/dev.txt -o requirements/image.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra delta -c requirements/dev.txt -o requirements/pipeline.txt pyproject.toml
 	printf 'hatchling\neditables\nshtab\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
+	printf 'maturin>=1.16,<2\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/native.txt -
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache native/target
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -106,6 +124,12 @@ $(VENV)/.runtime: $(VENV)/.python requirements/runtime.txt requirements/build.tx
 	$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
+
+# A look at the files of native/, each time: only what has changed is built. `make test` has looked for its stages.
+$(VENV)/.native: $(VENV)/.runtime FORCE
+	$(if $(NATIVE),,@$(BIN)/python -m scripts.build_native)
+
+FORCE:
 
 $(VENV)/.pipeline: $(VENV)/.runtime requirements/pipeline.txt
 	$(PIP) install --require-hashes -r requirements/pipeline.txt

@@ -1,5 +1,5 @@
 """Measure the topic-list codec alone and print JSON: checking and counting an answer, encoding it again, the longest
-step of each, and what checking and counting cost a name.
+step of each, and what checking and counting cost a name, in Python and in the native extension, where that is here.
 
 A plain protobuf decode and encode of the same answer stands beside it. Every figure is the processor time of the best
 of some rounds in one process: the machine is shared, and only the best says what the code costs. Run:
@@ -8,12 +8,20 @@ of some rounds in one process: the machine is shared, and only the best says wha
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.micro import options, print_figures
 from protocol.frames import HEAD_BYTES, HEADER_BYTES, read_head
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import CountingScanner, TopicListAnswer, TopicListScanner
+from protocol.topic_list import (
+    CountingScanner,
+    DelegatingScanner,
+    NativeScannerClass,
+    TopicListAnswer,
+    TopicListScanner,
+)
+from proxy.core.native import native_class
 
 TOPICS = 10_000
 
@@ -56,7 +64,7 @@ def plain(frame: bytes) -> None:
     command.SerializeToString()
 
 
-def scan(slabs: list[bytearray], kind: type[TopicListScanner]) -> None:
+def scan(slabs: list[bytearray], kind: Callable[[int], TopicListScanner]) -> None:
     scanner = kind(sum(map(len, slabs)))
     for slab in slabs:
         scanner.feed(slab)
@@ -81,7 +89,13 @@ def measure(frame: bytes, rounds: int, repeats: int) -> dict[str, float]:
     for _ in range(rounds):
         answer, again = receive(frame, pool)
         longest = min(longest, again)
-    return {
+    native_scanner: NativeScannerClass | None = native_class("TopicListScanner")
+    figures = {}
+    if native_scanner is not None:
+        kind = partial(DelegatingScanner, native=native_scanner)
+        by_extension = min(seconds(lambda: scan(slabs, kind), repeats) for _ in range(rounds))
+        figures["native_check_and_count_ns_a_name"] = round(by_extension / TOPICS * 1e9, 1)
+    return figures | {
         "frame_bytes": len(frame),
         "receive_and_encode_us": round(own * 1e6, 1),
         "plain_protobuf_us": round(protobuf * 1e6, 1),

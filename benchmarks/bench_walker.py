@@ -18,7 +18,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay.relay import Relay
+from proxy.relay.relay import AsyncioRelay
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
 
@@ -72,7 +72,7 @@ def walk_ns(pieces: list[memoryview]) -> float:
     return (time.perf_counter() - start) / len(pieces) * 1e9
 
 
-def relay_ns(pieces: list[memoryview], make: Callable[[SharedReadBuffer], Relay]) -> float:
+def relay_ns(pieces: list[memoryview], make: Callable[[SharedReadBuffer], AsyncioRelay]) -> float:
     shared = SharedReadBuffer()
     relay = make(shared)
     relay.start(Sink(), Sink(), b"", b"")
@@ -87,7 +87,7 @@ def relay_ns(pieces: list[memoryview], make: Callable[[SharedReadBuffer], Relay]
     return spent / len(pieces) * 1e9
 
 
-def relays() -> tuple[Callable[[SharedReadBuffer], Relay], Callable[[SharedReadBuffer], Relay]]:
+def relays() -> tuple[Callable[[SharedReadBuffer], AsyncioRelay], Callable[[SharedReadBuffer], AsyncioRelay]]:
     loop, counters = asyncio.get_running_loop(), Counters(DisconnectCause)
     limits = WatchLimits(
         AsyncSemaphore("direct", 1 << 30, max_queue=1, timeout_seconds=1, clock=loop),
@@ -99,10 +99,10 @@ def relays() -> tuple[Callable[[SharedReadBuffer], Relay], Callable[[SharedReadB
     )
     nobody, turns = cast(HangupWatcher, None), LoopBudget(loop, time.perf_counter)
 
-    def raw(shared: SharedReadBuffer) -> Relay:
-        return Relay(loop, shared, nobody, turns, counters.relay, 75, lambda *_: None)
+    def raw(shared: SharedReadBuffer) -> AsyncioRelay:
+        return AsyncioRelay(loop, shared, nobody, turns, counters.relay, 75, lambda *_: None)
 
-    def walked(shared: SharedReadBuffer) -> Relay:
+    def walked(shared: SharedReadBuffer) -> AsyncioRelay:
         key = "bench"
         return WatchedRelay(loop, shared, nobody, turns, counters.relay, 75, lambda *_: None, watch=limits, key=key)
 

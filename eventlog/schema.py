@@ -17,15 +17,17 @@ __all__ = [
     "OUTCOMES",
     "SCHEMA_VERSION",
     "STAGES",
+    "THROTTLES",
+    "THROTTLE_ACTIONS",
     "Field",
     "FieldType",
 ]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 FieldType = Literal["string", "int16", "int32", "int64", "bool"]
 
-KINDS: Final = ("get_topics", "watch_init", "watch_update")
+KINDS: Final = ("get_topics", "watch_init", "watch_update", "throttle")
 OUTCOMES: Final = ("ok", "timeout", "queue_full", "oversize", "cancelled", "upstream_error", "failed")
 STAGES: Final = (
     "client",
@@ -40,6 +42,20 @@ STAGES: Final = (
     "write",
 )
 FAIRNESS: Final = ("fifo", "connection", "principal", "tenant", "namespace")
+THROTTLES: Final = ("threshold", "adaptive")
+THROTTLE_ACTIONS: Final = (
+    "pause",
+    "resume",
+    "would_pause",
+    "would_resume",
+    "activate",
+    "adjust",
+    "deactivate",
+    "release",
+    "would_activate",
+    "would_adjust",
+    "would_deactivate",
+)
 CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "admin", "error")
 
 
@@ -70,6 +86,10 @@ def _bytes(name: str, meaning: str, *, nullable: bool = False) -> Field:
 
 def _count(name: str, unit: str, meaning: str, *, nullable: bool = False) -> Field:
     return Field(name, "int32", unit, meaning, nullable)
+
+
+def _of_throttle(name: str, unit: str, meaning: str) -> Field:
+    return Field(name, "int64", unit, meaning, nullable=True, since=2)
 
 
 def _flag(name: str, meaning: str) -> Field:
@@ -146,6 +166,20 @@ FIELDS: Final[tuple[Field, ...]] = (
     _text("close_cause", "Why the connection ended before the answer did.", nullable=True, values=CLOSE_CAUSES),
     _flag("filtered", "The broker had applied the pattern."),
     _flag("hash_unchanged", "The client knew the list already: the answer held no names."),
+    # Decisions of overload control, null or absent in events of other kinds.
+    Field("throttle_by", "string", "", "The throttle that decided.", True, THROTTLES, since=2),
+    Field("throttle_action", "string", "", "What it did, or would have done in ObserveOnly.", True, THROTTLE_ACTIONS,
+          since=2),
+    Field("throttle_topic", "string", "", "The topic whose rate it is; null for connections.", True, since=2),
+    _of_throttle("throttle_connections", "connections", "Connections that were paused or released together."),
+    _of_throttle("throttle_ratio_permille", "1/1000", "Memory in use as a part of its limit; null if not known."),
+    _of_throttle("throttle_pressure_permille", "1/1000", "Pressure that the topic is slowed for, 0 to 1000."),
+    _of_throttle("memory_used_bytes", "bytes", "Memory in use that cannot be reclaimed."),
+    _of_throttle("memory_limit_bytes", "bytes", "The limit that it is compared with."),
+    _of_throttle("natural_bytes_per_second", "bytes/s", "What the topic sends when nobody slows it."),
+    _of_throttle("natural_messages_per_second", "messages/s", "The same in messages."),
+    _of_throttle("allowed_bytes_per_second", "bytes/s", "What the topic may send from now on; null is no limit."),
+    _of_throttle("allowed_messages_per_second", "messages/s", "The same in messages."),
 )  # fmt: skip
 
 FIELD_NAMES: Final[tuple[str, ...]] = tuple(field.name for field in FIELDS)

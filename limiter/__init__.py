@@ -2,7 +2,8 @@
 
 May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
 memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `queue`
-and `fair_queue` (which waiter is next), `deadlines` (when a wait ends), `permit` and `charge` (a caller's handles).
+and `fair_queue` (which waiter is next), `sites` (keys that share a turn), `deadlines` (when a wait ends), `permit` and
+`charge` (a caller's handles). Apart from these stands `soft_pool` (KIP-72: grants while anything is free, and a line).
 """
 
 from limiter.charge import Charge

@@ -41,7 +41,10 @@ class Charge:
     __slots__ = ("_charged", "_key", "_owner", "about")
 
     def __init__(self, key: Hashable = None, about: Hashable = None) -> None:
-        require_hashable(key)
+        try:
+            hash(key)
+        except TypeError:
+            require_hashable(key)
         self._key = key
         self.about = about
         self._owner: ChargeOwner | None = None

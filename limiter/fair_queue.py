@@ -6,6 +6,7 @@ Rules (docs/adr/0007):
   idles for a deficit.
 - The key whose turn it is holds up the others while its first request does not fit. A key at its cap holds up no other
   key: the key is set aside until one of its own permits shrinks or ends.
+- Keys of a site (`limiter.sites`) have the turns and the credit of one key. Inside it they take turns by requests.
 - Growth adds to its key's deficit while an acquire waits that could be granted. With no waiter left, all deficits end.
 
 Credit is one number per key, `spent`, on a scale common to all keys: round r is the quantum that begins at
@@ -21,6 +22,7 @@ from operator import attrgetter
 from limiter.ledger import Ledger
 from limiter.permit import AcquireWaiter
 from limiter.queue import LinkedList, WaiterQueue
+from limiter.sites import SiteKey, site_of
 
 __all__ = ["MAX_IDLE_DEBTORS", "QUANTA_PER_LIMIT", "FairQueue", "KeyQueue"]
 
@@ -39,13 +41,51 @@ class Round(LinkedList["KeyQueue"]):
         self.number = number
 
 
+class _SiteTurns:
+    """The places of a site's waiters in their list: in each turn, every key of the site that waits has one waiter."""
+
+    __slots__ = ("_count_of", "_last_in", "_turn_of")
+
+    def __init__(self) -> None:
+        # By turn: its last waiter in the list. By key: the turn of its newest waiter, and how many wait.
+        self._last_in: dict[int, AcquireWaiter] = {}
+        self._turn_of: dict[Hashable, int] = {}
+        self._count_of: dict[Hashable, int] = {}
+
+    def enter(self, waiter: AcquireWaiter, head: AcquireWaiter | None) -> AcquireWaiter | None:
+        """Return the waiter that a newcomer stands behind in its turn, None if the newcomer is the first."""
+        current = 0 if head is None else head.turn
+        waiter.turn = turn = max(current, self._turn_of.get(waiter.key, -1) + 1)
+        # Turns may be empty, where waiters have left. The head's turn has the head at least.
+        before = self._last_in.get(turn)
+        while before is None and turn > current:
+            turn -= 1
+            before = self._last_in.get(turn)
+        self._last_in[waiter.turn] = waiter
+        self._turn_of[waiter.key] = waiter.turn
+        self._count_of[waiter.key] = self._count_of.get(waiter.key, 0) + 1
+        return before
+
+    def leave(self, waiter: AcquireWaiter) -> None:
+        """Forget a waiter that is still in the list."""
+        if self._last_in[waiter.turn] is waiter:
+            before = waiter.previous
+            if before is not None and before.turn == waiter.turn:
+                self._last_in[waiter.turn] = before
+            else:
+                del self._last_in[waiter.turn]
+        self._count_of[waiter.key] -= 1
+        if not self._count_of[waiter.key]:
+            del self._count_of[waiter.key], self._turn_of[waiter.key]
+
+
 class KeyQueue(WaiterQueue[AcquireWaiter]):
-    """The waiters of one key, and how much the key has spent.
+    """The waiters of one key or site, and how much it has spent.
 
     `queue` is the list of the fair queue that holds this key: a round, the capped keys, or the idle keys in deficit.
     """
 
-    __slots__ = ("_fair_queue", "key", "next", "previous", "queue", "spent")
+    __slots__ = ("_fair_queue", "_turns", "key", "next", "previous", "queue", "spent")
 
     def __init__(self, fair_queue: "FairQueue", key: Hashable, on_cancel: Callable[[AcquireWaiter], None]) -> None:
         super().__init__(on_cancel)
@@ -55,10 +95,22 @@ class KeyQueue(WaiterQueue[AcquireWaiter]):
         self.queue: LinkedList[KeyQueue] | None = None
         self.previous: KeyQueue | None = None
         self.next: KeyQueue | None = None
+        self._turns: _SiteTurns | None = None
+
+    def enter(self, waiter: AcquireWaiter) -> None:
+        """Append a waiter; one of a key of a site stands where its key's turn is."""
+        if not isinstance(waiter.key, SiteKey):
+            self.push(waiter)
+            return
+        if self._turns is None:
+            self._turns = _SiteTurns()
+        self.insert(waiter, self._turns.enter(waiter, self.head))
 
     def remove(self, member: AcquireWaiter) -> None:
         """Remove a waiter from any place, and move the key to the list where it belongs now."""
         was_first = member is self.head
+        if self._turns is not None and isinstance(member.key, SiteKey):
+            self._turns.leave(member)
         super().remove(member)
         self._fair_queue.on_removed(self, was_first)
 
@@ -129,7 +181,7 @@ class FairQueue:
         key_queue = self._key_queue_of(waiter.key)
         self._arrivals += 1
         waiter.arrival = self._arrivals
-        key_queue.push(waiter)
+        key_queue.enter(waiter)
         self._waiting += 1
         if key_queue.queue is None:
             self._join(key_queue)
@@ -168,7 +220,7 @@ class FairQueue:
 
     def admits(self, key: Hashable, n: int) -> bool:
         """Return whether an acquire that is not queued goes before all waiters, if it fits."""
-        key_queue = self._key_queues.get(key)
+        key_queue = self._key_queues.get(site_of(key))
         if (key_queue is not None and key_queue.head is not None) or self.at_cap(key, n):
             return False
         leader = self._next_key_queue()
@@ -214,7 +266,7 @@ class FairQueue:
 
     def in_deficit(self, key: Hashable) -> bool:
         """Return whether the deficit of `key` puts its turn in a later round than the head's."""
-        key_queue, leader = self._key_queues.get(key), self._next_key_queue()
+        key_queue, leader = self._key_queues.get(site_of(key)), self._next_key_queue()
         return (
             key_queue is not None
             and leader is not None
@@ -223,7 +275,7 @@ class FairQueue:
 
     def on_freed(self, key: Hashable) -> None:
         """Put a capped key back into a round, because the key holds less than before."""
-        key_queue = self._key_queues.get(key)
+        key_queue = self._key_queues.get(site_of(key))
         if key_queue is not None and key_queue.queue is self._capped:
             self._join(key_queue)
 
@@ -235,7 +287,10 @@ class FairQueue:
         self.remove(waiter)
         waiter.key = key
         key_queue = self._key_queue_of(key)
-        key_queue.insert_by_arrival(waiter)
+        if isinstance(key, SiteKey):
+            key_queue.enter(waiter)
+        else:
+            key_queue.insert_by_arrival(waiter)
         self._waiting += 1
         if key_queue.queue is None or (key_queue.queue is self._capped and key_queue.head is waiter):
             self._join(key_queue)
@@ -280,7 +335,7 @@ class FairQueue:
     def is_capped(self, key: Hashable) -> bool:
         """Return whether `key` waits only for its own permits."""
         self._next_key_queue()  # sets capped keys aside
-        key_queue = self._key_queues.get(key)
+        key_queue = self._key_queues.get(site_of(key))
         return key_queue is not None and key_queue.queue is self._capped
 
     def deficit(self) -> int:
@@ -304,7 +359,7 @@ class FairQueue:
                 del rounds[heapq.heappop(order)]
             elif key_queue.spent // self._quantum > round_.number:
                 self._join(key_queue)
-            elif key_queue.head is not None and self.at_cap(key_queue.key, key_queue.head.size):
+            elif key_queue.head is not None and self.at_cap(key_queue.head.key, key_queue.head.size):
                 round_.remove(key_queue)
                 self._capped.push(key_queue)
             else:
@@ -352,6 +407,7 @@ class FairQueue:
     # Keys
 
     def _key_queue_of(self, key: Hashable) -> KeyQueue:
+        key = site_of(key)
         key_queue = self._key_queues.get(key)
         if key_queue is None:
             key_queue = self._key_queues[key] = KeyQueue(self, key, self._on_cancel)

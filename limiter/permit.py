@@ -122,11 +122,12 @@ class Waiter(_Outcome):
 class AcquireWaiter(Waiter):
     """The waiter of an acquire.
 
-    `arrival` is its place in the order of all arrivals, set where keys are served in turns; `about` is its charge's.
+    `arrival` is its place in the order of all arrivals, set where keys are served in turns; `turn` is its key's turn
+    inside a site. `about` is its charge's.
     `extended_until` is a later deadline than the deadline that is watched, or the same.
     """
 
-    __slots__ = ("about", "arrival", "extended_until", "key")
+    __slots__ = ("about", "arrival", "extended_until", "key", "turn")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
@@ -136,6 +137,7 @@ class AcquireWaiter(Waiter):
         self.about: Hashable = None
         self.extended_until = deadline
         self.arrival = 0
+        self.turn = 0
 
     def permit(self) -> Permit | None:
         """Return the permit that was granted, None without a grant."""

@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.schema import require_table
+from pipeline.schema import require_table, table_schema
 from pipeline.sinks import Batch, Staged
 from pipeline.tables import TABLES, Table
 
@@ -48,7 +48,11 @@ class DeltaStore:
         path = self.path(table)
         if not DeltaTable.isDeltaTable(self._spark, path):
             return None
-        return self._spark.read.format("delta").load(path).select([column.name for column in table.columns])
+        found = self._spark.read.format("delta").load(path)
+        # A column that came later is not in a table until rows with the column are added.
+        later = [column for column in table_schema(table) if column.name not in found.columns]
+        filled = found.withColumns({column.name: F.lit(None).cast(column.dataType) for column in later})
+        return filled.select([column.name for column in table.columns])
 
     def is_applied(self, batch: Batch) -> bool:
         """Say no: Delta itself passes over a batch that a table has."""
@@ -96,7 +100,8 @@ class DeltaStore:
 
     def _write(self, name: str, frame: DataFrame, mode: str, batch: Batch | None) -> None:
         table = TABLES[name]
-        writer = frame.write.format("delta").mode(mode).partitionBy(*table.partition_by)
+        # New columns may be null, and are added to a table of before.
+        writer = frame.write.format("delta").mode(mode).option("mergeSchema", True).partitionBy(*table.partition_by)
         if mode == "overwrite":
             # The session overwrites partitions only; here the whole table is meant.
             writer = writer.option("partitionOverwriteMode", "static")

@@ -1,7 +1,8 @@
-"""The job `usage`: the table `events`, or a stream of it, into `usage`, `waits`, `sharing` and `top_costs`.
+"""The job `usage`: the table `events`, or a stream of it, into `usage`, `waits`, `sharing`, `top_costs` and `slowed`.
 
-Rule: a batch replaces all four. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
-once however often the batch is run again; what follows from them it replaces when it ends. The two do not mix in one
+Rule: a batch replaces all five. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
+once however often the batch is run again; what follows from them it replaces when it ends, and `slowed`,
+which it makes of all events: pauses of one batch end in another. The two do not mix in one
 directory: whatever is there is either a batch's or a stream's. A stream passes by merged files, so that it begins with
 a part for what is in those already, and notes which files it has read: `compact` leaves the others alone.
 """
@@ -35,11 +36,14 @@ from pipeline.sinks import (
     read_table,
     write_table,
 )
+from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
 from pipeline.stopping import Batches
 from pipeline.tables.events import EVENTS
+from pipeline.tables.slowed import SLOWED
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms import usage as made
+from pipeline.transforms.slowed import slowed
 
 __all__ = ["StreamSettings", "UsageSettings", "UsageSummary", "follow_usage", "make_usage", "read_usage", "read_waits"]
 
@@ -58,12 +62,13 @@ NOTE_ONLY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UsageSettings:
-    """How long windows are, and how many names `top_costs` has for each question."""
+    """How long windows are, how many names `top_costs` has for each question, and the adaptive throttle's marks."""
 
     common: CommonSettings
     window_seconds: int = 60
     top: int = 20
     period: Period = ALWAYS
+    marks: Marks = ADAPTIVE_MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class UsageSummary:
 
 
 def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
-    """Make the four tables from all events of the period; raises PipelineError if there are none."""
+    """Make the five tables from all events of the period; raises PipelineError if there are none."""
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=False)
     events = in_period(read_table(spark, settings.common, EVENTS), settings.period)
@@ -107,7 +112,7 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
 
         usage = stage(USAGE, made.usage(events, settings.window_seconds))
         summary = _summary(usage)
-        if not summary.rows:
+        if stage(SLOWED, slowed(events, settings.marks)).isEmpty() and not summary.rows:
             raise PipelineError(
                 f"--out {settings.common.out}: found no event from {settings.period}, expected at least one in `events`"
             )
@@ -225,13 +230,15 @@ def _stage(store: Store, stack: ExitStack, events: DataFrame, window_seconds: in
 
 
 def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
-    """Make `sharing` and `top_costs` anew from what is in `usage`; raises PipelineError if there is nothing."""
+    """Make `sharing` and `top_costs` anew from `usage`, `slowed` from `events`; raises PipelineError without any."""
     store = open_store(spark, settings.common)
     usage = read_usage(spark, settings.common)
     summary = _summary(usage)
-    if not summary.rows:
+    decided = slowed(read_table(spark, settings.common, EVENTS), settings.marks)
+    if not summary.rows and decided.isEmpty():
         raise PipelineError(f"--out {settings.common.out}: found no event in the table `events`, expected at least one")
-    for table, frame in ((SHARING, made.sharing(usage)), (TOP_COSTS, made.top_costs(usage, settings.top))):
+    sharing, top_costs = made.sharing(usage), made.top_costs(usage, settings.top)
+    for table, frame in ((SHARING, sharing), (TOP_COSTS, top_costs), (SLOWED, decided)):
         with ExitStack() as staged:
             rows = store.stage(table, frame)
             staged.callback(rows.discard)

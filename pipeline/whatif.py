@@ -1,5 +1,7 @@
 """The job `whatif`: prepare the trace, calibrate on the recorded limits, replay the grid, and write the tables.
 
+With other marks of overload control, these are replayed first, over recorded memory.
+
 Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. What
 was advised by an earlier calibration is withdrawn before that: no page shows one beside the other.
 """
@@ -29,7 +31,10 @@ from pipeline.replay.tally import longest, wait_counts
 from pipeline.replay.traces import Prepared, prepare
 from pipeline.schema import table_schema
 from pipeline.sinks import open_store, read_table, write_table
+from pipeline.slowed.marks import Marks
+from pipeline.slowed.replay import replayed
 from pipeline.tables.events import EVENTS
+from pipeline.tables.slowed import WHATIF_MARKS
 from pipeline.tables.table import Table
 from pipeline.tables.whatif import ADVICE, CALIBRATION, LIMIT_COLUMNS, OUTCOME_COLUMNS, REPLAY_INPUT, WHATIF
 
@@ -37,6 +42,7 @@ __all__ = [
     "WhatifSettings",
     "WhatifSummary",
     "limit_values",
+    "replay_other_marks",
     "replay_path",
     "shown_calibration",
     "whatif",
@@ -54,7 +60,7 @@ LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes")
 
 @dataclass(frozen=True, slots=True)
 class WhatifSettings:
-    """Where the tables are, which scenarios to try, and the wait that errors of waits are weighed by.
+    """Where the tables are, which scenarios and marks to try, and the wait that errors of waits are weighed by.
 
     Raises PipelineError for what cannot be meant.
     """
@@ -62,6 +68,7 @@ class WhatifSettings:
     common: CommonSettings
     grid: Grid
     promised_us: float = PROMISED_MS * 1000
+    marks: tuple[Marks, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a promise that cannot be meant."""
@@ -81,6 +88,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
     common, grid = settings.common, settings.grid
     events = _named(read_table(spark, common, EVENTS))
+    replay_other_marks(spark, events, settings, say)
     prepared = prepare(spark, events, replay_path(common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
@@ -99,6 +107,25 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
         totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
     return WhatifSummary(prepared, judged[ALL], len(totals))
+
+
+def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:
+    """Write `whatif_marks`, before anything that needs topic lists: a proxy may have producers only.
+
+    What was replayed for other marks is taken back even if none are given: no page shows it as if it were new.
+    """
+    if not settings.marks:
+        if open_store(spark, settings.common).read(WHATIF_MARKS) is not None:
+            write_rows(spark, settings.common, WHATIF_MARKS, [])
+        return
+    write_table(spark, settings.common, WHATIF_MARKS, replayed(events, settings.marks))
+    found = read_table(spark, settings.common, WHATIF_MARKS).count()
+    if found:
+        say(f"pairs of marks replayed: {len(settings.marks)}; {found} rows in the table {WHATIF_MARKS.name}")
+    else:
+        say(
+            "no marks are replayed: got no event of the kind throttle, expected some of a proxy with a throttle enabled"
+        )
 
 
 def _named(events: DataFrame) -> DataFrame:

@@ -4,11 +4,11 @@ The proxy forwards names and never looks at a name. So a list is decoded slab by
 proves the bytes well-formed, in which names are fields that the decoder does not know, and only the bytes themselves
 stay in memory, once. The bytes are the heap cost before the encoding and the direct cost after it (ADR 1). Encoding
 puts a new prefix with the client's request id in front of the same bytes. Names are counted where their number is
-needed only (ADR 30).
+needed only (ADR 30). A scanner that is not written in Python may be given instead (ADR 38): it must find the same.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -45,33 +45,58 @@ def heap_size(rest_bytes: int) -> int:
 class OpaqueAnswer(SlabBody):
     """An answer that begins with its request id, ready to be sent under another request id."""
 
-    __slots__ = ("command_type",)
+    __slots__ = ("_prefix", "command_type")
 
     def __init__(self, head: FrameHead, pool: SlabPool) -> None:
         assert head.command_type is not None
         super().__init__(head.rest_bytes, pool)
         self.command_type = head.command_type
+        # The request id that was asked for last, and its prefix.
+        self._prefix = -1, b""
 
     def prefix(self, request_id: int) -> bytes:
         """Return the frame's first bytes for one client; the slabs follow them on the wire."""
-        return answer_prefix(self.command_type, request_id, self.size)
+        # The size of an answer is asked for before its prefix.
+        if self._prefix[0] != request_id:
+            self._prefix = request_id, answer_prefix(self.command_type, request_id, self.size)
+        return self._prefix[1]
 
     def encoded_size(self, request_id: int) -> int:
         """Return the size of the whole frame for one client."""
         return len(self.prefix(request_id)) + self.size
 
 
+class NativeScanner(Protocol):
+    """A scanner of a list that is not written in Python, and equal to `CountingScanner`."""
+
+    def feed(self, chunk: bytearray, /) -> str | None:
+        """Read the next bytes; return why they are no topic list, or None."""
+
+    def found(self) -> tuple[bool, bool, str, int, int]:
+        """Return filtered, changed, topics_hash, the number of names and their bytes."""
+
+
+NativeScannerClass = Callable[[int], NativeScanner]
+
+
 class TopicListAnswer(OpaqueAnswer):
     """A GET_TOPICS_OF_NAMESPACE_RESPONSE; its scanner has the flags once complete, and the counts if it is `counting`.
 
-    Bytes that are no such answer make `advance()` raise MalformedFrame.
+    `native`: scan with this class, which always counts. Bytes that are no such answer make `advance()` raise
+    MalformedFrame.
     """
 
     __slots__ = ("scanner",)
 
-    def __init__(self, head: FrameHead, pool: SlabPool, *, counting: bool = False) -> None:
+    def __init__(
+        self, head: FrameHead, pool: SlabPool, *, counting: bool = False, native: NativeScannerClass | None = None
+    ) -> None:
         super().__init__(head, pool)
-        self.scanner = CountingScanner(self.size) if counting else TopicListScanner(self.size)
+        self.scanner: TopicListScanner
+        if native is not None:
+            self.scanner = DelegatingScanner(self.size, native)
+        else:
+            self.scanner = CountingScanner(self.size) if counting else TopicListScanner(self.size)
 
     def slab_filled(self, slab: memoryview) -> None:
         """Decode the slab that is now full."""
@@ -241,6 +266,23 @@ class CountingScanner(TopicListScanner):
             _, position = _read_varint(begin, position)
             self.topic_count += 1
             self.name_bytes += size - position
+
+
+class DelegatingScanner(CountingScanner):
+    """Let a native scanner read a list; what is found is here after each chunk."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, total: int, native: NativeScannerClass) -> None:
+        super().__init__(total)
+        self._native = native(total)
+
+    def feed(self, chunk: bytearray) -> None:
+        """Read the next bytes; raises MalformedFrame for bytes that are no topic list."""
+        fault = self._native.feed(chunk)
+        if fault is not None:
+            raise MalformedFrame(fault)
+        self.filtered, self.changed, self.topics_hash, self.topic_count, self.name_bytes = self._native.found()
 
 
 def _has_names_only(message: pb.TopicListNames, size: int) -> bool:

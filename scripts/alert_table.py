@@ -111,6 +111,12 @@ CLIENTS: Final = (
         "Put it back afterwards.",
     ),
     Alert(
+        "PulsarProxyProducersHeld", "clients", "warning",
+        'pulsar_proxy_overload_paused_connections{what="paused"} > 0', "5m",
+        "{{ $labels.instance }} does not read {{ $value }} producing connections, because memory is short",
+        "See whether the proxy's memory is full or a broker's: pulsar_proxy_overload_memory_ratio by signal.",
+    ),
+    Alert(
         "PulsarProxyNoBroker", "clients", "critical",
         'pulsar_proxy_brokers{state="up"} == 0', "1m",
         "{{ $labels.instance }} can reach no broker",
@@ -165,6 +171,13 @@ PROCESS: Final = (
         " (pulsar_proxy_internal_errors_total unless pulsar_proxy_internal_errors_total offset 15m) > 0", "1m",
         "{{ $labels.instance }} met an exception that nobody expected",
         "Keep the log, with its traceback, and report it: this is a bug of the proxy.",
+    ),
+    Alert(
+        "PulsarProxyOverloadControlFails", "process", "warning",
+        "increase(pulsar_proxy_overload_evaluation_failures_total[5m]) > 0"
+        " or increase(pulsar_proxy_adaptive_throttle_controller_evaluation_failure_count_total[5m]) > 0", "1m",
+        "evaluations of a throttle of {{ $labels.instance }} fail",
+        "Keep the log, with its traceback. If producers are held, set the ObserveOnly keys and reload.",
     ),
     Alert(
         "PulsarProxyEventsDropped", "process", "warning",

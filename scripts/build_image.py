@@ -1,8 +1,8 @@
 """Build the image of deploy/image/Dockerfile without a Docker engine and without a registry of images (deploy/image).
 
-Rule: nothing is written outside .cache and the archive named by an option. debootstrap makes the base from the mirror
-that apt uses here, and libraries come from the index that pip uses here; the image keeps no trace of either. The build
-needs root, as debootstrap does.
+Rule: nothing is written outside .cache, deploy/image/wheels and the archive named by an option. debootstrap makes the
+base from the mirror that apt uses here, and libraries come from the index that pip uses here; the image keeps no trace
+of either. The build needs root, as debootstrap does.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.core.version import VERSION
+from scripts.build_native import Build, kept_wheel, key_of
 from scripts.generated import ROOT
 
 DOCKERFILE: Final = ROOT / "deploy" / "image" / "Dockerfile"
@@ -123,6 +124,7 @@ class Images:
 
     def build(self) -> str:
         """Return the name of the image, after building it if its inputs have changed; raises BuildFailed."""
+        stage_extension(Build())
         made = arguments()
         inputs = digest(made)
         built = self.home / "built-of.txt"
@@ -148,6 +150,16 @@ class Images:
             *(word for name, value in made.items() for word in ("--build-arg", f"{name}={value}")),
             "--file", str(DOCKERFILE), "--tag", NAME, str(ROOT),
         )  # fmt: skip
+
+
+def stage_extension(build: Build) -> Path | None:
+    """Put the wheel of the native extension where the Dockerfile looks; return it, None if this tree has none."""
+    folder = build.root / "deploy" / "image" / "wheels"
+    wheel = kept_wheel(build, key_of(build))
+    for other in folder.glob("*.whl"):
+        if wheel is None or other.name != wheel.name:
+            other.unlink()
+    return None if wheel is None else Path(shutil.copy2(wheel, folder))
 
 
 def arguments() -> dict[str, str]:

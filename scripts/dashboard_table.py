@@ -165,6 +165,14 @@ RELAY: Final = Row("Does the relay flow?", (
     Panel("Bytes relayed", "Producers and consumers, both directions. A relay is counted every few seconds, so few of "
           "them look like steps.", "Bps",
           (Query(rate("pulsar_proxy_relay_bytes_total", by="direction"), "{{direction}}"),)),
+    Panel("Memory of relays", "Kernel memory of relayed sockets by side; with relayMemoryPoolMB what relays hold in "
+          "the process, and its limit.", "bytes",
+          (Query(total("pulsar_proxy_relay_socket_bytes", by="side"), "sockets to {{side}}s"),
+           Query(total("pulsar_proxy_relay_pool_used_bytes"), "pool"),
+           Query(total("pulsar_proxy_relay_pool_limit_bytes"), "pool's limit"))),
+    Panel("Relays that wait for memory", "Directions that are not read: the pool is used up, and their receivers take "
+          "nothing.", "short",
+          (Query(total("pulsar_proxy_relay_pool_muted_connections"), "waiting"),)),
     Panel("Lists for watchers", "success: a watcher began; update: topics came or went. Pauses: not read for want of "
           "direct memory; overshoots: passed without it.", "ops",
           (Query(rate("pulsar_proxy_watch_frames_total", by="kind"), "{{kind}}"),

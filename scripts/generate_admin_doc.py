@@ -71,11 +71,13 @@ CONNECTION = (
         "list is its group's (`/v1/groups`), which it may share",
     ),
     ("`requests`", "without an answer yet"),
+    ("`idle_seconds`", "since a byte came or left, of a relay on the threads of the native engine; else null"),
+    ("`spliced_bytes`", "of such a relay, what the kernel passed from one socket to the other without a copy; else 0"),
     (
         "`state`",
         "`tls_handshake`; `idle`, `busy`, `held: ...` (not read: too many `outstanding`, `output` not taken, a "
-        "`large_frame` waits, `connecting`, its `turn`, `authenticating`, `age`); of a relay `open`, `half closed`, "
-        "`waits for memory`, `client does not read`, `broker does not read`",
+        "`large_frame` waits, `connecting`, its `turn`, `authenticating`, `age`, `command_bytes`); of a relay `open`, "
+        "`half closed`, `waits for memory`, `paused: ...`, `client does not read`, `broker does not read`",
     ),
 )
 CONNECTION_END = "\nClients of the web ports are not among them."

@@ -37,6 +37,8 @@ _FULL: Final = {Load.REST: "at rest", Load.STORM: "storm", Load.WORST: "worst ca
 _FACTS: Final = {
     Fact.EXPORTS: "with an OpenTelemetry collector",
     Fact.WEB_TARGETS: "with web services to pass requests on to",
+    Fact.RELAY_POOL: "with `relayMemoryPoolMB`",
+    Fact.NO_RELAY_POOL: "unless `relayMemoryPoolMB`",
 }
 _MB: Final = 1_000_000
 # docs/capacity.md says where these come from.
@@ -149,7 +151,10 @@ def _product(part: Part, divided_by: int) -> str:
 
 
 def _derived(quantity: Derived) -> str:
-    return {Derived.ANSWER_LIMIT: "`topicListMaxAnswerBytes` (empty: the smaller limit)"}[quantity]
+    return {
+        Derived.ANSWER_LIMIT: "`topicListMaxAnswerBytes` (empty: the smaller limit)",
+        Derived.RELAY_READERS: "(relay threads + 1)",
+    }[quantity]
 
 
 def _condition(condition: Condition) -> str:

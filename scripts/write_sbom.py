@@ -1,8 +1,9 @@
-"""Write dist/sbom.json, a CycloneDX document of the proxy and of each library that its image installs.
+"""Write dist/sbom.json, a CycloneDX document of the proxy and of each library that its image installs, the crates of
+the native extension among them.
 
 Rule: the document lists what requirements/image.txt locks, with licences and dependencies as the installed packages
 declare them. An installed version that differs from the lock is an error. Packages of the base image are not listed:
-the vendor of the base has its own document.
+the vendor of the base has its own document. `crates.py` has the crates.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from proxy.core.version import VERSION
+from scripts.crates import UnknownCrate, with_crates
 from scripts.generated import ROOT
 
 LOCK: Final = ROOT / "requirements" / "image.txt"
@@ -89,8 +91,8 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=ROOT / "dist" / "sbom.json", metavar="FILE", help="output file")
     to: Path = parser.parse_args().to
     try:
-        document = only_locked(of_environment(), locked(LOCK.read_text(encoding="utf-8")))
-    except NotLocked as error:
+        document = with_crates(only_locked(of_environment(), locked(LOCK.read_text(encoding="utf-8"))))
+    except (NotLocked, UnknownCrate) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     to.parent.mkdir(parents=True, exist_ok=True)

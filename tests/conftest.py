@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_timeout
+from hypothesis import settings
 
+from tests.support import relay_engines
 from tests.support.patience import patient
 from tests.support.repeating import commands
 
 if TYPE_CHECKING:
     from tests.pulsar.standalone import Broker
+
+
+# No verdict hangs on speed: an example may take as long as the machine needs.
+settings.register_profile("patient", settings.default, deadline=None)
+settings.load_profile("patient")
+relay_engines.take_effect()
 
 
 @pytest.hookimpl(optionalhook=True)

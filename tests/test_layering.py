@@ -34,12 +34,15 @@ STDLIB_ONLY = {"limiter", "eventlog"}
 OF_THE_PIPELINE = {"altair", "delta", "jinja2", "numba", "numpy", "pandas", "pyarrow", "pyspark", "vl_convert"}
 # Its scopes cost no task per idle connection, as a TaskGroup would; it alone may ask a loop for a task.
 TASK_OWNER = ROOT / "proxy" / "core" / "tasks.py"
+# The native extension may be missing: one module asks for it and says why it is not there.
+NATIVE = "pulsar_proxy_native"
+NATIVE_OWNER = ROOT / "proxy" / "core" / "native.py"
 LOOPS = frozenset({"loop", "_loop", "get_running_loop()", "get_event_loop()"})
 FORBIDDEN = {
     "protocol": {"asyncio", "time", "random", "socket", "logging", "ssl", "threading", "selectors"},
     "limiter": {"time", "random", "socket", "logging"},
 }
-# Rooms on one layer do not know each other. `overload` is still to come.
+# Rooms on one layer do not know each other.
 ROOMS = (
     {"core"},
     {"config"},
@@ -61,6 +64,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "telemetry": ({""}, {"events"}),
     "net": ({"spill"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
+    "relay": ({"memory", "rates"}, {""}, {"pooled"}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}),
     "app": ({"metrics"}, {""}),
     "cli": ({"admin", "demo"}, {"top"}, {""}),
@@ -189,6 +193,17 @@ def _imports_starter(node: ast.ImportFrom) -> bool:
     return any(alias.name in ("create_task", "ensure_future") for alias in node.names)
 
 
+def mentions_of(name: str, tree: ast.Module) -> list[int]:
+    """List the lines that import the module `name`, or have the name as a text that could be imported."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Import) and name in {alias.name.partition(".")[0] for alias in node.names})
+        or (isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == name)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(".")[0] == name)
+    ]
+
+
 def long_functions(tree: ast.Module) -> list[str]:
     """Return the names of the functions that are too long, with their lines."""
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
@@ -273,6 +288,11 @@ def test_every_task_has_a_group(path: Path) -> None:
     assert lone_tasks(parse(path), frozenset() if path == TASK_OWNER else LOOPS) == []
 
 
+@source
+def test_native_extension_is_imported_in_one_place(path: Path) -> None:
+    assert bool(mentions_of(NATIVE, parse(path))) == (path == NATIVE_OWNER)
+
+
 @pytest.mark.parametrize("name", ["framing.py", "frames.py", "slabs.py", "errors.py"])
 def test_framing_does_without_protobuf(name: str) -> None:
     imported = set(modules_imported(parse(ROOT / "protocol" / name)))
@@ -320,6 +340,20 @@ def test_law_finds_what_it_forbids(package: str, code: str, broken: list[str]) -
 )
 def test_law_finds_tasks_nobody_owns(code: str, lines: list[int]) -> None:
     assert lone_tasks(ast.parse(code)) == lines
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("import pulsar_proxy_native", [1]),
+        ("x = 1\nfrom pulsar_proxy_native import RelayEngine", [2]),
+        ("import pulsar_proxy_native.x as y", [1]),
+        ("import_module('pulsar_proxy_native')", [1]),
+        ("from proxy.core.native import native\n# pulsar_proxy_native", []),
+    ],
+)
+def test_law_finds_other_imports_of_the_native_extension(code: str, lines: list[int]) -> None:
+    assert mentions_of(NATIVE, ast.parse(code)) == lines
 
 
 def test_owner_of_tasks_may_ask_its_loop_only() -> None:

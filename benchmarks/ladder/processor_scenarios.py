@@ -46,7 +46,7 @@ def _names() -> Scenario:
 
 def _threads(title: str, options: tuple[str, ...], bare: str, quantity: str) -> Scenario:
     """What a second thread brings to a relay, and what a unit costs more with two."""
-    pairs = ((f"{bare}-2", bare), ("07-2", "07-1"))
+    pairs = ((f"{bare}-2", bare), ("02-2", "02-1"), ("07-2", "07-1"))
     return Scenario(
         f"relays with 1 and 2 threads, {title}",
         "paired", tuple(row for pair in pairs for row in reversed(pair)), "relay", options, "echo", quantity=quantity,

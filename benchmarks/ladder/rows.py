@@ -37,6 +37,10 @@ def _limits(heap_mb: int, direct_mb: int) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _relays(engine: str, threads: int | None = None) -> tuple[tuple[str, str], ...]:
+    return (("relayEngine", engine), *(() if threads is None else (("numIOThreads", str(threads)),)))
+
+
 SPILL = ("topicListSpillDirectory", "{lists}")
 _TOPIC = (("eventLogTopic", "persistent://ladder/events/lists"), ("eventLogTopicServiceURL", "pulsar://{broker}"))
 
@@ -45,9 +49,21 @@ ROWS: dict[str, Row] = {
     "00c-2": Row("bare relay that copies, 2 threads", "bare", threads=2),
     "00s": Row("bare relay that splices", "bare", threads=1, splice=True),
     "00s-2": Row("bare relay that splices, 2 threads", "bare", threads=2, splice=True),
+    "00t": Row("bare relay that opens and seals TLS", "bare", threads=1),
+    "00t-2": Row("bare relay that opens and seals TLS, 2 threads", "bare", threads=2),
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
+    "02-1": Row("relay, 1 thread", "ours", relayed=True, settings=_relays("native", 1)),
+    "02-2": Row("relay, 2 threads", "ours", relayed=True, settings=_relays("native", 2)),
+    "02a": Row("relay in the interpreter", "ours", relayed=True, settings=_relays("asyncio")),
     "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
+    "02p": Row(
+        "relay, a pool of 16 MB and small receive buffers",
+        "ours",
+        relayed=True,
+        settings=(("relayMemoryPoolMB", "16"), ("relayReceiveBufferBytes", "131072")),
+    ),
+    "02k": Row("relay, no pool, the kernel's choice", "ours", relayed=True, settings=(("relayUnsentBytes", "0"),)),
     "02b": Row("relay: the version before", "ours", relayed=True, before=True),
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),
     "04": Row("+ limiter, idle", "ours", settings=_limits(100, 100)),
@@ -106,6 +122,7 @@ class Bound:
     at_most: bool = True
     typical: bool = False
     floor: str = ""  # a quantity of the same run of which twice is allowed, if that is more
+    rows: tuple[str, ...] = ()  # asked of these only, if any are named
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchmarks.ladder.hostile_scenarios import hostile
 from benchmarks.ladder.processor_scenarios import processor_time
-from benchmarks.ladder.rows import CONNECTION_BYTES, Bound, Budget, Column, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, Bound, Budget, Column, Ratio, Scenario
 from benchmarks.ladder.slow_scenarios import slow_readers
 from benchmarks.ladder.tls_scenarios import under_tls
 
@@ -32,7 +32,7 @@ LIST_RATIOS = (
     Ratio("05", ("04",), None),
     Ratio("03", ("02",), None),
 )
-BULK_ROWS = ("00s", "01", "02", "06", "07", "07s")
+BULK_ROWS = ("00s", "01", "02", "02a", "06", "07", "07s")
 ECHO = ("--connections", "50", "--frame-bytes", "1024")
 ECHO_64K = ("--connections", "4", "--frame-bytes", "65536", "--window", "16")
 
@@ -155,13 +155,14 @@ SCENARIOS: dict[str, Scenario] = {
     "lists-equal-pipelined": _equal(1000, 5, "01", "04", questions=None),
     "relay-echo": Scenario(
         "relay, echo of 1 KiB, 50 connections",
-        "paired", ("00c", "01", "02", "02b", "06", "07", "07s"), "relay", ECHO, "echo", relayed=True,
-        optional=("02b",),
+        "paired", ("00c", "01", "02", "02a", "02b", "06", "07", "07s"), "relay", ECHO, "echo", relayed=True,
+        optional=("02a", "02b"),
         ratios=(
             RELAY_LEAD,
             Ratio("02", ("06",), 1.15), Ratio("02", ("07", "07s"), 1.0), Ratio("02", ("02b",), 0.97),
             Ratio("02", ("07", "07s"), 1.0, quantity="cpu_us", at_most=True),
             Ratio("02", ("00c",), None, quantity="cpu_us", at_most=True),
+            Ratio("02", ("02a",), None, quantity="cpu_us", at_most=True), Ratio("02", ("02a",), None),
         ),
     ),
     "relay-64k": Scenario(
@@ -173,7 +174,9 @@ SCENARIOS: dict[str, Scenario] = {
             Ratio("02", ("07",), 0.4, quantity="cpu_us", at_most=True),
             Ratio("02", ("06",), 0.7, quantity="cpu_us", at_most=True),
             Ratio("02", ("00s",), None, quantity="cpu_us", at_most=True),
+            Ratio("02", ("02a",), None, quantity="cpu_us", at_most=True), Ratio("02", ("02a",), None),
         ),
+        optional=("02a",),
     ),
     "relay-128k": Scenario(
         "relay, 128 KiB frames into a sink, 4 connections, 8 outstanding each",
@@ -185,7 +188,9 @@ SCENARIOS: dict[str, Scenario] = {
             Ratio("02", ("06",), 1.15),
             Ratio("02", ("06", "07", "07s"), 0.6, quantity="cpu_us", at_most=True),
             Ratio("02", ("00s",), None, quantity="cpu_us", at_most=True),
+            Ratio("02", ("02a",), None, quantity="cpu_us", at_most=True), Ratio("02", ("02a",), None),
         ),
+        optional=("02a",),
     ),
     "watch-price-echo": _price("echo of 1 KiB, 50 connections", ECHO, "per_second", 1.15),
     "watch-price-64k": _price("echo of 64 KiB, 4 connections, 16 outstanding each", ECHO_64K, "mb_per_second", 1.10),
@@ -273,6 +278,25 @@ SCENARIOS: dict[str, Scenario] = {
         "500 relayed consumers that never read, a broker that floods them",
         "memory", ("02", "06", "07"), "stalled-consumers", ("--connections", "500"), "flood", relayed=True,
         columns=AT_REST,
+    ),
+    "stopped-consumers": Scenario(
+        "500 relayed consumers that stop reading, 15 s after that; another beside them reads",
+        "memory", ("02", "02p", "02k", "06"), "stopped-consumers", ("--connections", "500", "--seconds", "15"), "flood",
+        relayed=True, timed=False, settings=(("tcpUserTimeoutMillis", "0"),),
+        # What 500 brokers' sockets would keep is more than the kernel gives all TCP of a machine: nobody would be fast.
+        broker=("--send-buffer-bytes", "262144"),
+        columns=(
+            *AT_REST, Column("socket_bytes", "in its sockets", mib=True),
+            Column("alone_mb_per_second", "a reader alone, MB/s"), Column("beside_mb_per_second", "beside, MB/s"),
+        ),
+        bounds=(
+            Bound("process and sockets per consumer, defaults", "bytes_per_connection", 1.0 * MIB, rows=("02",)),
+            Bound("process and sockets per consumer, pool", "bytes_per_connection", 0.35 * MIB, rows=("02p",)),
+            Bound("process and sockets per consumer, no bounds", "bytes_per_connection", 1.0 * MIB, at_most=False,
+                  rows=("02k",)),
+            Bound("a reader's throughput, beside over alone", "reader_ratio", 0.95, at_most=False,
+                  rows=("02", "02p")),
+        ),
     ),
     "start": Scenario(
         "seconds from exec to the first CONNECTED, warm", "start", ("04", "04b", "06", "07"), quantity="seconds",

@@ -183,7 +183,9 @@ def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], plac
     checkout = _before() if row.before else CHECKOUT
     python = str(_console_script().with_name("python"))
     command = [python, "-P", "-m", "proxy", "serve", "--config", _write(f"{name}.conf", lines)]
-    return Child(name, command, os.environ | {"PYTHONPATH": str(checkout)})
+    # An installation has its modules compiled; a shell that forbids that would have changed ones compiled each time.
+    inherited = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return Child(name, command, inherited | {"PYTHONPATH": str(checkout)})
 
 
 def _start_java(name: str, place: Place) -> Child:
@@ -196,8 +198,10 @@ def _start_java(name: str, place: Place) -> Child:
 
 
 def _start_bare(name: str, row: Row, place: Place) -> Child:
-    command = [str(LOADGEN), "bare", "--broker", f"127.0.0.1:{place.broker.port}", "--port", str(place.port)]
-    return Child(name, [*command, "--threads", str(row.threads), *(["--splice"] if row.splice else [])])
+    port = place.tls_port if place.secured else place.port
+    command = [str(LOADGEN), "bare", "--broker", f"127.0.0.1:{place.broker.port}", "--port", str(port)]
+    options = [*(["--splice"] if row.splice else []), *(place.secured.broker_options() if place.secured else [])]
+    return Child(name, [*command, "--threads", str(row.threads), *options])
 
 
 def _start_haproxy(name: str, row: Row, place: Place) -> Child:

@@ -14,8 +14,8 @@ PING_P99_MILLIS = 20.0
 # plain text. HAProxy is shown beside, and not judged: nothing is required of it.
 LEAD = Ratio("01", ("06",), 1.5, validity=True)
 BULK_LEAD = replace(LEAD, required=1.25)
-# Nothing that is under TLS can be spliced, and a bare relay would seal and open nothing.
-RELAY_ROWS = ("01", "02", "06", "07")
+# Nothing that is under TLS can be spliced. The bare relay opens and seals on the clients' side only.
+RELAY_ROWS = ("00t", "00t-2", "01", "02", "06", "07")
 
 SIDES = {"in": "TLS to the proxy", "both": "TLS on both sides"}
 
@@ -50,9 +50,11 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
 
 def _relay(plain: Scenario, sides: str = SIDES["in"], lead: Ratio = LEAD) -> Scenario:
     throughput = (lead, Ratio("02", ("06",), 1.0), Ratio("02", ("07",), None))
-    processor = tuple(Ratio("02", (peer,), None, quantity="cpu_us", at_most=True) for peer in ("06", "07"))
+    peers = ("00t", "06", "07") if sides == SIDES["in"] else ("06", "07")
+    processor = tuple(Ratio("02", (peer,), None, quantity="cpu_us", at_most=True) for peer in peers)
+    rows = RELAY_ROWS if "00t" in peers else tuple(row for row in RELAY_ROWS if not row.startswith("00t"))
     return replace(
-        plain, title=f"{plain.title}, {sides}", tls="in", rows=RELAY_ROWS, ratios=throughput + processor, optional=()
+        plain, title=f"{plain.title}, {sides}", tls="in", rows=rows, ratios=throughput + processor, optional=()
     )
 
 

@@ -112,6 +112,8 @@ def checks(scenario: Scenario, rows: dict[str, Measured]) -> list[Json]:
         if ROWS[row].server != "ours" or ROWS[row].before:
             continue
         for bound in scenario.bounds:
+            if bound.rows and row not in bound.rows:
+                continue
             got = _of_runs(bound, measured.series(bound.quantity))
             found.append(check(bound.what, row, got, _required(bound, measured), at_most=bound.at_most))
         if scenario.budget is not None:

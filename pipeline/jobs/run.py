@@ -19,6 +19,7 @@ from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.units import size
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.session import open_session
+from pipeline.slowed.marks import add_marks, given_marks
 from pipeline.storms import StormSettings, find_storms
 from pipeline.usage import UsageSettings, make_usage
 from pipeline.whatif import WhatifSettings, WhatifSummary, whatif
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     told.add_arguments(parser, required=False)
     add_grid(parser)
+    add_marks(parser)
     add_target(parser)
     parser.add_argument(
         "--target-load", type=int, metavar="N",
@@ -67,7 +69,8 @@ class _Steps:
         self.common = common_settings(options)
         self.page = report_path(self.common.out, options.to)
         self._ingest = None if options.source is None else told.ingest_settings(options)
-        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000)
+        marks = given_marks(options.overload_high, options.overload_low)
+        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000, marks)
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
         if self._advise.conf_path is None:
             raise PipelineError(

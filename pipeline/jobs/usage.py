@@ -1,4 +1,4 @@
-"""The job `usage`: who costs how much, how long they waited, and what sharing answers saved."""
+"""The job `usage`: who costs how much, how long they waited, what sharing answers saved, and who was slowed."""
 
 import argparse
 from threading import Event
@@ -8,6 +8,7 @@ from pipeline.ingest.settings import LEAST_US, micros
 from pipeline.options import CommonSettings, add_common, common_settings
 from pipeline.periods import ALWAYS, add_period, given_period, window_seconds
 from pipeline.session import open_session
+from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
 from pipeline.stopping import set_by_sigterm
 from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
 
@@ -22,6 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=int, default=20, metavar="N", help="names of each ranking in `top_costs` (default: %(default)s)"
     )
+    for name, default in zip(Marks._fields, ADAPTIVE_MARKS, strict=True):
+        parser.add_argument(
+            f"--overload-{name}", type=float, default=default, metavar="V",
+            help=f"adaptivePublisherThrottlingMemory{name.capitalize()}WatermarkPct of the proxies, which tells"
+            " the reasons in `slowed` apart (default: %(default)s)",
+        )  # fmt: skip
     parser.add_argument(
         "--stream", action="store_true", help="add to the tables what has come into `events` since the last time"
     )
@@ -34,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what it found; raises PipelineError. SIGTERM ends a stream after its batch."""
     common = common_settings(options)
-    settings = UsageSettings(common, window_seconds("--window", options.window), options.top, given_period(options))
+    settings = UsageSettings(
+        common, window_seconds("--window", options.window), options.top, given_period(options),
+        Marks(options.overload_high, options.overload_low),
+    )  # fmt: skip
     _require_sense(options, settings)
     stream = _stream_settings(options, common)
     stop = Event() if stream is None else set_by_sigterm()
@@ -61,6 +71,11 @@ def _stream_settings(options: argparse.Namespace, common: CommonSettings) -> Str
 def _require_sense(options: argparse.Namespace, settings: UsageSettings) -> None:
     if settings.top < 1:
         raise PipelineError(f"--top: got {settings.top}, expected at least 1")
+    if not 0 <= settings.marks.low < settings.marks.high <= 1:
+        raise PipelineError(
+            f"--overload-low, --overload-high: got {settings.marks.low:g} and {settings.marks.high:g}, expected"
+            " fractions, the first below the second"
+        )
     if not options.stream and (options.trigger is not None or options.checkpoint):
         raise PipelineError("--trigger and --checkpoint: got no --stream, which they are for")
     if options.stream and settings.period != ALWAYS:

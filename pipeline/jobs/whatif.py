@@ -6,6 +6,7 @@ from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
 from pipeline.replay.grid import add_grid, grid_of
 from pipeline.session import open_session
+from pipeline.slowed.marks import add_marks, given_marks
 from pipeline.whatif import WhatifSettings, whatif
 
 __all__ = ["add_arguments", "run"]
@@ -16,11 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     add_grid(parser)
     add_promise(parser)
+    add_marks(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
-    settings = WhatifSettings(common_settings(options), grid_of(options), options.p99_wait_ms * 1000)
+    marks = given_marks(options.overload_high, options.overload_low)
+    settings = WhatifSettings(common_settings(options), grid_of(options), options.p99_wait_ms * 1000, marks)
     session = open_session("whatif", settings.common)
     try:
         summary = whatif(session, settings)

@@ -1,9 +1,10 @@
 """The report: one HTML page that needs no network, no server and, for its numbers, no scripts.
 
-    gather, spread   the tables of the pipeline, aggregated in Spark to a few thousand rows
+    gather*, spread  the tables of the pipeline, aggregated in Spark to a few thousand rows
     facts            what was gathered: small data frames and figures
     charts, colours  data frames in, Vega-Lite specifications out
     past, future     sections: what happened; what other limits would have done, and what to set
+    slowed           sections: who was slowed; what other marks would have done
     words            the summary in sentences
     page             the sections as HTML
     units            numbers and foreign texts as people read them

@@ -14,7 +14,7 @@ from pipeline.report import colours
 from pipeline.report.clock import Clock
 from pipeline.report.parts import MOST_POINTS, Chart
 
-__all__ = ["WIDTH", "arrivals", "chart", "fullness", "memory", "refusals", "waits"]
+__all__ = ["HEIGHT", "WIDTH", "arrivals", "chart", "fullness", "memory", "refusals", "time_axis", "waits"]
 
 WIDTH: Final = 780
 HEIGHT: Final = 220
@@ -47,7 +47,7 @@ def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart
         alt.Chart(stacked)
         .mark_area(interpolate="step-after", opacity=0.75, line=False)
         .encode(
-            x=_time(clock),
+            x=time_axis(clock),
             y=alt.Y("mib:Q", stack="zero", title="MiB"),
             color=alt.Color("way:N", scale=scale, title=None),
             order=alt.Order("rank:Q"),
@@ -60,7 +60,7 @@ def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart
         lines = (
             alt.Chart(limits)
             .mark_line(interpolate="step-after", strokeDash=[6, 3], strokeWidth=2)
-            .encode(x=_time(clock), y="limit_mib:Q", color=alt.Color("way:N", scale=scale, title=None))
+            .encode(x=time_axis(clock), y="limit_mib:Q", color=alt.Color("way:N", scale=scale, title=None))
         )
         layers.append(lines)
     return chart(
@@ -83,7 +83,7 @@ def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         alt.Chart(frame)
         .mark_line(strokeWidth=2, point={"size": 18})
         .encode(
-            x=_time(clock),
+            x=time_axis(clock),
             y=alt.Y("share:Q", title="of the limit", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
             color=alt.Color("kind:N", title=None),
             detail="run:N",
@@ -106,7 +106,7 @@ def waits(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         alt.Chart(frame)
         .mark_line(strokeWidth=2, point={"size": 18})
         .encode(
-            x=_time(clock),
+            x=time_axis(clock),
             y=alt.Y("seconds:Q", title="seconds", scale=alt.Scale(domainMin=0)),
             color=alt.Color("quantile:N", title=None, sort=["p50", "p95", "p99"], scale=alt.Scale(range=_three())),
             detail="run:N",
@@ -134,7 +134,7 @@ def refusals(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         alt.Chart(frame.assign(bottom=top - frame["requests"], top=top))
         .mark_rect()
         .encode(
-            x=_time(clock),
+            x=time_axis(clock),
             x2="end_ms:T",
             y=alt.Y("bottom:Q", title="requests"),
             y2="top:Q",
@@ -160,7 +160,7 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, clock: Clock, alt_text: 
         alt.Chart(rates)
         .mark_area(interpolate="step-after", opacity=0.85, color=colours.BLUE)
         .encode(
-            x=_time(clock),
+            x=time_axis(clock),
             y=alt.Y("rate:Q", title="requests a second"),
             tooltip=[_when(), alt.Tooltip("rate:Q", title="requests/s", format=",.1f")],
         )
@@ -170,7 +170,7 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, clock: Clock, alt_text: 
         bands = (
             alt.Chart(storms)
             .mark_rect(opacity=0.22, color=colours.ORANGE, stroke=colours.ORANGE, strokeWidth=1)
-            .encode(x=_time(clock, "begin_ms"), x2="end_ms:T", tooltip=[alt.Tooltip("name:N", title="storm")])
+            .encode(x=time_axis(clock, "begin_ms"), x2="end_ms:T", tooltip=[alt.Tooltip("name:N", title="storm")])
         )
         layers = [bands, line]
     return chart(
@@ -187,7 +187,7 @@ _REASONS: Final = [
 ]  # fmt: skip
 
 
-def _time(clock: Clock, column: str = "at_ms") -> alt.X:
+def time_axis(clock: Clock, column: str = "at_ms") -> alt.X:
     """Give the axis of time: the same one in all charts of a page, so that they can be compared."""
     span_us = clock.bins * clock.step_us
     begin_ms = clock.origin_us // 1000

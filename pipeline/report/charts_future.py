@@ -9,10 +9,11 @@ import altair as alt
 import pandas as pd
 
 from pipeline.report import colours
-from pipeline.report.charts import WIDTH, chart
+from pipeline.report.charts import HEIGHT, WIDTH, chart, time_axis
+from pipeline.report.clock import Clock
 from pipeline.report.parts import Chart
 
-__all__ = ["MOST_BARS", "bars", "calibration", "surface", "trade_off"]
+__all__ = ["MOST_BARS", "bars", "calibration", "marks_over_time", "surface", "trade_off"]
 
 MOST_BARS: Final = 10
 _DARK_CELL: Final = "#ffffff"
@@ -159,3 +160,38 @@ def bars(name: str, title: str, frame: pd.DataFrame, unit: str, alt_text: str, c
         .properties(width=WIDTH - 240, height=24 * min(len(frame), MOST_BARS))
     )
     return chart(name, title, drawing, alt_text, caption)
+
+
+_MARKS: Final = {
+    "pressure": (
+        "Pressure under other marks",
+        "0 at the low mark, 1 at the high mark, mean over the proxies. Where there is no point memory was not"
+        " recorded, and nobody would have been slowed.",
+    ),
+    "allowed_share": (
+        "Allowed rate under other marks",
+        "Part of its natural rate that a topic may send. Lines that fall late and deep belong to marks that are"
+        " close together; those that fall early and little to low marks.",
+    ),
+}
+
+
+def marks_over_time(frame: pd.DataFrame, clock: Clock, measure: str, alt_text: str) -> Chart:
+    """Draw the pressure or the allowed share over time, a line for each pair of marks.
+
+    Columns: at_ms, when, marks, run (points of one are joined), and the measure.
+    """
+    title, caption = _MARKS[measure]
+    drawing = (
+        alt.Chart(frame[["at_ms", "when", "marks", "run", measure]])
+        .mark_line(interpolate="step-after", strokeWidth=2, point={"size": 18})
+        .encode(
+            x=time_axis(clock),
+            y=alt.Y(f"{measure}:Q", title=title.split(" under")[0].lower(), scale=alt.Scale(domain=[0, 1])),
+            color=alt.Color("marks:N", title="high / low"),
+            detail="run:N",
+            tooltip=["when:N", "marks:N", alt.Tooltip(f"{measure}:Q", format=".0%")],
+        )
+        .properties(width=WIDTH, height=HEIGHT)
+    )
+    return chart(f"marks-{measure.replace('_', '-')}", title, drawing, alt_text, caption)

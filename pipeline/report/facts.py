@@ -7,7 +7,7 @@ import pandas as pd
 from pipeline.calibration import PROMISED_MS
 from pipeline.report.clock import Clock
 
-__all__ = ["Facts", "Overview"]
+__all__ = ["Facts", "Overview", "Slowed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,15 @@ def _nothing() -> pd.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowed:
+    """Who was slowed: the topics that were longest, and the hours; `topic_count` counts all. Columns: see `gather`."""
+
+    topics: pd.DataFrame
+    hours: pd.DataFrame
+    topic_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The frames of a page; empty where a job has not run yet or found nothing. Columns: see `gather`."""
 
@@ -63,6 +72,9 @@ class Facts:
     whatif: pd.DataFrame = field(default_factory=_nothing)
     calibration: pd.DataFrame = field(default_factory=_nothing)
     advice: pd.DataFrame = field(default_factory=_nothing)
+    # None: nobody has looked.
+    slowed: Slowed | None = None
+    marks: pd.DataFrame = field(default_factory=_nothing)
     fragment: str | None = None
     no_advice: str = ""
     promised_us: float = PROMISED_MS * 1000

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 from pipeline.calibration import PROMISED_MS
 from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings
-from pipeline.report import timeline
+from pipeline.report import gather_slowed, timeline
 from pipeline.report.clock import Clock, clock_of
 from pipeline.report.facts import Facts, Overview
 from pipeline.sinks import open_store
 from pipeline.tables import TABLES
 from pipeline.tables.events import EVENT_KEY
 from pipeline.transforms.histograms import bucket, quantiles
+from pipeline.transforms.slowed import THROTTLE
 
 __all__ = ["COST_MEASURES", "gather"]
 
@@ -72,13 +73,15 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
         whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
         calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
         advice=advice,
+        slowed=gather_slowed.slowed(opened("slowed")),
+        marks=gather_slowed.marks(opened("whatif_marks"), clock),
         promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,
     )
 
 
 def overview_of(events: DataFrame) -> Overview | None:
     """Sum up the table `events`; None if it is empty."""
-    lists = F.col("kind") == "get_topics"
+    lists, decisions = F.col("kind") == "get_topics", F.col("kind") == THROTTLE
 
     def number(condition: Column) -> Column:
         return F.coalesce(F.sum(F.when(condition, 1).otherwise(0)), F.lit(0))
@@ -88,12 +91,12 @@ def overview_of(events: DataFrame) -> Overview | None:
         F.max(F.col("ts_us") + F.col("total_us")).alias("end_us"),
         number(lists).alias("requests"),
         number(lists & (F.col("outcome") == "ok")).alias("answered"),
-        number(~lists).alias("watch_frames"),
+        number(~lists & ~decisions).alias("watch_frames"),
         F.coalesce(F.sum("dropped_before"), F.lit(0)).alias("dropped"),
         F.countDistinct("proxy_id").alias("proxies"),
         F.countDistinct("proxy_id", "boot_id").alias("starts"),
-        F.countDistinct(F.when(F.col("tenant") != "", F.col("tenant"))).alias("tenants"),
-        F.countDistinct(F.when(F.col("namespace") != "", F.col("namespace"))).alias("namespaces"),
+        F.countDistinct(F.when(~decisions & (F.col("tenant") != ""), F.col("tenant"))).alias("tenants"),
+        F.countDistinct(F.when(~decisions & (F.col("namespace") != ""), F.col("namespace"))).alias("namespaces"),
         number(lists & F.col("coalesced")).alias("coalesced"),
         F.max("heap_actual_bytes").alias("largest_heap"),
         F.max("direct_bytes").alias("largest_direct"),

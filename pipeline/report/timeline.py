@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.report.clock import Clock
+from pipeline.transforms.usage import asked_for
 
 __all__ = ["bin_of", "endings", "limits_in_force", "memory_use", "use_on_arrival", "wait_us"]
 
@@ -57,7 +58,8 @@ def memory_use(events: DataFrame, clock: Clock) -> DataFrame:
 def use_on_arrival(events: DataFrame, clock: Clock) -> DataFrame:
     """Give the fullest moments of each bin: columns bin, heap_share, direct_share (null without a limit)."""
     return (
-        events.select(
+        asked_for(events)
+        .select(
             bin_of(clock).alias("bin"),
             *(_share(kind).alias(f"{kind}_share") for kind in KINDS),
         )

@@ -4,7 +4,7 @@ import math
 import unicodedata
 from typing import Final
 
-__all__ = ["about", "count", "duration", "moment", "plural", "share", "shown", "size", "spread_of"]
+__all__ = ["NOTHING", "about", "count", "duration", "moment", "plural", "share", "shown", "size", "spread_of"]
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipeline.calibration import refuse_promise
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
-from pipeline.report import future, past
+from pipeline.report import future, past, slowed
 from pipeline.report.facts import Facts
 from pipeline.report.gather import gather
 from pipeline.report.page import render
@@ -92,7 +92,9 @@ def sections_of(facts: Facts) -> list[Section]:
         past.storms(facts, overview),
         past.costs(facts),
         past.sharing(facts),
+        slowed.slowed(facts),
         future.whatif(facts),
+        slowed.marks(facts, overview),
         future.calibration(facts),
         past.quality(facts, overview),
     ]

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipeline.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
+from pipeline.transforms.usage import asked_for
 
 __all__ = [
     "USUAL_RULE",
@@ -98,11 +99,15 @@ def arrivals(events: DataFrame) -> DataFrame:
         "heap_limit_bytes": "heap_limit_bytes",
         "direct_limit_bytes": "direct_limit_bytes",
     }
-    found = events.groupBy(_second().alias("_second"), "proxy_id").agg(
-        F.count(F.when(_is_list(), 1)).alias("requests"),
-        F.count(F.when(~_is_list(), 1)).alias("watch_frames"),
-        F.count(F.when(_is_list() & _is_refused(), 1)).alias("refused"),
-        *(F.max(field).alias(name) for name, field in largest.items()),
+    found = (
+        asked_for(events)
+        .groupBy(_second().alias("_second"), "proxy_id")
+        .agg(
+            F.count(F.when(_is_list(), 1)).alias("requests"),
+            F.count(F.when(~_is_list(), 1)).alias("watch_frames"),
+            F.count(F.when(_is_list() & _is_refused(), 1)).alias("refused"),
+            *(F.max(field).alias(name) for name, field in largest.items()),
+        )
     )
     second = F.timestamp_seconds("_second")
     return found.withColumns({"date": F.to_date(second), "second": second}).select(

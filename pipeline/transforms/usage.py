@@ -2,7 +2,7 @@
 
 Rule: the same functions serve batches and streams. What they make of disjoint sets of events adds up to what they make
 of all of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant is the first part of its namespace, and
-is put in last: a shorter key is less to shuffle.
+is put in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket
 
-__all__ = ["DIMENSIONS", "MEASURES", "add_usage", "add_waits", "sharing", "top_costs", "usage", "waits"]
+__all__ = ["DIMENSIONS", "MEASURES", "add_usage", "add_waits", "asked_for", "sharing", "top_costs", "usage", "waits"]
 
 DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version")
 MEASURES: Final = (
@@ -43,14 +43,21 @@ _SUMMED: Final = tuple(
 _LARGEST: Final = tuple(column.name for column in USAGE.columns if column.name.startswith("max_"))
 
 
+def asked_for(events: DataFrame) -> DataFrame:
+    """Choose topic lists and watch frames: what clients caused."""
+    return events.where(F.col("kind") != "throttle")
+
+
 def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `usage` of these events, one row for each window and who asked."""
     counted = {name: F.count(F.when(condition, 1)) for name, condition in _counted().items()}
     summed = {name: F.coalesce(F.sum(value), F.lit(0)) for name, value in _summed().items()}
     seconds = {name: F.coalesce(F.sum(value.cast("double")), F.lit(0.0)) for name, value in _micros().items()}
     largest = {name: F.coalesce(F.max(value), F.lit(0)).cast("long") for name, value in _largest().items()}
-    found = events.groupBy(_window(window_seconds), *_WHO).agg(
-        *(value.alias(name) for name, value in (counted | summed | seconds | largest).items())
+    found = (
+        asked_for(events)
+        .groupBy(_window(window_seconds), *_WHO)
+        .agg(*(value.alias(name) for name, value in (counted | summed | seconds | largest).items()))
     )
     whole = found.withColumns(
         {name: F.col(name) / MICROS for name in seconds}
@@ -64,7 +71,7 @@ def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `waits` of these events, one row for each bucket in which somebody is."""
     memory = F.struct(F.when(_is_list(), "memory").otherwise("watch").alias("wait"), bucket(_waited()).alias("bucket"))
     total = F.struct(F.when(_is_list(), "total").alias("wait"), bucket(F.col("total_us")).alias("bucket"))
-    each = events.select(_window(window_seconds), *_WHO, F.explode(F.array(memory, total)).alias("one"))
+    each = asked_for(events).select(_window(window_seconds), *_WHO, F.explode(F.array(memory, total)).alias("one"))
     found = (
         each.select("window_us", *_WHO, "one.wait", "one.bucket")
         .where(F.col("wait").isNotNull())

@@ -23,6 +23,7 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
 from proxy.core.log import Logger
+from proxy.net.dial_places import DialPlaces, most_dials
 
 # Most concurrent lookups of names, each in a thread.
 CLIENT_NAMES_AT_ONCE: Final = 4
@@ -54,11 +55,13 @@ class BrokerSide:
 
         self.known = KnownBrokers(loop.time)
         self.listed = _list(config, loop, sockets, identities, counters, log)
-        names = TargetNames(given, made_up, _named_by(config, self.known, self.listed))
+        is_given = _named_by(config, self.known, self.listed)
+        names = TargetNames(given, made_up, is_given)
         self.validator = _validator(config, names, config.broker_proxy_allowed_target_ports)
         # Clients name no host over HTTP: redirects of servers do.
         self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
-        self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters, failed)
+        places = DialPlaces(most_dials(), loop)
+        self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters, failed, places)
         self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters.brokers, log)
         self.gate = TargetGate(
             loop,
@@ -69,6 +72,7 @@ class BrokerSide:
             self.known if withholds(config) else None,
             self.listed,
             only_configured=config.check_active_brokers,
+            is_given=is_given,
         )
         self.pool = BrokerPool(
             loop,
@@ -85,6 +89,8 @@ class BrokerSide:
         )
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
+        counters.brokers.broker_dials = places.states
+        counters.brokers.broker_dials_given_up = lambda: places.given_up
         counters.brokers.broker_names = lambda: sum((Counter(each.outcomes) for each in resolvers), Counter())
         counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
 
@@ -173,6 +179,7 @@ def _dialers(
     sockets: Sockets,
     counters: Counters,
     failed: Callable[[BrokerAddress, str], None],
+    places: DialPlaces,
 ) -> tuple[Dialer, Dialer]:
     """Return the dialer of relays, and the dialer of request connections."""
     seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
@@ -182,10 +189,11 @@ def _dialers(
 
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters.tls)
     options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
+    of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.
     preamble = encode(ProxyHeader(), version) if version else b""
     return (
-        Dialer(loop, sockets.options, seconds, tls, on_failed=failed),
+        Dialer(loop, of_relays, seconds, tls, on_failed=failed, places=places),
         Dialer(loop, options, seconds, tls, preamble, failed),
     )

@@ -16,9 +16,12 @@ from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
+from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
+from proxy.net.tcp_buffers import TcpBuffers
+from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES
 from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
 from proxy.web.admin.control_socket import NO_SOCKET
@@ -43,7 +46,7 @@ UNFINISHED_BYTES: Final = 8 * 1024
 # The progress records of a client with unread answers: six marks of four numbers, and their containers.
 WRITER_BYTES: Final = 1536
 QUEUED_WAITER_BYTES: Final = 600
-# Task, timeout and decoded request: measured with 10,000 lookups that a broker does not answer.
+# Task, clock and decoded request of a list or a schema that a broker does not answer; a lookup takes a quarter of it.
 REQUEST_BYTES: Final = 8 * 1024
 # The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and 1.6 KB
 # more with an event log.
@@ -82,12 +85,15 @@ class Fact(Enum):
 
     EXPORTS = "exports"
     WEB_TARGETS = "webTargets"
+    RELAY_POOL = "relayPool"
+    NO_RELAY_POOL = "noRelayPool"
 
 
 class Derived(Enum):
     """A quantity that follows from more than one key; the charts have a template for each."""
 
     ANSWER_LIMIT = "answerLimit"
+    RELAY_READERS = "relayReaders"
 
 
 class Given(NamedTuple):
@@ -148,6 +154,7 @@ _WEB_BUFFER: Final = Config.http_output_buffer_size
 _CLIENT_TLS: Final = Given((Config.service_port_tls,))
 _BROKER_TLS: Final = Is(Config.tls_enabled_with_broker, "true")
 _FORWARDS: Final = (Is(Config.authentication_enabled, "true"), Is(Config.forward_authorization_credentials, "true"))
+_WEB_TLS: Final = Given((Config.web_service_port_tls,))
 _WEB_PORT: Final = Given((Config.web_service_port, Config.web_service_port_tls))
 _PASSES_ON: Final = (_WEB_PORT, Fact.WEB_TARGETS)
 _FILES: Final = Given((Config.event_log_directory,))
@@ -190,12 +197,22 @@ _CONNECTION_LINES: Final = (
           Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
     Line("certificates in TLS handshakes", Config.max_concurrent_tls_handshakes.name,
          (Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
-               (_CLIENT_TLS, Given((Config.tls_trust_certs_file_path,)))),)),
+               (_CLIENT_TLS, Given((Config.tls_trust_certs_file_path,)))),
+          Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
+               (_WEB_TLS, Given((Config.tls_trust_certs_file_path,)))))),
     # Linux doubles the buffer size that a program sets.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes)),), Load.STORM, _LOOKUP_OR_RELAY),
+    # A pool bounds what all relays hold together, but for one read of each thread and of the event loop. The kernel
+    # takes up to half as much again of unsent bytes, and doubles a receive buffer that is set.
     Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
-         (Part(2, (_CLIENTS, Config.relay_buffer_bytes)),), alternative=_LOOKUP_OR_RELAY),
+         (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
+          Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
+          Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)),
+          Part(3, (_CLIENTS, Config.relay_unsent_bytes)),
+          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes))), alternative=_LOOKUP_OR_RELAY),
+    Line("ended connections, unsent bytes", _CLIENTS.name,
+         (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
     # Credentials of connected clients, and on broker connections also of clients that have left.
     Line("credentials to forward", Config.forward_authorization_credentials.name,
          (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), _FORWARDS), Part(MAX_FORWARDED_BYTES, (_BROKERS,), _FORWARDS))),
@@ -227,7 +244,7 @@ _WEB_LINES: Final = (
           Part(2, (_WEB_CONNECTIONS, Config.http_max_request_header_size), (_WEB_PORT,)),
           Part(WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)))),
     Line("TLS of the web ports", _WEB_CONNECTIONS.name,
-         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (Given((Config.web_service_port_tls,)),)),)),
+         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),)),
     # A window in each direction, and kernel buffers.
     Line("requests passed on", _WEB_REQUESTS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
@@ -247,6 +264,29 @@ _ADMIN_LINES: Final = (
          (Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
           Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Given((Config.admin_api_address,)),)))),
 )  # fmt: skip
+_THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
+_ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
+_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
+_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
+_WATCHES_BROKERS: Final = Is(Config.overload_signals, "proxy", holds=False)
+_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
+_OVERLOAD_LINES: Final = (
+    Line("topics of the adaptive throttle", Config.adaptive_publisher_throttling_enabled.name,
+         (Part(MOST_TOPICS * TOPIC_BYTES, when=(_ADAPTIVE,)),)),
+    Line("paused connections", Config.overload_throttle_enabled.name,
+         (Part(PAUSED_BYTES, (_CLIENTS,), (_THRESHOLD,)),)),
+    # Set while a throttle acts, that is (threshold acts), or (adaptive acts, and threshold does not, for either cause).
+    # Linux doubles the buffer size that a program sets.
+    Line("received bytes of relays, from clients", Config.relay_client_receive_buffer_bytes.name,
+         (Part(2, _RECEIVED, _THRESHOLD_ACTS),
+          Part(2, _RECEIVED, (*_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+          Part(2, _RECEIVED,
+               (*_ADAPTIVE_ACTS, _THRESHOLD, Is(Config.overload_throttle_observe_only, "true"))))),
+    # With both throttles enabled brokers are asked once all the same; the second part is slack.
+    Line("statistics of brokers", Config.overload_signals.name,
+         (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
+          Part(PARSED_METRICS_BYTES, when=(_ADAPTIVE, _WATCHES_BROKERS)))),
+)  # fmt: skip
 _EVENT_LOG_LINES: Final = (
     Line("event log, files", Config.event_log_directory.name,
          (Part(MIB, (Config.event_log_buffer_mb,), (_FILES,)), Part(SINK_BLOCKS * BLOCK_BYTES, when=(_FILES,))),
@@ -264,9 +304,38 @@ LINES: Final[tuple[Line, ...]] = (
     *_REQUEST_LINES,
     *_WEB_LINES,
     *_ADMIN_LINES,
+    *_OVERLOAD_LINES,
     *_EVENT_LOG_LINES,
 )
 _ALTERNATIVES: Final = {line.owner: line.alternative for line in LINES if line.alternative}
+
+
+class KernelLine(NamedTuple):
+    """Memory that only the kernel bounds, while `key` is 0 or has no effect: `sockets` for each client.
+
+    `throttled`: the key has an effect only while a throttle acts. `receives`: the bound is the upper end of
+    `net.ipv4.tcp_rmem`, else that of `tcp_wmem`.
+    """
+
+    owner: str
+    key: Key[int]
+    sockets: int
+    receives: bool
+    throttled: bool = False
+
+
+# Shown apart from the sum: a limit that nobody set would make every sum meaningless.
+KERNEL_LINES: Final = (
+    KernelLine("unsent bytes of relays", Config.relay_unsent_bytes, 2, receives=False),
+    KernelLine("received bytes of relays, from brokers", Config.relay_receive_buffer_bytes, 1, receives=True),
+    KernelLine(
+        "received bytes of relays, from clients",
+        Config.relay_client_receive_buffer_bytes,
+        1,
+        receives=True,
+        throttled=True,
+    ),
+)
 
 
 class BudgetLine(NamedTuple):
@@ -282,8 +351,20 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 
     `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
     """
-    facts = {Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any}
+    pool = config.relay_pool_bytes > 0
+    facts = {
+        Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any,
+        Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
+    }  # fmt: skip
     yield from _counted((line for line in LINES if line.load <= load), config, facts)
+
+
+def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:
+    """Yield what only the kernel bounds under a configuration; no part of the sum."""
+    for owner, key, sockets, receives, throttled in KERNEL_LINES:
+        if not config.value(key) or (throttled and not config.throttle_acts):
+            most = buffers.receive if receives else buffers.send
+            yield BudgetLine(owner, key.name, sockets * config.max_concurrent_inbound_connections * most)
 
 
 def event_log(config: Config) -> Iterator[BudgetLine]:
@@ -312,6 +393,8 @@ def _part_bytes(part: Part, config: Config) -> int:
 def _factor(factor: Key[int] | Derived, config: Config) -> int:
     if factor is Derived.ANSWER_LIMIT:
         return config.topic_list_answer_limit_bytes
+    if factor is Derived.RELAY_READERS:
+        return config.relay_threads_at_most + 1
     return int(config.value(factor))
 
 

@@ -17,11 +17,11 @@ from proxy.clients.sessions import Sessions
 from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
 from proxy.core.log import Logger
+from proxy.core.task_turns import LeaveTurns
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
-from proxy.relay.relay_log import RelayLog
-from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.engine import RelayEngine
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
@@ -34,6 +34,7 @@ from proxy.telemetry.refusals import RefusalLog
 
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill
+    from proxy.requests.request_bytes import RequestBytes
 
 MIB: Final = 1024 * 1024
 
@@ -53,8 +54,7 @@ class ClientParts:
     broker_queues: BrokerQueues
     usage: UsageTracker
     refusals: RefusalLog
-    watch_limits: WatchLimits
-    relay_log: RelayLog
+    relay_engine: RelayEngine
     writes: WriteWatch
     log: Logger
     spill: "ListSpill | None"
@@ -139,15 +139,13 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
         sockets.shared,
         sockets.hangup,
         sockets.loop_budget,
-        parts.counters.relay,
+        parts.relay_engine,
         side.dialer,
         side.gate,
         side.brokers,
         TargetRules.of(config),
         parts.identities.connect_frames,
         config.seconds(Config.broker_proxy_read_timeout_ms),
-        parts.watch_limits,
-        parts.relay_log,
     )
 
 
@@ -160,6 +158,7 @@ def _request_services(parts: ClientParts) -> RequestServices:
         loop_budget=parts.sockets.loop_budget,
         schemas=_schemas(parts),
         refusals=parts.refusals,
+        leaving=LeaveTurns(parts.loop, parts.sockets.loop_budget),
         recorder=parts.recorder,
     )
 
@@ -179,7 +178,20 @@ def _lookups(parts: ClientParts) -> LookupService:
         seconds,
         tls=tls,
         known=side.known,
+        request_bytes=_request_bytes(parts),
     )
+
+
+def _request_bytes(parts: ClientParts) -> "RequestBytes | None":
+    """Return the memory for commands, None without a limit."""
+    limit = parts.config.command_bytes_limit
+    if not limit:
+        return None
+    # Only installations with a limit need the module.
+    from proxy.requests.request_bytes import RequestBytes
+
+    held = parts.counters.requests.command_bytes = RequestBytes(parts.loop, limit)
+    return held
 
 
 def _topic_lists(parts: ClientParts) -> TopicListService:

@@ -44,6 +44,9 @@ class ClientPorts:
         self._make_client = make_client
         self._listeners: list[Listener] = []
         self._arrivals: list[Arrivals] = []
+        # The last client that came without a bound; None while no bound is set.
+        self._bounded_after: int | None = None
+        self._received = 0
         self.port = 0
         self.tls_port = 0
 
@@ -58,6 +61,20 @@ class ClientPorts:
     def open_for_broker(self, port: int, broker: BrokerAddress, tls: bool) -> int:
         """Listen on `port` and relay its clients to `broker`; return the port. Raises OSError if it cannot be bound."""
         return self._open(port, tls=tls, target=str(broker))
+
+    def bound_received(self, size: int) -> None:
+        """Bound the kernel's receive buffer of clients that come from now on; 0 leaves the kernel's choice again."""
+        self._received = size
+        if bool(size) != (self._bounded_after is not None):
+            self._bounded_after = self._sessions.registry.last_id if size else None
+        for listener in self._listeners:
+            listener.bound_received(size)
+
+    @property
+    def older_clients(self) -> int:
+        """Count the clients that came before their receive buffers were bounded; 0 while no bound is set."""
+        registry, after = self._sessions.registry, self._bounded_after
+        return 0 if after is None else sum(entry_id <= after for entry_id in registry.ids())
 
     async def close(self) -> None:
         """Stop accepting; accepted clients stay connected."""
@@ -88,6 +105,8 @@ class ClientPorts:
         if arrivals is not None:
             self._arrivals.append(arrivals)
         opened = listener.open(self._config.bind_address, port, self._config.accept_backlog)
+        if self._received:
+            listener.bound_received(self._received)
         self._listeners.append(listener)
         return opened
 

@@ -5,17 +5,18 @@ ports for clients are open: half of the time that the start takes goes into impo
 """
 
 import asyncio
-import gc
 import importlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
 from protocol.proxy_header import ProxyHeader
 from proxy.app.broker_side import BrokerSide
 from proxy.app.client_services import ClientParts, client_services, make_recorder
+from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
@@ -23,7 +24,10 @@ from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.lag import LoopLag
 from proxy.app.metrics.otel_settings import export_wanted
+from proxy.app.overload import OverloadSources, OverloadSwitch
 from proxy.app.ports import ClientPorts
+from proxy.app.processors import usable_processors
+from proxy.app.relay_engines import make_engines
 from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
@@ -35,11 +39,15 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
 from proxy.core.loop_budget import LoopBudget
+from proxy.core.native import native
 from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.core.version import VERSION
 from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.relay.engine_choice import choose_engine
+from proxy.relay.engines import RelayEngines
+from proxy.relay.memory.sockets import SocketMemorySampler
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
@@ -62,12 +70,6 @@ if TYPE_CHECKING:
     from proxy.web.port import WebPort
 
 TICK_SECONDS: Final = 1.0
-COLLECT_SECONDS: Final = 60
-COLLECT_AT_LAST_SECONDS: Final = 600
-# A full garbage collection takes 5 us for a connection and 19 us for a waiting list: 240 ms in a storm of 10,000.
-FEW_LISTS: Final = 100
-# Clients that have left keep about 2 KB each until a collection: 8 MB.
-MANY_LEFT: Final = 4096
 
 
 class Proxy:
@@ -88,6 +90,7 @@ class Proxy:
         self.log = log
         self.loop = loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
+        counters.relay.engine = choose_engine(config, native(), usable_processors())
         loop_budget = LoopBudget(loop, time.perf_counter)
         self.identities = make_identities(config, loop, loop_budget, counters, log, role_finder)
         self.tenants = TenantTracker()
@@ -104,10 +107,11 @@ class Proxy:
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log)
         self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
+        self.relay_engines = self._relay_engines()
+        self._socket_memory = SocketMemorySampler(self.sessions.all_relays, self.relay_engines.socket_memory)
         self.broker_queues = self._broker_queues()
-        if event_sink is None and self.event_log is not None:
-            event_sink = self.event_log.sink
-        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, event_sink)
+        sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
+        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
         self.writes.owed_bound = self.memory.unproven.shares
@@ -122,13 +126,14 @@ class Proxy:
         self.admin_port = 0
         self.client_ports = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
+        self.overload = self._overload()
         self.web: WebPort | None = None
         self._export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
         counters.config_applied_at = self._created = time.time()
-        self._left_at_collection = 0
-        self._started_at = self._collected_at = self._ticked_at = loop.time()
+        self._started_at = self._ticked_at = loop.time()
+        self._cycles = CycleCollection(self.sockets, counters, self.services.requests.topic_lists, self._started_at)
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
 
     @property
@@ -154,6 +159,8 @@ class Proxy:
     async def start(self) -> None:
         """Listen on all ports and start all background tasks; raises OSError if a port cannot be bound."""
         config = self.config
+        if self.relay_engines.native is not None:
+            self.relay_engines.native.start()
         self.client_ports.open()
         self.sockets.tls_files.start()
         self._scope.start(self._tick())
@@ -171,6 +178,7 @@ class Proxy:
             await self._start_web()
         self.compute_budget(config)
         self.log_budget()
+        self.overload.apply(config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 
@@ -190,17 +198,24 @@ class Proxy:
 
     def compute_budget(self, config: Config) -> None:
         """Compute the worst case of all memory under a configuration."""
-        from proxy.app.budget import total_bytes, worst_case_parts
+        from proxy.app.budget import kernels_choice, total_bytes, worst_case_parts
+        from proxy.net.tcp_buffers import tcp_buffers
 
         parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
         self.counters.budget_bytes = total_bytes(parts)
+        choices = kernels_choice(config, tcp_buffers())
+        self.counters.kernels_choice = {line.owner: line.limit_bytes for line in choices}
 
     def _log_ports(self) -> None:
-        host = self.config.bind_address
+        host, engine = self.config.bind_address, self.counters.relay.engine
+        runs = {
+            "version": VERSION, "relay_engine": engine.name, "relay_threads": engine.threads,
+            "relay_engine_reason": engine.reason,
+        }  # fmt: skip
         if self.port:
-            self.log.info("listening for clients", host=host, port=self.port, version=VERSION)
+            self.log.info("listening for clients", host=host, port=self.port, **runs)
         if self.tls_port:
-            self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, version=VERSION)
+            self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, **runs)
 
     async def _start_web(self) -> None:
         # Half of the start: clients are served meanwhile.
@@ -229,9 +244,15 @@ class Proxy:
         if self.phase is not Phase.CLOSING:
             self.enter(Phase.DRAINING, ready=False)
         await self.client_ports.close()
+        # Paused producers go on, so that they can end.
+        await self.overload.close()
         seconds = self.config.seconds(Config.shutdown_drain_millis) if drain_seconds is None else drain_seconds
         ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
+        self.services.requests.leaving.finish()
+        if self.relay_engines.native is not None:
+            await self.relay_engines.native.stop()
+        await self.services.requests.lookups.close()
         await self.services.requests.topic_lists.close()
         if self.web is not None:
             # Topic lists over HTTP produce events, so the web port closes before the event log.
@@ -256,11 +277,18 @@ class Proxy:
         await self._scope.emptied()
         self.log_level.end()
         self.memory.limiter.close()
+        self.relay_engines.close()
         self.sockets.close()
 
     def close_control(self) -> None:
         """Close the admin API and remove the control socket; also works after a failed start or a cut drain."""
         self.admin.close()
+
+    def abandon(self) -> None:
+        """Leave everything as it is, and wait for nothing: the process is about to end."""
+        self.close_control()
+        if self.relay_engines.native is not None:
+            self.relay_engines.native.abandon()
 
     def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
         """Replace the configuration in force, and the shown values that wait for a restart (None: unchanged)."""
@@ -279,32 +307,44 @@ class Proxy:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.loop.time()
-            self.sessions.tick(now)
-            self.broker_side.pool.tick(now)
-            self.memory.slabs.trim()
-            self._collect_cycles(now)
-            await self.writes.sweep(now)
-            await self.services.uploads.sweep(now)
-            self.services.requests.topic_lists.arriving.sweep(now, self.writes.limits.min_bytes_per_second)
-            self.refusals.flush()
-            self.relay_log.tick(now)
-            self._rates.tick(now, self.counters.requests.list_outcomes)
-            self.tenants.turn(now)
+            for step in self._steps_of_a_second():
+                try:
+                    waited_for = step(now)
+                    if waited_for is not None:
+                        await waited_for
+                except Exception as error:
+                    # A part that fails must not stop the clocks of all others.
+                    self.counters.internal_error(error, "clock")
             self._ticked_at = now
 
-    def _collect_cycles(self, now: float) -> None:
-        """Run a full garbage collection now and then, if possible while no list is being sent.
+    def _steps_of_a_second(self) -> Iterator[Callable[[float], Awaitable[None] | None]]:
+        requests, writes = self.services.requests, self.writes
+        yield self.sessions.tick
+        yield self._look_at_threads
+        yield self.broker_side.pool.tick
+        yield lambda now: self.memory.slabs.trim()
+        yield self._cycles.tick
+        yield writes.sweep
+        yield self.services.uploads.sweep
+        yield self.sockets.hangup.ended.sweep
+        yield lambda now: requests.topic_lists.arriving.sweep(now, writes.limits.min_bytes_per_second)
+        yield lambda now: self.refusals.flush()
+        yield self.live.tell
+        yield self.relay_log.tick
+        yield self._weigh_sockets
+        yield self.overload.tick
+        yield lambda now: self._rates.tick(now, self.counters.requests.list_outcomes)
+        yield self.tenants.turn
 
-        The collection frees clients that have left, each of which is a reference cycle. With many waiting lists and
-        few clients to free, the collection is postponed.
-        """
-        left = sum(self.counters.shared.disconnects.values())
-        waiting = len(self.services.requests.topic_lists.groups.registry)
-        worth_it = waiting <= FEW_LISTS or left - self._left_at_collection >= MANY_LEFT
-        quiet = self.sockets.quiet and worth_it
-        if now - self._collected_at >= (COLLECT_SECONDS if quiet else COLLECT_AT_LAST_SECONDS):
-            self._collected_at, self._left_at_collection = now, left
-            gc.collect()
+    async def _weigh_sockets(self, now: float) -> None:
+        self.counters.relay.socket_memory = await self._socket_memory.sweep(partial(asyncio.sleep, 0))
+
+    async def _look_at_threads(self, now: float) -> None:
+        native = self.relay_engines.native
+        if native is not None:
+            native.tick()
+            self.readiness.stuck = native.stuck
+            await native.look_at_frames()
 
     # --- shown ------------------------------------------------------------------------------
 
@@ -342,6 +382,7 @@ class Proxy:
                 brokers=self.broker_side.brokers.shown(),
                 uptime_seconds=self.loop.time() - self._started_at,
                 port=self.client_port,
+                older_clients=self.client_ports.older_clients,
             )
         )
 
@@ -355,7 +396,13 @@ class Proxy:
                 container_limit_bytes=container,
             )
         else:
-            self.log.info("memory budget", budget_bytes=budget, container_limit_bytes=container)
+            more = sum(self.counters.kernels_choice.values())
+            self.log.info("memory budget", budget_bytes=budget, container_limit_bytes=container, kernels_choice=more)
+
+    def _thread_died(self, index: int) -> None:
+        self.log.error("a relay thread has died: the proxy ends, because it cannot relay reliably", thread=index)
+        if self.process is not None:
+            self.process.fail()
 
     def _report(self, error: BaseException, where: str) -> None:
         # Not the repr: that of a UnicodeDecodeError has all the bytes, which may be a password.
@@ -375,6 +422,12 @@ class Proxy:
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
         return EventLog(config, self.loop, own, broker_tls, self.counters.event_log, self.log)
 
+    def _relay_engines(self) -> RelayEngines:
+        sockets, counters, watch, relay_log = self.sockets, self.counters, self.watch_limits, self.relay_log
+        return make_engines(
+            self.config, native(), self.loop, sockets, counters, watch, relay_log, self.log, self._thread_died
+        )
+
     def _spill(self) -> "ListSpill | None":
         if not self.config.topic_list_spill_directory:
             return None
@@ -392,6 +445,16 @@ class Proxy:
             memory.unproven, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
         )
 
+    def _overload(self) -> OverloadSwitch:
+        memory, sockets, counters = self.memory, self.sockets, self.counters
+        ports, slots = self.client_ports, self.relay_engines.slots
+        identities, log, recorder = self.identities, self.log, self.recorder
+        return OverloadSwitch(
+            OverloadSources(
+                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, slots, ports
+            )
+        )
+
     def _client_parts(self) -> ClientParts:
         return ClientParts(
             config=self.config,
@@ -405,8 +468,7 @@ class Proxy:
             broker_queues=self.broker_queues,
             usage=self.usage,
             refusals=self.refusals,
-            watch_limits=self.watch_limits,
-            relay_log=self.relay_log,
+            relay_engine=self.relay_engines,
             writes=self.writes,
             log=self.log,
             spill=self.spill,

@@ -52,6 +52,7 @@ def apply_clients(proxy: Proxy, config: Config) -> None:
     apply_handshake_memory(proxy.services.handshakes, config)
     proxy.services.direct_mode.apply(config.seconds(Config.broker_proxy_read_timeout_ms))
     proxy.sessions.apply(SessionLimits.of(config))
+    proxy.sockets.hangup.ended.limit(config.max_concurrent_inbound_connections)
 
 
 def apply_broker_pool(proxy: Proxy, config: Config) -> None:
@@ -74,6 +75,11 @@ def apply_budget(proxy: Proxy, config: Config) -> None:
     """Compute the worst case of all memory again, and log it."""
     proxy.compute_budget(config)
     proxy.log_budget()
+
+
+def apply_overload(proxy: Proxy, config: Config) -> None:
+    """Start, change or end overload control."""
+    proxy.overload.apply(config)
 
 
 def apply_log_level(proxy: Proxy, config: Config) -> None:

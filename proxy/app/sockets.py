@@ -28,7 +28,8 @@ class Sockets:
     ) -> None:
         self.options = SocketOptions.of(config)
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
-        self.hangup = HangupWatcher(loop)
+        self.hangup = HangupWatcher(loop, counters.net)
+        self.hangup.ended.limit(config.max_concurrent_inbound_connections)
         self.pump = Pump(loop, perf_counter)
         self.loop_budget = loop_budget
         self.tls_files = TlsFiles(config, counters.tls, log)

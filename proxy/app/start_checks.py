@@ -1,4 +1,4 @@
-"""Checks for `check-config` beyond the configuration itself: files of keys, passwords and tokens.
+"""Checks for `check-config` beyond the configuration itself: files of keys, passwords and tokens, the native engine.
 
 Rule: the checks build the same parts as `serve`, so that both report the same faults. Nothing is started, and no issuer
 or broker is contacted. `proxy.net.tls.files.check` checks certificates.
@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.app.identities import missing_secret
+from proxy.app.processors import usable_processors
 from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import SettingFault
 from proxy.auth.providers.registry import AuthContext, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
-from proxy.config.config import Config
+from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
+from proxy.core.native import native
 from proxy.net.spill.directory import check_path
+from proxy.relay.engine_choice import choose_engine
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.web.admin.access import read_token
 
@@ -57,6 +60,10 @@ def _faults(config: Config) -> Iterator[SettingFault]:
             check_path(config.topic_list_spill_directory)
         except SettingFault as fault:
             yield fault
+    try:
+        choose_engine(config, native(), usable_processors())
+    except ConfigError as error:
+        yield from (SettingFault(each.key, f"got {each.got}, expected {each.expected}") for each in error.problems)
     yield from _of_events(config)
 
 

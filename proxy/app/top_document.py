@@ -46,6 +46,7 @@ class TopSources:
     brokers: Sequence[Mapping[str, object]]
     uptime_seconds: float
     port: int
+    older_clients: int = 0
 
 
 def top_document(sources: TopSources) -> Mapping[str, object]:
@@ -68,6 +69,8 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
         },
         "slow_readers_closed": {name: metrics.counters.shared.disconnects.get(name, 0) for name in SLOW_READERS},
         "spill": _spill(metrics),
+        "relays": _relays(metrics),
+        "overload": _overload(metrics),
         "watches": _watches(metrics),
         "usage": _usage(sources.usage),
         "refusals": [asdict(refusal) for refusal in reversed(sources.refusals.recent)],
@@ -77,8 +80,12 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
 
 
 def _proxy(sources: TopSources) -> Mapping[str, object]:
+    engine = sources.metrics.counters.relay.engine
     return {
         "version": VERSION,
+        "relay_engine": engine.name,
+        "relay_threads": engine.threads,
+        "relay_engine_reason": engine.reason,
         "pid": os.getpid(),
         "cluster": sources.config.cluster_name,
         "address": host_port(sources.config.bind_address, sources.port),
@@ -125,6 +132,7 @@ def _clients(sources: TopSources) -> Mapping[str, object]:
         "relayed": relays,
         "accepted": counters.clients.new_connections,
         "rejected": counters.clients.rejected_connections,
+        "unbounded_receive_buffers": sources.older_clients,
     }
 
 
@@ -140,6 +148,47 @@ def _spill(metrics: MetricSources) -> Mapping[str, float]:
         "read_bytes": spill.read_bytes,
         "read_errors": spill.read_errors,
         **{f"kept_{reason}": count for reason, count in spill.kept.items()},
+    }
+
+
+def _relays(metrics: MetricSources) -> Mapping[str, float]:
+    """Return the memory of relays; `pool_limit_bytes` is 0 without a pool."""
+    relay = metrics.counters.relay
+    pool, sockets = relay.pool, relay.socket_memory
+    return {
+        "sockets_to_brokers_bytes": sockets.towards_brokers,
+        "sockets_to_clients_bytes": sockets.towards_clients,
+        "pool_limit_bytes": 0 if pool is None else pool.limit_bytes,
+        "pool_used_bytes": 0 if pool is None else pool.used_bytes,
+        "muted": 0 if pool is None else pool.muted,
+        "muted_seconds": 0.0 if pool is None else pool.muted_seconds,
+        "overshoots": 0 if pool is None else pool.overshoots,
+        "depleted_seconds": 0.0 if pool is None else pool.depleted_seconds,
+    }
+
+
+def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
+    """Return the state of both throttles; None while none is enabled. A signal that is not known is null."""
+    counters = metrics.counters.overload
+    view = counters.view
+    if view is None:
+        return None
+    signals = view.signals
+    return {
+        "signals": {"proxy": signals.proxy_ratio, "brokers": signals.broker_ratio, "source": signals.source},
+        "marks": dict(view.marks),
+        "state": view.threshold_state,
+        "connections": dict(view.paused),
+        "stopped_relays": dict(counters.paused_by),
+        "longest_pause_seconds": view.longest_pause_seconds,
+        "delay_seconds": dict(counters.delays),
+        "memory_pressure": view.memory_pressure,
+        "active_topics": view.active_topics,
+        "topics": [
+            {"topic": row.topic or "(others)", "natural": row.natural_rate, "allowed": row.effective_rate}
+            for row in view.largest_topics(TOP_ROWS)
+        ],
+        "age_seconds": view.age_seconds(),
     }
 
 

@@ -5,19 +5,22 @@ the modules for HTTP take as long to load as all others together.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
-from proxy.net.tls.streams import TlsStreams
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
 from proxy.web.port import WebParts
 from proxy.web.readiness import Readiness
 from proxy.web.runtime_settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from proxy.net.tls.streams import TlsStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> Web
         config=config,
         pages=_pages(parts, shown),
         direct=parts.memory.limiter.direct,
+        shares=parts.memory.unproven.shares,
         fairness_keys=parts.memory.fairness_keys,
         refusals=parts.refusals,
         usage=parts.usage,
@@ -46,13 +50,23 @@ def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> Web
         log=parts.log,
         lookups=lookup_ports(parts, ports),
         withheld=parts.broker_side.gate.withheld,
+        loop_budget=parts.sockets.loop_budget,
         guard=guard_of(parts.identities),
         own=parts.identities.own,
-        tls_server=TlsStreams(parts.sockets.tls, parts.sockets.shared, tls_files.web),
+        tls_server=_tls_streams(parts) if config.web_service_port_tls is not None else None,
         tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
         recorder=parts.recorder,
         names=parts.identities.names,
     )
+
+
+def _tls_streams(parts: ClientParts) -> "TlsStreams":
+    # Only a port with TLS needs this.
+    from proxy.net.tls.streams import TlsStreams
+
+    sockets, counters, places = parts.sockets, parts.counters.tls, parts.config.max_concurrent_tls_handshakes
+    current = sockets.tls_files.web
+    return TlsStreams(parts.loop, sockets.tls, sockets.shared, current, places, counters, parts.log)
 
 
 def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:

@@ -20,6 +20,7 @@ from protocol.topic_list import OpaqueAnswer, TopicListAnswer, heap_size
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.request import Decision, unexpected_answer
 from proxy.core.errors import OverLimit, RequestFailed
+from proxy.core.native import native_class
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 A = TypeVar("A", bound=OpaqueAnswer)
@@ -65,6 +66,7 @@ class AdmittedRequest(Generic[A]):
         on_answer_begun: Callable[[], None],
     ) -> None:
         self._loop = loop
+        self.asked_at = 0.0
         self._slabs = slabs
         self._expected = expected
         self._max_bytes = max_bytes
@@ -233,7 +235,8 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
 
     def make(self, head: FrameHead) -> TopicListAnswer:
         """Return the sink for the list; its names are counted if an event will have their number."""
-        return TopicListAnswer(head, self._slabs, counting=self._timeline.counts_names)
+        scanner = native_class("TopicListScanner")
+        return TopicListAnswer(head, self._slabs, counting=self._timeline.counts_names, native=scanner)
 
     def too_large(self, head: FrameHead) -> RequestFailed:
         """Return the failure of a list above `topicListMaxAnswerBytes`."""

@@ -74,14 +74,6 @@ class BrokerConnectionOwner(Protocol):
         """Called with an unexpected exception; the connection ends with it."""
 
 
-class _Asked:
-    __slots__ = ("at", "question")
-
-    def __init__(self, question: BrokerRequest, at: float) -> None:
-        self.question = question
-        self.at = at
-
-
 class BrokerConnection(BrokerEndpoint):
     """Ask a broker questions and correlate the answers.
 
@@ -124,7 +116,7 @@ class BrokerConnection(BrokerEndpoint):
         self._loop_budget = loop_budget
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, BrokerRequest] = {}
         self._given_up: set[int] = set()
         self._next_request_id = 0
         # Frames wait here for this connection's next turn.
@@ -174,8 +166,8 @@ class BrokerConnection(BrokerEndpoint):
             raise error
         now = self.loop.time()
         self.last_used = now
-        self._asked[request_id] = _Asked(question, now)
-        self.write(frame)
+        self._asked[request_id], question.asked_at = question, now
+        self.write_soon(frame)
 
     def accept(self, question: BrokerRequest, sink: BodySink) -> None:
         """Read the answer the connection is paused for into `sink`, and go on."""
@@ -252,13 +244,13 @@ class BrokerConnection(BrokerEndpoint):
                 self.rest(budget, BODY_READ_SECONDS)
         elif not diverting and nbytes >= SMALL_READ_BYTES:
             # The broker has more to say, and each iteration of the loop hears one read of it.
-            self.rest(budget, READ_SECONDS)
+            self.rest(budget, READ_SECONDS, answers=True)
 
     def _fall_behind(self) -> None:
         """Leave the frames that are here to this connection's next turn, and read no more until then."""
         self._behind = True
         self.pause_reading()
-        self._loop_budget.defer_cheap(self._catch_up)
+        self._loop_budget.defer_answers(self._catch_up)
 
     def _catch_up(self) -> None:
         self._behind = False
@@ -289,7 +281,7 @@ class BrokerConnection(BrokerEndpoint):
             self.ready.set_exception(error)
             self.ready.exception()
         self._paused_for = self._diverted = None
-        self._owner.fail([entry.question for entry in asked.values()], error)
+        self._owner.fail(list(asked.values()), error)
         self._owner.connection_lost(self, cause)
 
     def tick(self, now: float, clocks: BrokerClocks) -> None:
@@ -313,25 +305,25 @@ class BrokerConnection(BrokerEndpoint):
         """
         half = longest_seconds / 2
         ping_unanswered = self._awaits_pong and now - self._pinged_at >= half
-        for request_id, asked in list(islice(self._asked.items(), MOST_GIVEN_UP)):
-            age = now - asked.at
+        for request_id, question in list(islice(self._asked.items(), MOST_GIVEN_UP)):
+            age = now - question.asked_at
             if age > half and not self._awaits_pong:
                 self._awaits_pong, self._pinged_at = True, now
                 self.write(commands.PING_FRAME)
             if age <= longest_seconds:
                 break
-            if ping_unanswered or self._diverted is asked.question or len(self._given_up) >= MOST_GIVEN_UP:
+            if ping_unanswered or self._diverted is question or len(self._given_up) >= MOST_GIVEN_UP:
                 return True
-            self._give_up_on(request_id, asked)
+            self._give_up_on(request_id, question)
         return bool(self._given_up) and ping_unanswered
 
-    def _give_up_on(self, request_id: int, asked: _Asked) -> None:
+    def _give_up_on(self, request_id: int, question: BrokerRequest) -> None:
         """Fail a question whose answer is passed over if it comes yet."""
         del self._asked[request_id]
         self._given_up.add(request_id)
         self._owner.question_unanswered()
         error = QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
-        self._owner.fail([asked.question], error)
+        self._owner.fail([question], error)
 
     def _ping(self) -> None:
         if self.paused:
@@ -414,13 +406,13 @@ class BrokerConnection(BrokerEndpoint):
             self._owner.unknown_answer()
             return
         request_id = getattr(command, field).request_id
-        asked = self._asked.pop(request_id, None)
-        if asked is None:
+        question = self._asked.pop(request_id, None)
+        if question is None:
             self._passed_over(request_id)
             return
-        # The task that asked goes on in the next iteration of the loop.
+        # The request goes on in the next iteration of the loop.
         self._loop_budget.charge(TASK_SECONDS)
-        asked.question.answered(command)
+        question.answered(command)
         self._answer_passed()
 
     def _on_response_head(self, head: FrameHead) -> None:
@@ -429,14 +421,14 @@ class BrokerConnection(BrokerEndpoint):
             self._passed_over(head.request_id)
             self._decoder.skip()
             return
-        decision = asked.question.on_response_head(head)
+        decision = asked.on_response_head(head)
         if decision is Decision.SKIP:
             self._decoder.skip()
         elif decision is Decision.WAIT:
-            self._stop_for(asked.question)
+            self._stop_for(asked)
         else:
             self._chained = False
-            self._diverted = asked.question
+            self._diverted = asked
             self._decoder.divert(decision)
 
     def _on_body_end(self, end: BodyEnd) -> None:
@@ -446,7 +438,7 @@ class BrokerConnection(BrokerEndpoint):
         asked = self._asked.pop(end.head.request_id, None) if end.head.request_id is not None else None
         if asked is not None:
             if not end.skipped:
-                asked.question.body_complete()
+                asked.body_complete()
             self._answer_passed()
 
     def _passed_over(self, request_id: int | None) -> None:
@@ -475,8 +467,8 @@ class BrokerConnection(BrokerEndpoint):
         self._paused_for = None
         self._awaits_pong = False
         now = self.loop.time()
-        for entry in self._asked.values():
-            entry.at = now
+        for asked in self._asked.values():
+            asked.asked_at = now
         try:
             decide()
             self._process()

@@ -11,6 +11,8 @@ class BrokerCounters(RoomCounters):
     __slots__ = (
         "broker_connection_pauses",
         "broker_connection_states",
+        "broker_dials",
+        "broker_dials_given_up",
         "broker_fail_overs",
         "broker_member_states",
         "broker_names",
@@ -29,6 +31,8 @@ class BrokerCounters(RoomCounters):
         self.broker_member_states: Callable[[], Mapping[str, int]] = dict
         self.broker_names: Callable[[], Mapping[str, int]] = dict
         self.broker_names_hanging: Callable[[], int] = int
+        self.broker_dials: Callable[[], Mapping[str, int]] = dict
+        self.broker_dials_given_up: Callable[[], int] = int
         self.broker_fail_overs = 0
         self.broker_probes: dict[str, int] = {"reached": 0, "failed": 0}
         self.broker_open_failures: dict[str, int] = {}

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from limiter.errors import PermitAcquireError
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
+from proxy.net.dial_places import SOCKETS_A_DIAL, DialPlaces
 from proxy.net.tls.failures import TlsFailed
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 # The time for an address before the next address is tried in parallel.
 HEAD_START_SECONDS: Final = 0.25
+# Addresses of a known broker that are tried at a time: each has two seconds, in which a SYN that is lost is sent again.
+ATTEMPTS_AT_ONCE: Final = 8
 # Errors of this machine, for which no broker is to blame.
 _OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
@@ -30,7 +34,9 @@ class SocketOptions:
     """TCP keep-alive and `TCP_USER_TIMEOUT` of every socket, on both sides of the proxy.
 
     `receive_buffer_bytes` bounds the kernel's receive buffer (0: the kernel's choice). Setting the option ends
-    autotuning, so only request connections have it, whose buffers fill up while reading waits for memory.
+    autotuning, so request connections have it, whose buffers fill up while reading waits for memory, and relays only
+    where the operator asks for it (`relayReceiveBufferBytes`). The option has to be set before the
+    connection is made.
     """
 
     keep_alive_idle_seconds: int
@@ -69,8 +75,9 @@ class Dialer:
     """Connects to an address of a broker within `timeout_seconds`.
 
     IPv6 and IPv4 addresses are tried alternately; an attempt continues when the next address is tried after
-    `HEAD_START_SECONDS` (RFC 8305). Every connection begins with `preamble`, before TLS. `on_failed` is called with
-    the target and each of its addresses to which no connection could be made.
+    `HEAD_START_SECONDS` (RFC 8305), but a few at a time: then the oldest ends. A dial to a host that a client made up
+    needs a place of `places` and tries `SOCKETS_A_DIAL` addresses at a time. Every connection begins with `preamble`,
+    before TLS. `on_failed` is called with the target and each of its addresses to which no connection could be made.
     """
 
     def __init__(
@@ -81,8 +88,10 @@ class Dialer:
         tls: "BrokerTls | None" = None,
         preamble: bytes = b"",
         on_failed: Callable[[BrokerAddress, str], None] = lambda target, address: None,
+        places: DialPlaces | None = None,
     ) -> None:
         self._on_failed = on_failed
+        self._places = places
         self._loop = loop
         self._options = options
         self._tls = tls
@@ -98,7 +107,7 @@ class Dialer:
         deadline = self._loop.time() + self.timeout_seconds
         if target.tls and self._tls is None:
             raise BrokerUnavailable(f"broker {target} is to be reached with TLS, which is off (tlsEnabledWithBroker)")
-        sock = await self.open(target, checked.addresses, self.timeout_seconds)
+        sock = await self._open_checked(checked, deadline)
         try:
             async with asyncio.timeout_at(deadline):
                 if preamble or (preamble is None and self._preamble):
@@ -125,15 +134,37 @@ class Dialer:
         _, protocol = await self._loop.create_connection(factory, sock=sock)
         return protocol
 
-    async def open(self, target: BrokerAddress, addresses: Sequence[str], timeout_seconds: float) -> socket.socket:
-        """Open a socket to the first address that answers; raise the errors of `connect`."""
+    async def _open_checked(self, checked: CheckedTarget, deadline: float) -> socket.socket:
+        """Open a socket to a target; to a host that a client made up in the turn of the client's network."""
+        target, network = checked.broker, checked.made_up_by
+        if network is None or self._places is None:
+            return await self.open(target, checked.addresses, self.timeout_seconds)
+        try:
+            place = await self._places.enter(network, self.timeout_seconds)
+        except PermitAcquireError as error:
+            problem = "too many connections to hosts that clients name are being opened"
+            raise BrokerUnreachable(f"cannot connect to broker {target}: {problem}") from error
+        try:
+            with place:
+                async with asyncio.timeout_at(None) as clock:
+                    place.ends_by(clock.reschedule)
+                    seconds = max(0.0, deadline - self._loop.time())
+                    return await self.open(target, checked.addresses, seconds, SOCKETS_A_DIAL)
+        except TimeoutError as error:
+            problem = "given up for clients of other addresses that wait"
+            raise BrokerUnreachable(f"cannot connect to broker {target}: {problem}") from error
+
+    async def open(
+        self, target: BrokerAddress, addresses: Sequence[str], timeout_seconds: float, at_once: int = ATTEMPTS_AT_ONCE
+    ) -> socket.socket:
+        """Open a socket to the first address that answers, `at_once` at a time; raise the errors of `connect`."""
         if not addresses:
             raise BrokerUnreachable(f"cannot connect to broker {target}: it has no address")
         try:
             async with asyncio.timeout(timeout_seconds):
                 if len(addresses) == 1:
                     return await self._open_one(addresses[0], target)
-                return await _Race(self._open_one, target).run(interleaved(addresses))
+                return await _Race(self._open_one, target, at_once).run(interleaved(addresses))
         except TimeoutError as error:
             for address in addresses:
                 self._on_failed(target, address)
@@ -164,30 +195,39 @@ class Dialer:
 
 
 class _Race:
-    """Opens a socket by several attempts; sockets of slower attempts are closed in any case."""
+    """Opens a socket by several attempts, `at_once` at a time: then the oldest ends when the next begins.
+
+    Sockets of slower attempts are closed in any case.
+    """
 
     def __init__(
-        self, attempt: Callable[[str, BrokerAddress], Awaitable[socket.socket]], target: BrokerAddress
+        self,
+        attempt: Callable[[str, BrokerAddress], Awaitable[socket.socket]],
+        target: BrokerAddress,
+        at_once: int = ATTEMPTS_AT_ONCE,
     ) -> None:
         self._attempt = attempt
         self._target = target
+        self._at_once = at_once
         self._opened: list[socket.socket] = []
         self._error: OSError | None = None
+        # The oldest first.
+        self._running: dict[asyncio.Task[None], None] = {}
 
     async def run(self, addresses: Sequence[str]) -> socket.socket:
         """Return the socket of the first address that answers; raise the last OSError if none does."""
         winner: socket.socket | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                running: set[asyncio.Task[None]] = set()
                 for position, address in enumerate(addresses):
-                    running.add(group.create_task(self._try(address)))
-                    last = position == len(addresses) - 1
-                    running = await self._look(running, wait_for_all=last)
+                    if len(self._running) == self._at_once:
+                        await asyncio.wait({self._cancel_oldest()})
                     if self._opened:
                         break
-                for task in running:
-                    task.cancel()
+                    self._running[group.create_task(self._try(address))] = None
+                    await self._look(wait_for_all=position == len(addresses) - 1)
+                while self._running:
+                    self._cancel_oldest()
             if self._opened:
                 winner = self._opened[0]
                 return winner
@@ -198,14 +238,21 @@ class _Race:
                 if sock is not winner:
                     sock.close()
 
-    async def _look(self, running: set[asyncio.Task[None]], *, wait_for_all: bool) -> set[asyncio.Task[None]]:
+    def _cancel_oldest(self) -> asyncio.Task[None]:
+        task = next(iter(self._running))
+        del self._running[task]
+        task.cancel()
+        return task
+
+    async def _look(self, *, wait_for_all: bool) -> None:
         """Wait until an attempt has succeeded, or until it is time for the next attempt."""
-        while running and not self._opened:
+        while self._running and not self._opened:
             timeout = None if wait_for_all else HEAD_START_SECONDS
-            _, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                del self._running[task]
             if not wait_for_all:
                 break
-        return running
 
     async def _try(self, address: str) -> None:
         try:

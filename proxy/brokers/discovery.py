@@ -35,6 +35,9 @@ class BrokerChoice(Protocol):
     def home(self, key: str) -> BrokerAddress:
         """Return the broker for `key` at once, even if no broker is up."""
 
+    def pick_at_once(self, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
+        """Return the next usable broker, not `avoid` if there is another; None if `pick` would have to wait."""
+
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
         """Return a usable broker, waiting for one if needed; raise BrokerUnavailable."""
 
@@ -118,6 +121,13 @@ class Brokers:
     async def usable(self, broker: BrokerAddress, key: str) -> BrokerAddress:
         """Return `broker` if it is usable, else another broker; raise BrokerUnavailable."""
         return broker if self._members.usable(broker) else await self.pick(key)
+
+    def pick_at_once(self, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
+        """Return the next usable broker, not `avoid` if there is another; None if `pick` would have to wait."""
+        chosen = self._members.choose(self._loop.time(), None, avoid)
+        if avoid is not None and chosen is not None and chosen != avoid:
+            self._counters.broker_fail_overs += 1
+        return chosen
 
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
         """Return the next usable broker, or with a `key` always the same; not `avoid` if there is another.

@@ -7,11 +7,13 @@ inside keys that the operator has narrowed. The addresses that were checked are 
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from typing import Final
 
 from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.counters import BrokerCounters
+from proxy.brokers.dialer import interleaved
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.target import BrokerAddress, CheckedTarget, TargetValidator
@@ -23,10 +25,15 @@ from proxy.core.log import LinePace, Logger
 FRESH_SECONDS = 1.0
 # Longest wait for fresh addresses of the configured names.
 NAMES_SECONDS = 5.0
+# Addresses of a host that a client made up: each CONNECT sends a SYN to every one of them.
+MOST_MADE_UP_ADDRESSES: Final = 8
 
 
 class TargetGate:
-    """Lets connections to brokers through; `known` is None if no credentials of the proxy have to be withheld."""
+    """Lets connections to brokers through; `known` is None if no credentials of the proxy have to be withheld.
+
+    `is_given` tells of a host in lower case whether configuration or brokers have named it.
+    """
 
     def __init__(
         self,
@@ -39,6 +46,7 @@ class TargetGate:
         listed: BrokerList | None = None,
         *,
         only_configured: bool = False,
+        is_given: Callable[[str], bool] = lambda host: False,
     ) -> None:
         self._loop = loop
         self._brokers = brokers
@@ -48,6 +56,7 @@ class TargetGate:
         self._pace = LinePace()
         self._listed = listed
         self._only_configured = only_configured
+        self._is_given = is_given
         self.known = known
 
     async def configured(self, broker: BrokerAddress) -> CheckedTarget:
@@ -57,7 +66,7 @@ class TargetGate:
         """
         addresses = await self._brokers.resolve(broker)
         if self.known is not None and broker.address:
-            present = await self._brokers.resolve(replace(broker, address=""))
+            present = await self._brokers.resolve(broker._replace(address=""))
             if broker.address not in present:
                 raise BrokerUnreachable(f"cannot connect to broker {broker}: its name has this address no more")
         return CheckedTarget(broker, addresses)
@@ -81,7 +90,16 @@ class TargetGate:
         addresses = await self._validator.resolve(target, self._brokers.addresses_at, network=network)
         if self.known is not None:
             addresses = await self._those_known(target, addresses, "relay")
-        return CheckedTarget(target, addresses)
+        if self.named(target):
+            return CheckedTarget(target, addresses)
+        return CheckedTarget(target, interleaved(addresses)[:MOST_MADE_UP_ADDRESSES], network)
+
+    def named(self, target: BrokerAddress) -> bool:
+        """Return whether configuration or brokers have named the host of a target.
+
+        Keys that the operator has narrowed to networks do not count: a client's own host may be there.
+        """
+        return self._only_configured or self._is_given(target.host.lower()) or self._brokers.named(target)
 
     def withheld(self, target: str, path: str) -> None:
         """Count and log that `target` did not get the proxy's credentials; `path` is relay, redirect or http."""

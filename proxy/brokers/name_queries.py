@@ -1,11 +1,14 @@
 """Queries for names: who waits for each, and the turns in which they get one of few slots.
 
 Rules:
-- Networks of clients (`host_network`) take turns, and the queries of a network run in their order. A query that several
-  networks wait for stands in the line of each, so that nobody delays a name by asking for it first.
-- A network has at most all slots but one. The proxy itself, the network `""`, may have all.
-- With `MOST_WAITING` in line, the newest query of the network with most leaves, for a newcomer of any other network. A
-  newcomer of that network is refused.
+- Networks of clients (`host_network`) take turns, of IPv6 their sites do first, and the queries of a network run in
+  their order. A query that several networks wait for stands in the line of each, so that nobody delays a name by asking
+  for it first.
+- A site has at most all slots but one, a network of several in a site all but two. The proxy itself, the network `""`,
+  may have all.
+- With `MOST_WAITING` in line, the newest query of the network with most, in the site with most, leaves for a newcomer
+  of any other site, and that of the network with most in a site for its other networks. A newcomer of that network is
+  refused.
 - A query that hangs leaves its slot to others while fewer than `MOST_HANGING` hang so.
 
 No I/O and no clock. No method has an `await`.
@@ -16,7 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from limiter.sites import SiteKey
 from proxy.core.errors import TargetRefused
+from proxy.core.key_members import KeyTurns, SiteSizes
 
 MOST_WAITING: Final = 1024
 # Most threads that hang, beside those in slots, of all names that share the slots.
@@ -85,16 +90,29 @@ class Query:
 class Slots:
     """The slots of queries, and the lines for them; `start` starts a query that has its turn."""
 
-    __slots__ = ("_at_once", "_free", "_in_slots", "_lines", "_outside", "_running", "_start", "_waiting")
+    __slots__ = (
+        "_at_once",
+        "_free",
+        "_in_line",
+        "_in_slots",
+        "_lines",
+        "_outside",
+        "_running",
+        "_start",
+        "_turns",
+        "_waiting",
+    )
 
     def __init__(self, at_once: int, start: Callable[[Query], None]) -> None:
         self._at_once = self._free = at_once
         self._start = start
-        # By network, in the order of their turns: the queries in line.
+        # By network: the queries in line.
         self._lines: dict[str, dict[Query, None]] = {}
-        self._waiting = 0
-        # By network: queries in slots.
-        self._running: dict[str, int] = {}
+        self._turns: KeyTurns[str] = KeyTurns()
+        self._waiting: SiteSizes[str] = SiteSizes()
+        self._in_line = 0
+        # Queries in slots.
+        self._running: SiteSizes[str] = SiteSizes()
         # Queries that hang: those that still have a slot, in order, and those that have left it.
         self._in_slots: dict[Query, None] = {}
         self._outside: set[Query] = set()
@@ -107,13 +125,12 @@ class Slots:
     def make_room(self, network: str) -> tuple[Query, Asker] | None:
         """Take the newest query of the network with most out of its line, if too many are in line.
 
-        Return the query and the asker that has lost it. Raise TargetRefused if `network` is the one with most. Linear
-        in the networks that wait, of which there are at most `MOST_WAITING`.
+        Return the query and the asker that has lost it. Raise TargetRefused if `network` is the one with most.
         """
-        if self._waiting < MOST_WAITING:
+        if self._in_line < MOST_WAITING:
             return None
-        fullest = max(self._lines, key=lambda each: len(self._lines[each]))
-        if len(self._lines[fullest]) <= len(self._lines.get(network, ())) + 1:
+        fullest = next(self._waiting.outweighing(network, 1), None)
+        if fullest is None:
             raise TargetRefused("too many other names wait to be resolved")
         query = next(reversed(self._lines[fullest]))
         return query, self.leave(query, fullest)
@@ -123,7 +140,9 @@ class Slots:
         query.askers[network] = asker
         if not query.started:
             self._lines.setdefault(network, {})[query] = None
-            self._waiting += 1
+            self._turns.add(network)
+            self._waiting.grow(network)
+            self._in_line += 1
             self._serve()
 
     def leave(self, query: Query, network: str) -> Asker:
@@ -155,32 +174,39 @@ class Slots:
 
     def _give_back(self, query: Query) -> None:
         self._free += 1
-        self._running[query.network] -= 1
-        if not self._running[query.network]:
-            del self._running[query.network]
+        self._running.shrink(query.network)
         self._serve()
 
     def _serve(self) -> None:
         while self._free and (network := self._next()) is not None:
             query = next(iter(self._lines[network]))
+            self._turns.took_turn(network)
             for each in query.askers:
                 self._out_of_line(query, each)
-            if network in self._lines:
-                # The network has had its turn.
-                self._lines[network] = self._lines.pop(network)
             self._free -= 1
-            self._running[network] = self._running.get(network, 0) + 1
+            self._running.grow(network)
             query.network, query.started = network, True
             self._start(query)
 
     def _next(self) -> str | None:
         """Return the network whose turn it is, None if none may have a slot."""
-        most = max(1, self._at_once - 1)
-        return next((each for each in self._lines if not each or self._running.get(each, 0) < most), None)
+        most, running = max(1, self._at_once - 1), self._running
+        for site in self._turns:
+            first = next(iter(site))
+            if not first:
+                return first
+            if running[first] < most:
+                inside = max(1, most - 1) if isinstance(first, SiteKey) else most
+                network = next((each for each in site if running.inside(each) < inside), None)
+                if network is not None:
+                    return network
+        return None
 
     def _out_of_line(self, query: Query, network: str) -> None:
         line = self._lines[network]
         del line[query]
         if not line:
             del self._lines[network]
-        self._waiting -= 1
+            self._turns.discard(network)
+        self._waiting.shrink(network)
+        self._in_line -= 1

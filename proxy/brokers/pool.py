@@ -8,10 +8,11 @@ of their own, so that a pause for memory holds up no lookup. A paused connection
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, Protocol, Self
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, Self
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
@@ -35,6 +36,7 @@ from proxy.core.errors import (
     RequestFailed,
     TargetRefused,
     TargetUnknown,
+    own_copy,
 )
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
@@ -52,8 +54,7 @@ class Purpose(StrEnum):
     SCHEMAS = "schemas"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolKey:
+class PoolKey(NamedTuple):
     """Name the connections that may be shared: same broker, same principal (None without authentication), same
     purpose.
     """
@@ -172,16 +173,46 @@ class BrokerPool:
         one failed.
         """
         while True:
-            found = self._pick(key)
+            found = self.try_connection(key)
             if found is not None:
                 return found
+            change = self.change(key)
+            try:
+                await change
+            finally:
+                self.forget(key, change)
+
+    def try_connection(self, key: PoolKey) -> BrokerConnection | None:
+        """Return a connection that takes a question now; None if there is none: one is opened if that is allowed."""
+        found = self._pick(key)
+        if found is None:
             self._open_if_allowed(key)
-            await self._change(key)
+        return found
+
+    def change(self, key: PoolKey) -> asyncio.Future[None]:
+        """Return a future that is done when there may be a connection; fails as `connection` does.
+
+        The caller calls `forget` when the future is done, or when nobody waits for it any more.
+        """
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.setdefault(key, set()).add(waiter)
+        return waiter
+
+    def forget(self, key: PoolKey, waiter: asyncio.Future[None]) -> None:
+        """Forget a future of `change`."""
+        waiters = self._waiters.get(key)
+        if waiters is not None:
+            waiters.discard(waiter)
+            if not waiters:
+                del self._waiters[key]
 
     def tick(self, now: float) -> None:
         """Check the clocks of every connection."""
         for connection in list(self._keys):
-            connection.tick(now, self._limits.clocks)
+            try:
+                connection.tick(now, self._limits.clocks)
+            except Exception as error:
+                connection.crashed(error)
         self._close_surplus()
 
     async def close(self) -> None:
@@ -219,8 +250,8 @@ class BrokerPool:
         self._open_for_waiters()
 
     def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
-        """Fail questions in turns: their tasks ask again, some 0.1 ms each."""
-        self._turns.add([partial(question.failed, error) for question in questions])
+        """Fail questions in turns, each with an error of its own: their tasks ask again, some 0.1 ms each."""
+        self._turns.add([partial(_fail, question, error) for question in questions])
 
     def connection_paused(self) -> None:
         """Count a pause for memory."""
@@ -245,12 +276,14 @@ class BrokerPool:
     # --- decisions --------------------------------------------------------------------------------
 
     def _pick(self, key: PoolKey) -> BrokerConnection | None:
-        allowed = self._connections.get(key, [])[: self._limits.per_key]
-        usable = [connection for connection in allowed if connection.usable]
-        if not usable:
-            return None
-        best = min(usable, key=lambda connection: connection.outstanding)
-        if best.outstanding:
+        connections, per_key = self._connections.get(key), self._limits.per_key
+        best, fewest = None, 0
+        for connection in islice(connections or (), per_key):
+            if connection.usable:
+                outstanding = connection.outstanding
+                if best is None or outstanding < fewest:
+                    best, fewest = connection, outstanding
+        if fewest and connections is not None and len(connections) < per_key:
             self._open_if_allowed(key)
         return best
 
@@ -294,17 +327,6 @@ class BrokerPool:
                 self._open_if_allowed(key)
 
     # --- waiting and opening ----------------------------------------------------------------------
-
-    async def _change(self, key: PoolKey) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        waiters = self._waiters.setdefault(key, set())
-        waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            waiters.discard(waiter)
-            if not waiters and self._waiters.get(key) is waiters:
-                del self._waiters[key]
 
     def _wake(self, key: PoolKey, error: Exception | None = None) -> None:
         waiters = self._waiters.pop(key, None)
@@ -394,7 +416,7 @@ class BrokerPool:
             return
         if connection in self._keys:
             connection.respond(frame)
-            self._move(connection, replace(key, principal=principal))
+            self._move(connection, key._replace(principal=principal))
 
     def _in_vain(self, connection: BrokerConnection, reason: str) -> None:
         if connection.open and self._pace.due(self._loop.time(), "challenge"):
@@ -426,4 +448,8 @@ def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:
     if error is None:
         waiter.set_result(None)
     else:
-        waiter.set_exception(error)
+        waiter.set_exception(own_copy(error))
+
+
+def _fail(question: BrokerRequest, error: Exception) -> None:
+    question.failed(own_copy(error))

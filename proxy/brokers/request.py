@@ -5,8 +5,6 @@ the client that wanted the answer has left: the broker works on it all the same.
 `BrokerConnection`, in order, and never wait.
 """
 
-import asyncio
-from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -26,7 +24,9 @@ class Decision(Enum):
 
 
 class BrokerRequest(Protocol):
-    """A request on a broker connection."""
+    """A request on a broker connection; from `asked_at` on its broker's silence counts."""
+
+    asked_at: float
 
     def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Decide about an answer whose size has become known."""
@@ -42,19 +42,25 @@ class BrokerRequest(Protocol):
 
 
 class SmallRequest:
-    """A request whose answer is small; `answer` is the broker's command.
-
-    `on_over` is called once, when the broker has answered or can no longer, even if nobody waits for it any more.
+    """A request whose answer is small; a subclass hears in `ended` how it ended.
 
     An ERROR from the broker, and an answer of another kind than `expected`, become RequestFailed.
     """
 
-    __slots__ = ("_expected", "_on_over", "answer")
+    __slots__ = ("_expected", "asked_at", "under_way")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, expected: CommandType, on_over: Callable[[], None]) -> None:
-        self.answer: asyncio.Future[pb.BaseCommand] = loop.create_future()
+    def __init__(self, expected: CommandType) -> None:
         self._expected = expected
-        self._on_over: Callable[[], None] | None = on_over
+        self.asked_at = 0.0
+        # A question has been asked whose answer may come.
+        self.under_way = True
+
+    def ended(self, outcome: pb.BaseCommand | Exception) -> None:
+        """Called once, when the broker has answered or can no longer, even if nobody waits for it any more.
+
+        Called from the connection's turn, which belongs to others as well: must not raise.
+        """
+        raise NotImplementedError
 
     def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Refuse an answer that is too large for the request."""
@@ -64,29 +70,21 @@ class SmallRequest:
         return Decision.SKIP
 
     def answered(self, command: pb.BaseCommand) -> None:
-        """Pass the answer to the asking task."""
-        self._over()
-        if command.type != self._expected:
-            self.failed(unexpected_answer(command))
-        elif not self.answer.done():
-            self.answer.set_result(command)
+        """Pass the answer on."""
+        self._end(command if command.type == self._expected else unexpected_answer(command))
 
     def body_complete(self) -> None:
         """Raise: there was no sink."""
         raise AssertionError("a small request gave no sink")
 
     def failed(self, error: Exception) -> None:
-        """Pass the failure to the asking task."""
-        self._over()
-        if not self.answer.done():
-            self.answer.set_exception(error)
-            # The asking task may be gone: an exception that nobody fetches must not be reported as forgotten.
-            self.answer.exception()
+        """Pass the failure on."""
+        self._end(error)
 
-    def _over(self) -> None:
-        call, self._on_over = self._on_over, None
-        if call is not None:
-            call()
+    def _end(self, outcome: pb.BaseCommand | Exception) -> None:
+        if self.under_way:
+            self.under_way = False
+            self.ended(outcome)
 
 
 def unexpected_answer(command: pb.BaseCommand) -> RequestFailed:

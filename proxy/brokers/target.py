@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from protocol.host_port import host_port
 from proxy.config.credential_targets import narrowed_hosts, narrowed_networks
@@ -31,11 +31,11 @@ _LINK_LOCAL: Final = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_netwo
 AddressesAt = Callable[[int], Awaitable[Collection[str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
+class BrokerAddress(NamedTuple):
     """The host and port of a broker, whether it needs TLS, and an address of the host.
 
-    An empty `address` means any address of the host name.
+    An empty `address` means any address of the host name. A tuple, because each request looks some ten dictionaries up
+    by it: a data class would run a function for each hash.
     """
 
     host: str
@@ -52,11 +52,13 @@ class BrokerAddress:
 class CheckedTarget:
     """A broker that may be connected to, at these addresses only, and may get the proxy's own credentials.
 
-    Only `proxy.brokers.gate` makes one. A dialer takes nothing else.
+    Only `proxy.brokers.gate` makes one. A dialer takes nothing else. `made_up_by` is the network of the client that
+    made the host up; None for a host that configuration or brokers have named.
     """
 
     broker: BrokerAddress
     addresses: Sequence[str]
+    made_up_by: str | None = None
 
 
 def parse_address(text: str, key: str = "proxy_to_broker_url", *, tls: bool = False) -> BrokerAddress:

@@ -13,6 +13,9 @@ import eventlog
 import limiter
 import protocol
 import proxy
+from proxy.app.processors import usable_processors
+from proxy.core.native import native
+from proxy.core.version import VERSION
 
 DISTRIBUTION: Final = "pulsar-proxy-sidecar"
 ADVICE: Final = f"install {DISTRIBUTION} into an environment of its own"
@@ -45,6 +48,26 @@ def shared_names() -> list[str]:
             if re.sub(r"[-_.]+", "-", owner).lower() != DISTRIBUTION:
                 found[f"import name {name}: got {owner} {distribution.version} too, expected no other: {ADVICE}"] = None
     return list(found)
+
+
+def versions() -> str:
+    """Return the lines that `--version` prints."""
+    # A configuration is nothing that `serve` needs from here.
+    from proxy.config.config import Config
+    from proxy.relay.engine_choice import choose_engine
+
+    extension = native()
+    found = extension.version if extension.module is not None else f"none ({extension.missing})"
+    engine = choose_engine(
+        Config.load(overrides={Config.broker_service_url.name: "pulsar://unused.invalid"}),
+        extension,
+        usable_processors(),
+    )
+    threads = f", {engine.threads} thread{'s' * (engine.threads > 1)}" if engine.threads else ""
+    return (
+        f"pulsar-proxy {VERSION}\nnative extension: {found}\n"
+        f"relay engine with the defaults: {engine.name}{threads} ({engine.reason})"
+    )
 
 
 def _place(package: ModuleType) -> str:

@@ -41,10 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     if given[:1] == ["--version"]:
-        from proxy.cli.installation import shared_names
+        from proxy.cli.installation import shared_names, versions
 
         for line in shared_names():
             print(f"warning: {line}", file=sys.stderr)
+        print(versions())
+        # As argparse ends after its own answer.
+        raise SystemExit(0)
     options = _parser_for(given).parse_args(given)
     try:
         code: int = options.run(options)
@@ -243,15 +246,15 @@ def _serve(options: argparse.Namespace) -> int:
         log.warning("configuration", detail=str(warning))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
+            code = runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED
     except SettingFault as fault:
         log.error("cannot start", key=fault.key, detail=fault.problem)
         return BAD_CONFIG
-    leave(0, THREAD_NAME)
-    return 0
+    leave(code, THREAD_NAME)
+    return code
 
 
 def _check_config(options: argparse.Namespace) -> int:

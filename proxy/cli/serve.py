@@ -24,6 +24,8 @@ from proxy.core.log import Logger
 from proxy.web.admin.reload_report import ReloadReport
 
 STANDARD_ERROR: Final = 2
+# The exit code after a thread of the relay engine has died (EX_SOFTWARE of sysexits.h).
+THREAD_DIED: Final = 70
 # Interval at which a leaving proxy checks whether clients are left.
 LOOK_SECONDS: Final = 0.05
 # Time for closing after the drain, as reported to the service manager.
@@ -32,10 +34,10 @@ SECONDS_TO_CLOSE: Final = 5.0
 GC_THRESHOLDS: Final = (5000, 20, 1_000_000)
 
 
-async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceManager) -> None:
+async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceManager) -> int:
     """Run a proxy until a signal stops it; `load` reads the configuration again from the sources of `config`.
 
-    Raises OSError if the proxy cannot start.
+    Return the exit code. Raises OSError if the proxy cannot start.
     """
     _raise_file_limit(log)
     if not config.core_dump_enabled:
@@ -70,9 +72,10 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         await ending.run()
         await reloader.close()
         log.info("stopped")
+        return ending.exit_code
     finally:
         manager.close()
-        proxy.close_control()
+        proxy.abandon()
         loop.remove_signal_handler(signal.SIGHUP)
         ignore_hangup()
 
@@ -89,6 +92,10 @@ class _Process:
 
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
         return self._ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)
+
+    def fail(self) -> None:
+        self._ending.exit_code = THREAD_DIED
+        self._ending.begin(StopSignal.INTERRUPT)
 
 
 class _ReloadNotes:
@@ -114,6 +121,7 @@ class _Ending:
         self._loop = asyncio.get_running_loop()
         self._shutdown = Shutdown()
         self._signal = asyncio.Event()
+        self.exit_code = 0
 
     def signalled(self, cause: StopSignal) -> None:
         """Called when a signal arrives, or when the admin API drains: enter the next phase."""

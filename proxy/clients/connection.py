@@ -7,6 +7,7 @@ gets exactly one answer or the connection ends with a named cause.
 
 import asyncio
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Final
 
 from protocol import commands
@@ -23,12 +24,13 @@ from proxy.clients.large_frames import MAX_HANDSHAKE_FRAME_BYTES, UNBOOKED_FRAME
 from proxy.clients.requests import ClientRequests, refusal
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
+from proxy.clients.turns import TurnTaker
 from proxy.core.errors import DisconnectCause, protocol_cause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
-from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, Endpoint, peer_name
+from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, peer_name
 from proxy.requests.counters import REQUESTS
-from proxy.requests.lookups import FEW_OUTSTANDING
+from proxy.requests.lookups import LEAST_OUTSTANDING
 
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _KEEP_ALIVES: Final = frozenset({CommandType.PING.value, CommandType.PONG.value})
@@ -38,26 +40,23 @@ _TLS_RECORD: Final = b"\x16\x03"
 # The offset of a command's type in a frame: after two lengths and the tag of the field.
 _TYPE_AT: Final = 9
 _TYPE_TAG: Final = 0x08
-# The largest share of an iteration of the loop that one client has while others have work: some 0.3 ms of small frames.
-FRAMES_PER_TURN: Final = 32
 # A read that filled its buffer, with the frames in it that are served at once.
 READ_SECONDS: Final = 0.00005
 # Commands that nobody answers may come in a burst that the allowed rate takes this long for.
 UNANSWERED_BURST_SECONDS: Final = 1.0
 
 
-class ClientConnection(Endpoint):
+class ClientConnection(TurnTaker):
     """Speak Pulsar's protocol with one client."""
 
     __slots__ = (
         "_asked",
         "_awaits_pong",
+        "_command_turn",
         "_decoder",
-        "_deferred",
         "_handshake",
         "_header",
         "_heard",
-        "_holds",
         "_large",
         "_processing",
         "_requests",
@@ -78,14 +77,14 @@ class ClientConnection(Endpoint):
     def __init__(
         self, services: ClientServices, client_address: str, header: ProxyHeader | None = None, target: str = ""
     ) -> None:
-        super().__init__(services.loop, services.shared, services.hangup)
+        super().__init__(services.loop, services.shared, services.hangup, services.loop_budget, client_address)
         self._services = services
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
         self._state = ConnectionState(Role.CLIENT)
         self._scope = TaskScope(self.crashed)
-        self._holds = Hold(0)
         self._processing = False
-        self._deferred = False
+        # This client has its turn: one command is served although the memory for commands is used up.
+        self._command_turn = False
         self._awaits_pong = False
         self._asked = False
         self._heard = False
@@ -102,7 +101,7 @@ class ClientConnection(Endpoint):
         self.detail = ""
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
-        self._requests = ClientRequests(self, services.requests, self._scope, self._fewer_requests)
+        self._requests = ClientRequests(self, services.requests, self.crashed, self._fewer_requests)
         self._large = LargeFrames(self, services, self._decoder, self._state, self._scope)
         self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._scope, self._large)
 
@@ -155,16 +154,6 @@ class ClientConnection(Endpoint):
     def held_bytes(self) -> int:
         """Count the bytes of the client's own permits: for a large frame, and for answers that it does not take."""
         return self.output.held_bytes + self._large.held_bytes
-
-    @property
-    def put_off(self) -> bool:
-        """Return whether the client is not read or not served now because the proxy has other work before it."""
-        return self._resting or self._deferred or bool(self._holds & Hold.TURN)
-
-    @property
-    def holds(self) -> tuple[str, ...]:
-        """Return the names of the reasons for which the client is not being read."""
-        return tuple(str(hold.name).lower() for hold in Hold if self._holds & hold)
 
     def idle_since_asked(self) -> bool:
         """Return whether nothing is under way and nothing was asked for since the last call; False outside of lookup
@@ -243,7 +232,6 @@ class ClientConnection(Endpoint):
             and received[_TYPE_AT] == CommandType.GET_TOPICS_OF_NAMESPACE
             and received[_TYPE_AT - 1] == _TYPE_TAG
         )
-        budget = self._services.loop_budget
         try:
             decoder.receive_data(received[:nbytes])
             if self._deferred:
@@ -251,27 +239,15 @@ class ClientConnection(Endpoint):
                 self.hold(Hold.TURN)
             elif self._holds or (self._pass_keep_alives() and not decoder.stored_bytes):
                 pass
-            elif not budget.spent():
+            elif not self._budget.spent():
                 self._process()
             else:
-                self._await_turn(budget.defer if is_list_request else budget.defer_cheap)
+                self._await_turn(behind_lists=is_list_request)
             if nbytes >= SMALL_READ_BYTES:
                 # The client has more to say, and each iteration of the loop hears one read of it.
-                self.rest(budget, READ_SECONDS)
+                self.rest(self._budget, READ_SECONDS)
         except Exception as error:
             self.crashed(error)
-
-    def _await_turn(self, defer: Callable[[Callable[[], None]], None]) -> None:
-        if not self._deferred:
-            self._deferred = True
-            defer(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._deferred = False
-        if self._holds & Hold.TURN:
-            self.unhold(Hold.TURN)
-        else:
-            self._process()
 
     def resume_writing(self) -> None:
         """Called when every written byte has left: pass that on to the output."""
@@ -296,10 +272,12 @@ class ClientConnection(Endpoint):
         self.abort(DisconnectCause.INTERNAL_ERROR)
 
     def lost(self, cause: DisconnectCause) -> None:
-        """Cancel everything that was under way for this client: permits and queue places are free at once."""
+        """Cancel everything that was under way for this client; of thousands of requests, a few an iteration."""
         self._state.enter(State.CLOSED)
         self._scope.cancel()
         self._requests.close()
+        if self._holds & Hold.COMMAND_BYTES and (held := self._services.requests.lookups.request_bytes) is not None:
+            held.leave(self)
         self.output.close()
         self._large.close()
         self._handshake.close()
@@ -308,22 +286,25 @@ class ClientConnection(Endpoint):
 
     def dissolve(self) -> None:
         """Release what makes reference cycles of a client that is gone, which else only a full collection frees."""
-        if self.transport is not None or len(self._scope):
+        if self.transport is not None or len(self._scope) or self._requests.tasks:
             self.loop.call_later(DISSOLVE_SECONDS, self.dissolve)
             return
         self.output.dissolve()
         del self._handshake, self._large, self._requests, self._scope
 
     def stream_ended(self) -> None:
-        """Leave with a client that will send no more: at once if requests are under way, else in the loop's budget."""
-        if (
-            self._requests.outstanding
-            or self._state.state is not State.LOOKUP
-            or not self._services.loop_budget.spent()
-        ):
-            self._leave()
+        """Leave with a client that will send no more."""
+        self._in_turn(self._leave)
+
+    def _hung_up(self, gone: bool) -> None:
+        self._in_turn(partial(super()._hung_up, gone))
+
+    def _in_turn(self, leave: Callable[[], None]) -> None:
+        """Call `leave`, in turns with others that leave; at once if the socket may become a relay's meanwhile."""
+        if self._state.state is State.LOOKUP:
+            self._services.requests.leaving.leave(leave)
         else:
-            self._services.loop_budget.defer_cheap(self._leave)
+            leave()
 
     def _leave(self) -> None:
         # Bytes that the client does not read must not linger in the kernel.
@@ -337,16 +318,9 @@ class ClientConnection(Endpoint):
         self.output.flush()
         self._end(cause, abort=self.output.holds_memory)
 
-    # --- holding back -----------------------------------------------------------------------------
-
-    def hold(self, reason: Hold) -> None:
-        """Stop reading and processing, for one more reason."""
-        self._holds |= reason
-        self.pause_reading()
-
     def unhold(self, reason: Hold) -> None:
         """Resume processing and reading, unless there is another reason left."""
-        if not self._holds & reason or self.cause is not None:
+        if not self._holds or not self._holds & reason or self.cause is not None:
             return
         self._holds &= ~reason
         if not self._holds:
@@ -360,25 +334,29 @@ class ClientConnection(Endpoint):
         if self._processing:
             return
         self._processing = True
-        frames, decoder, budget = 0, self._decoder, self._services.loop_budget
+        frames, decoder = 0, self._decoder
         self.output.gather()
         try:
             while not self._holds and self.cause is None:
                 if self._pass_keep_alives():
                     continue
+                if self._awaits_command_bytes():
+                    return
                 if decoder.storing and not self._large.covered():
+                    self._waits_since = 0.0
                     return
                 event = decoder.next_event()
                 if isinstance(event, Signal):
+                    self._waits_since = 0.0
                     return
                 if isinstance(event, Frame):
                     self._on_frame(event)
                 elif isinstance(event, FrameAnnounced):
                     self._large.on_head(event.head)
                 frames += 1
-                if decoder.stored_bytes and (frames >= FRAMES_PER_TURN or budget.spent()):
+                if decoder.stored_bytes and self._had_turn(frames):
                     self.hold(Hold.TURN)
-                    self._await_turn(budget.defer_cheap)
+                    self._await_turn()
         except Exception as error:
             # The frames before the broken frame have their answers.
             self.output.send_gathered()
@@ -386,6 +364,24 @@ class ClientConnection(Endpoint):
         finally:
             self._processing = False
             self.output.send_gathered()
+
+    def _awaits_command_bytes(self) -> bool:
+        """Stop reading if the next command must wait for memory (`maxConcurrentLookupRequestMB`); return whether so."""
+        held = self._services.requests.lookups.request_bytes
+        if held is None or self._state.state is not State.LOOKUP or not self._decoder.stored_bytes:
+            return False
+        if self._command_turn or not held.scarce:
+            self._command_turn = False
+            return False
+        self.hold(Hold.COMMAND_BYTES)
+        held.wait(self)
+        return True
+
+    def begin_command_turn(self) -> None:
+        """Serve one command, and be read on."""
+        self._command_turn = True
+        self.unhold(Hold.COMMAND_BYTES)
+        self._command_turn = False
 
     def _pass_keep_alives(self) -> bool:
         """Answer the PINGs and pass over the PONGs that come next, without decoding; return whether there were any."""
@@ -439,7 +435,7 @@ class ClientConnection(Endpoint):
                 return
             if kind in REQUESTS:
                 self._asked = True
-                if self._requests.serve(command, frame.command, large) and large is not None:
+                if self._requests.serve(command, frame.command, large, self._waits_since) and large is not None:
                     self._large.detach_permit()
                 # While too many requests are outstanding the client is not read.
                 if self._has_enough:
@@ -485,7 +481,7 @@ class ClientConnection(Endpoint):
 
     def _fewer_requests(self) -> None:
         # A lowered limit may be below the number still outstanding.
-        if not self._has_enough:
+        if self._holds and not self._has_enough:
             self.unhold(Hold.OUTSTANDING)
 
     @property
@@ -495,4 +491,4 @@ class ClientConnection(Endpoint):
         outstanding = requests.outstanding
         if requests.enough_waits or outstanding >= services.limits.max_outstanding:
             return True
-        return outstanding >= FEW_OUTSTANDING and services.requests.lookups.crowded
+        return outstanding >= LEAST_OUTSTANDING and services.requests.lookups.enough_for_one(outstanding)

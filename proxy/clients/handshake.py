@@ -21,12 +21,12 @@ from proxy.clients.credential_refresh import ClientRefresh
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.services import ClientServices
 from proxy.clients.session import ClientSession, Hold
-from proxy.core.addresses import host_network
+from proxy.core.addresses import host_network, host_site
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
 from proxy.core.tasks import TaskScope, do_nothing
 from proxy.relay.direct_mode import DirectRefused
-from proxy.relay.relay import Relay
+from proxy.relay.engine import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
 from proxy.telemetry.events.recorder import RequestOrigin
 
@@ -75,6 +75,7 @@ class ClientHandshake:
         if self._services.authentication is not None:
             # The commands after CONNECT must wait: they have no principal yet.
             self._client.hold(Hold.AUTHENTICATING)
+            self._services.sessions.credentials_came(self._client)
             release = self._large.detach_permit() or do_nothing
             self._scope.start(self._authenticate(connect, self._services.authentication, release), release)
         elif connect.HasField("proxy_to_broker_url"):
@@ -205,12 +206,15 @@ class ClientHandshake:
             return
         self._state.enter(State.RELAY)
         relay = direct_mode.join(
+            client_transport,
+            broker_transport,
             self._services.sessions.relay_ended,
             key=client.charged,
-            client=client.name,
+            name=client.name,
             origin=RequestOrigin(client.principal, client.name, client.client_version),
+            network=host_site(client.client_address),
         )
-        self._services.sessions.became_relay(client, relay)
+        self._services.sessions.became_relay(client, relay, broker.is_known)
         if credentials is not None:
             self._watch_relay(relay, credentials)
         relay.start(client_transport, broker_transport, to_client, self._decoder.take_rest())

@@ -19,9 +19,11 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.clients.frame_memory import FramePermit
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
+from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
-from proxy.requests.client import ClientView
+from proxy.requests.client import TurnClient
 from proxy.requests.counters import RequestCounters
+from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
@@ -46,6 +48,7 @@ class RequestServices:
     loop_budget: LoopBudget
     schemas: SchemaService
     refusals: RefusalLog
+    leaving: LeaveTurns
     recorder: Recorder | None = None
 
 
@@ -84,14 +87,20 @@ class _WaitingList(NamedTuple):
 
 
 class ClientRequests:
-    """Serves one client's requests in tasks of its scope; `on_fewer` is called when a request has ended."""
+    """Serves one client's requests until `close`; `on_fewer` is called when a request has ended.
+
+    Topic lists and GET_SCHEMA are served in tasks; the small requests wait without (`proxy.requests.forwarding`).
+    """
 
     __slots__ = (
         "_client",
+        "_forwarded",
+        "_list_tasks",
         "_lists_on_disk",
         "_lists_under_way",
+        "_on_crash",
         "_on_fewer",
-        "_scope",
+        "_schema_tasks",
         "_services",
         "_waiting_lists",
         "enough_waits",
@@ -99,11 +108,19 @@ class ClientRequests:
     )
 
     def __init__(
-        self, client: ClientView, services: RequestServices, scope: TaskScope, on_fewer: Callable[[], None]
+        self,
+        client: TurnClient,
+        services: RequestServices,
+        on_crash: Callable[[BaseException], None],
+        on_fewer: Callable[[], None],
     ) -> None:
         self._client = client
         self._services = services
-        self._scope = scope
+        self._on_crash = on_crash
+        # Most connections ask for nothing.
+        self._list_tasks: TaskScope | None = None
+        self._schema_tasks: TaskScope | None = None
+        self._forwarded: set[ForwardedRequest] | None = None
         self._on_fewer = on_fewer
         # Lists on disk are not among the lists under way.
         self._lists_under_way = self._lists_on_disk = 0
@@ -112,10 +129,10 @@ class ClientRequests:
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
-    def serve(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None) -> bool:
+    def serve(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float = 0.0) -> bool:
         """Begin to serve a request that came as `raw`; return whether the request holds `large`, the frame's permit.
 
-        Topic lists beyond LISTS_AT_ONCE wait for their turn.
+        Topic lists beyond LISTS_AT_ONCE wait for their turn. The request has waited in line `since` then, if it has.
         """
         counters = self._services.counters
         counters.asked[command.type] += 1
@@ -125,19 +142,52 @@ class ClientRequests:
             record = recorder.request(self._client)
             record.asks(command.getTopicsOfNamespace)
         if is_list:
-            return self._serve_list(command, raw, large, record)
-        slot = self._services.lookups.try_begin(id(self._client))
+            return self._serve_list(command, raw, large, record, since)
+        lookups = self._services.lookups
+        if since and lookups.too_late(since):
+            self._refuse_late(command)
+            return False
+        slot = lookups.try_begin(self._client, since, len(raw))
         if slot is None:
             self._reject(command)
             return False
         self.outstanding += 1
-        # The task's end releases what is held, not its body: a task cancelled before its first step has none.
-        self._start(self._work(command, slot), partial(self._ended, _Held(slot, large)))
+        self._services.loop_budget.charge(TASK_SECONDS)
+        if command.type == CommandType.GET_SCHEMA:
+            if self._schema_tasks is None:
+                self._schema_tasks = TaskScope(self._on_crash)
+            # The task's end releases what is held, not its body: a task cancelled before its first step has none.
+            work = self._services.schemas.serve(self._client, command.getSchema, slot)
+            self._schema_tasks.start(work, partial(self._ended, _Held(slot, large)))
+            return True
+        if self._forwarded is None:
+            self._forwarded = set()
+        self._forwarded.add(lookups.start(command, RequestParts(self._client, slot, self, large)))
         return True
 
-    def _start(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None]) -> None:
-        self._services.loop_budget.charge(TASK_SECONDS)
-        self._scope.start(work, on_end)
+    def request_over(self, request: ForwardedRequest) -> None:
+        """Called when a small request is over: release what it held, but its place among the lookups."""
+        assert self._forwarded is not None
+        self._forwarded.discard(request)
+        if request.large is not None:
+            request.large.release()
+        self.outstanding -= 1
+        self._on_fewer()
+
+    def request_crashed(self, error: BaseException) -> None:
+        """Called with an exception of a small request: its client has got no answer."""
+        self._on_crash(error)
+
+    def _start_for_lists(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None]) -> None:
+        if self._list_tasks is None:
+            self._list_tasks = TaskScope(self._on_crash)
+        self._list_tasks.start(work, on_end)
+
+    @property
+    def tasks(self) -> int:
+        """Count the tasks and small requests that have not ended, also of a client that is gone: they end later."""
+        kinds = self._list_tasks, self._schema_tasks, self._forwarded
+        return sum(len(under_way) for under_way in kinds if under_way is not None)
 
     def _reject(self, command: pb.BaseCommand) -> None:
         services = self._services
@@ -148,8 +198,27 @@ class ClientRequests:
         request_id = commands.request_id_of(command)
         self._client.output.send(refusal(command.type, request_id, full.code, full.message))
 
+    def _refuse_late(self, command: pb.BaseCommand) -> None:
+        """Refuse a request whose client has given up by now: a broker must not be asked for it."""
+        services, late = self._services, self._services.lookups.late()
+        services.counters.request_refused("too_late")
+        services.refusals.note_over_limit(late, self._client.name, _subject(command))
+        request_id = commands.request_id_of(command)
+        self._client.output.send(refusal(command.type, request_id, late.code, late.message))
+
     def close(self) -> None:
-        """Release what waiting requests hold: the client is gone (its tasks are cancelled by their scope)."""
+        """Release what waiting requests hold, and have the tasks cancelled: the client is gone.
+
+        A thousand lookups end a few in each iteration of the loop, topic lists before them. Until then they go on
+        for a client that is gone, and whatever they send is dropped.
+        """
+        leaving = self._services.leaving
+        if self._list_tasks is not None:
+            leaving.cancel(self._list_tasks.close(), first=True)
+        if self._schema_tasks is not None:
+            leaving.cancel(self._schema_tasks.close())
+        if self._forwarded is not None:
+            leaving.cancel(self._forwarded)
         waiting, self._waiting_lists = self._waiting_lists, None
         self._services.lookups.list_places.waiting -= len(waiting or ())
         for entry in waiting or ():
@@ -159,25 +228,15 @@ class ClientRequests:
                 # Up to a thousand of them: their questions are decoded a few in each iteration of the loop.
                 self._services.loop_budget.defer_cheap(partial(_record_waited, entry.record, entry.command))
 
-    def _work(self, command: pb.BaseCommand, slot: Slot) -> Coroutine[Any, Any, None]:
-        services, client = self._services, self._client
-        lookups = services.lookups
-        if command.type == CommandType.LOOKUP:
-            return lookups.lookup(client, command.lookupTopic, slot)
-        if command.type == CommandType.PARTITIONED_METADATA:
-            return lookups.partition_metadata(client, command.partitionMetadata, slot)
-        if command.type == CommandType.GET_OR_CREATE_SCHEMA:
-            return lookups.get_or_create_schema(client, command.getOrCreateSchema, slot)
-        assert command.type == CommandType.GET_SCHEMA
-        return services.schemas.serve(client, command.getSchema, slot)
-
     # --- topic lists ------------------------------------------------------------------------------
 
-    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, record: NoRecord) -> bool:
-        now, held = self._services.loop.time(), _Held(None, large)
+    def _serve_list(
+        self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, record: NoRecord, since: float
+    ) -> bool:
+        arrived, held = since or self._services.loop.time(), _Held(None, large)
         if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups
-            held.slot = lookups.try_begin(id(self._client))
+            held.slot = lookups.try_begin(self._client, arrived, len(raw))
             if held.slot is None:
                 self._reject(command)
                 record.rejected()
@@ -185,13 +244,13 @@ class ClientRequests:
             held.place = lookups.list_places.try_begin(role_of(self._client.principal))
             if held.place is not None:
                 self.outstanding += 1
-                self._start_list(command, now, record, held)
+                self._start_list(command, arrived, record, held)
                 return True
             held.give_back_slot()
         self.outstanding += 1
         # The decoded form would be kept for as long as the request waits.
         record.asks(None)
-        self._let_wait(_WaitingList(raw, now, record, held))
+        self._let_wait(_WaitingList(raw, arrived, record, held))
         return True
 
     def _let_wait(self, waiting: _WaitingList) -> None:
@@ -217,7 +276,8 @@ class ClientRequests:
             self._client, command.getTopicsOfNamespace, arrived, record, partial(self._list_on_disk, held)
         )
         self._lists_under_way += 1
-        self._start(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
+        self._services.loop_budget.charge(TASK_SECONDS)
+        self._start_for_lists(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))
 
     def _list_on_disk(self, held: _Held) -> None:
         """Called when a list has moved to disk: the next list may take memory."""
@@ -258,7 +318,7 @@ class ClientRequests:
         record.asks(command.getTopicsOfNamespace)
         held.place = place
         if place is not None:
-            held.slot = self._services.lookups.try_begin(id(self._client))
+            held.slot = self._services.lookups.try_begin(self._client, arrived, len(raw))
             if held.slot is None:
                 self._reject(command)
                 record.rejected()
@@ -269,7 +329,7 @@ class ClientRequests:
 
     def _await_place(self, waiting: _WaitingList) -> None:
         self._lists_under_way += 1
-        self._scope.start(self._begin_in_turn(waiting.arrived), self._place_awaited)
+        self._start_for_lists(self._begin_in_turn(waiting.arrived), self._place_awaited)
 
     async def _begin_in_turn(self, arrived: float) -> None:
         """Wait for a place among the lists, and start the list that is first in this connection's line by then."""

@@ -23,7 +23,7 @@ from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode
-from proxy.relay.relay import Relay
+from proxy.relay.engine import Relay
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,9 @@ class ClientLimits:
 class SessionRegistry(Protocol):
     """The list of all client connections, for reports of a connection."""
 
+    def credentials_came(self, session: ClientSession) -> None:
+        """Called when the client's CONNECT has come, and its credentials are checked."""
+
     def handshake_done(self, session: ClientSession) -> None:
         """Called when the client's CONNECT was accepted."""
 
@@ -64,8 +67,8 @@ class SessionRegistry(Protocol):
     def watch_credentials(self, session: ClientSession | Relay, look: Callable[[], None]) -> None:
         """Call `look` periodically while the connection lasts, because its credentials will expire."""
 
-    def became_relay(self, session: ClientSession, relay: Relay) -> None:
-        """Called when the client's socket belongs to `relay`."""
+    def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
+        """Called when the client's socket belongs to `relay`; `is_known` tells whether its broker is a known one."""
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
         """Called when a relayed client is gone."""

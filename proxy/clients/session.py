@@ -21,6 +21,7 @@ class Hold(IntFlag):
     AUTHENTICATING = 32
     AGE = 64
     RATE = 128
+    COMMAND_BYTES = 256
 
 
 class ClientSession(ClientView, Hashable, Protocol):

@@ -1,26 +1,28 @@
 """All client connections: their number, their time limits, and their end at shutdown.
 
 A single timer serves all connections. Each second it checks the handshakes in the order of their arrival, and a share
-of the connections for keep-alive and credentials.
+of the connections for keep-alive and credentials: a few in each iteration of the event loop.
 """
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from protocol.errors import ServerError
 from proxy.clients.counters import ClientCounters
-from proxy.clients.crowds import Crowds
+from proxy.clients.newcomers import Newcomers
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
+from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import ExpiryQueue
+from proxy.core.key_members import KeySizes
 from proxy.core.log import LinePace, Logger
 from proxy.core.registry import Registry
-from proxy.relay.relay import Relay
+from proxy.relay.engine import Relay
 
 if TYPE_CHECKING:
     from proxy.net.tls.arrivals import Arrival
@@ -30,6 +32,10 @@ Session: TypeAlias = "ClientSession | Relay | Arrival"
 AGE_JITTER: Final = 0.1
 # A client that is still busy this long after its maximum age is closed anyway.
 AGE_GRACE_SECONDS: Final = 10.0
+# Connections that are looked at in one iteration of the loop: some 40 us for each that has to be closed.
+LOOKS_A_TURN: Final = 50
+# Without a read time-out a look only brings a relay's counters up to date: as often as with the default one.
+LOOKS_WITHOUT_TIMEOUT_SECONDS: Final = 18
 _QUIET: Final = frozenset(
     {
         DisconnectCause.CLIENT_CLOSED,
@@ -50,6 +56,8 @@ _QUIET: Final = frozenset(
         DisconnectCause.NOT_TLS,
     }
 )
+# No write watch logs the end of a relay.
+_STALLED_RELAY: Final = "the peer acknowledged nothing for tcpUserTimeoutMillis"
 
 
 class NoPlace(NamedTuple):
@@ -70,6 +78,7 @@ class SessionLimits:
     read_timeout_seconds: float
     credentials_seconds: int = 60
     max_age_seconds: float = 0
+    ipv6_bits: int = IPV6_HOST_NETWORK_BITS
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -82,48 +91,59 @@ class SessionLimits:
             read_timeout_seconds=config.seconds(Config.broker_proxy_read_timeout_ms),
             credentials_seconds=config.authentication_refresh_check_seconds,
             max_age_seconds=config.max_connection_age_seconds,
+            ipv6_bits=config.inbound_connections_per_ip_network_bits,
         )
 
 
-class _Wheel:
+M = TypeVar("M", bound=Hashable)
+
+
+class _Wheel(Generic[M]):
     """Timer wheel: each member is returned once in `period` calls of `turn`."""
 
     def __init__(self, period: int) -> None:
-        self._spokes: list[dict[Session, None]] = [{} for _ in range(max(1, period))]
-        self._spoke_of: dict[Session, int] = {}
+        self._spokes: list[dict[M, None]] = [{} for _ in range(max(1, period))]
+        self._spoke_of: dict[M, int] = {}
         self._next = 0
         self._now = 0
 
     def __len__(self) -> int:
         return len(self._spoke_of)
 
-    def add(self, session: Session) -> None:
+    def __iter__(self) -> Iterator[M]:
+        return iter(self._spoke_of)
+
+    def __contains__(self, session: Hashable) -> bool:
+        return session in self._spoke_of
+
+    def add(self, session: M) -> None:
         self._next = (self._next + 1) % len(self._spokes)
         self._spokes[self._next][session] = None
         self._spoke_of[session] = self._next
 
-    def remove(self, session: Session) -> None:
+    def remove(self, session: M) -> None:
         spoke = self._spoke_of.pop(session, None)
         if spoke is not None:
             del self._spokes[spoke][session]
 
-    def resized(self, period: int) -> "_Wheel":
+    def resized(self, period: int) -> "_Wheel[M]":
         """Return a wheel of another period with the same members, in their order."""
         if max(1, period) == len(self._spokes):
             return self
-        wheel = _Wheel(period)
+        wheel: _Wheel[M] = _Wheel(period)
         for session in self._spoke_of:
             wheel.add(session)
         return wheel
 
-    def turn(self) -> list[Session]:
+    def turn(self) -> list[M]:
         self._now = (self._now + 1) % len(self._spokes)
         return list(self._spokes[self._now])
 
 
 def _periods(limits: SessionLimits) -> tuple[int, int]:
     """Return the periods in seconds in which each client and each relay is checked."""
-    looks = max(1, int(limits.read_timeout_seconds / 4))
+    seconds = limits.read_timeout_seconds
+    looks = max(1, int(seconds / 4)) if seconds else LOOKS_WITHOUT_TIMEOUT_SECONDS
     return limits.keep_alive_seconds or 2 * looks, looks
 
 
@@ -139,19 +159,25 @@ class Sessions:
         self._limits = limits
         self.registry: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
-        self._per_address: Counter[str] = Counter()
-        self._crowds: Crowds[ClientSession | Arrival] = Crowds()
+        self._per_network: KeySizes[str] = KeySizes()
+        # Fixed: after a live change everybody who is connected would have to be counted anew.
+        self._ipv6_bits = limits.ipv6_bits
+        self._newcomers: Newcomers[ClientSession | Arrival, Relay] = Newcomers()
+        self._crowds = self._newcomers.crowds
         self._handshaking: dict[ClientSession | Arrival, float] = {}
         client_period, relay_period = _periods(limits)
-        self._clients = _Wheel(client_period)
-        self._relays = _Wheel(relay_period)
-        self._watched = _Wheel(limits.credentials_seconds)
+        self._clients: _Wheel[ClientSession | Arrival] = _Wheel(client_period)
+        # A session is a relay because `became_relay` brought it, whatever engine made the relay.
+        self._relays: _Wheel[Relay] = _Wheel(relay_period)
+        self._watched: _Wheel[Session] = _Wheel(limits.credentials_seconds)
         self._looks: dict[Session, Callable[[], None]] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
         self._expiring: ExpiryQueue[Session] = ExpiryQueue()
         self._aged: dict[Session, float] = {}
+        # The address of each client that has given its place to another, until its end is told.
+        self._giving_way: dict[Session, str] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -163,7 +189,11 @@ class Sessions:
 
     def all_relays(self) -> Iterator[Relay]:
         """Yield the connections of relayed clients."""
-        return (session for session in self._addresses if isinstance(session, Relay))
+        return iter(self._relays)
+
+    def relay_of(self, session: Session) -> Relay | None:
+        """Return the session as a relay; None if it is none."""
+        return cast("Relay", session) if session in self._relays else None
 
     def apply(self, limits: SessionLimits) -> None:
         """Change the limits, also for connected clients; clients above a lower limit are not closed."""
@@ -171,11 +201,15 @@ class Sessions:
         client_period, relay_period = _periods(limits)
         self._clients = self._clients.resized(client_period)
         self._relays = self._relays.resized(relay_period)
-        for session in list(self._addresses):
-            if isinstance(session, Relay):
-                session.set_read_timeout(limits.read_timeout_seconds)
-            else:
-                session.limits_changed()
+        for relay in list(self._relays):
+            self._look(relay, partial(relay.set_read_timeout, limits.read_timeout_seconds))
+        for client in list(self._clients):
+            self._look(client, client.limits_changed)
+
+    @property
+    def limits(self) -> SessionLimits:
+        """The limits in force."""
+        return self._limits
 
     @property
     def handshake_seconds(self) -> float:
@@ -189,10 +223,11 @@ class Sessions:
         After NotAllowedError, which the Java proxy sends in both cases, they give up.
         """
         limits = self._limits
-        if limits.per_address and address is not None and self._per_address[address] >= limits.per_address:
+        most = limits.per_address
+        if most and address is not None and self._per_network[self._network(address)] >= most:
             return NoPlace(
                 ServerError.NotAllowedError,
-                f"reached the maximum number of connections of one address ({limits.per_address},"
+                f"reached the maximum number of connections of one address ({most},"
                 " maxConcurrentInboundConnectionsPerIp)",
             )
         if limits.total and len(self._addresses) + arriving >= limits.total:
@@ -201,28 +236,32 @@ class Sessions:
         return None
 
     def admission(self, address: str) -> NoPlace | None:
-        """Return why a client must be refused, or None: then there is a place, if need be that of a client which has
-        proven nothing and whose address has far more of those (`crowds.py`).
+        """Return why a client must be refused, or None: then there is a place, if need be that of a client whose
+        address has far more (`newcomers.py`).
         """
         refusal = self.refusal(address)
         # Above a limit that was lowered nobody is ended.
         if refusal is None or refusal.error != ServerError.ServiceNotReady or len(self) > self._limits.total:
             return refusal
-        victim = self._crowds.victim(address, self._loop.time())
-        if victim is not None:
-            victim.abort(DisconnectCause.CONNECTION_LIMIT)
-        return self.refusal(address)
+        victim = self._newcomers.victim(address, self._loop.time(), self._limits.total)
+        if victim is None:
+            return refusal
+        # The end of a relay may be told later, after other newcomers have come: its place is free at once.
+        self._giving_way[victim] = self._take_out(victim) or "?"
+        self._abort(victim, DisconnectCause.CONNECTION_LIMIT)
+        return None
 
     @property
     def may_make_room(self) -> bool:
         """Return whether a client whose address is not known yet may find a place although there is none."""
-        return self._crowds.gives_way(None)
+        return self._newcomers.may_come
 
     def add(self, session: "ClientSession | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
         self._counters.new_connections += 1
         self.registry.add(session, since)
         self._add(session, session.client_address)
+        self._clients.add(session)
         self._crowds.add(session, session.client_address, since)
         self._handshaking[session] = since
         if self._limits.max_age_seconds:
@@ -230,6 +269,10 @@ class Sessions:
             self._expiring.add(session, since + self._limits.max_age_seconds * (1 + jitter))
 
     # --- reports of connections -------------------------------------------------------------------
+
+    def credentials_came(self, session: ClientSession) -> None:
+        """Take note that the client is not silent: it waits for the check of its credentials."""
+        self._crowds.checked(session, self._loop.time())
 
     def handshake_done(self, session: ClientSession) -> None:
         """Stop the time limit of the handshake."""
@@ -248,27 +291,28 @@ class Sessions:
         if arrival in self._aged:
             self._aged[client] = self._aged.pop(arrival)
         self._add(client, address)
+        self._clients.add(client)
         self._crowds.add(client, address, accepted)
         self._handshaking[client] = accepted
 
     def ended(self, session: "ClientSession | Arrival", cause: DisconnectCause) -> None:
         """Remove a client that is gone."""
-        self._handshaking.pop(session, None)
-        self._crowds.remove(session)
         self._remove(session, cause, session.name, session.detail)
 
-    def became_relay(self, session: ClientSession, relay: Relay) -> None:
-        """Replace a client connection by its relay."""
+    def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
+        """Replace a client connection by its relay; `is_known` tells whether a known broker is at its other end."""
         self._handshaking.pop(session, None)
         address = self._addresses.pop(session)
         self._clients.remove(session)
         self._uncount(address)
         self._crowds.remove(session)
+        self._newcomers.relays.add(relay, host_network(address), is_known, self._loop.time())
         self._expiring.replace(session, relay)
         self.registry.replace(session, relay)
         if session in self._aged:
             self._aged[relay] = self._aged.pop(session)
         self._add(relay, address)
+        self._relays.add(relay)
 
     def watch_credentials(self, session: Session, look: Callable[[], None]) -> None:
         """Call `look` once in `authenticationRefreshCheckSeconds` for as long as the connection lasts."""
@@ -278,32 +322,59 @@ class Sessions:
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
         """Remove a relayed client that is gone."""
-        self._remove(relay, cause, self._addresses.get(relay, "?"))
+        detail = _STALLED_RELAY if cause is DisconnectCause.WRITE_STALLED else ""
+        self._remove(relay, cause, detail=detail)
 
     # --- time limits ------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
-        """Check time limits, keep-alive and credentials; called once a second."""
+    async def tick(self, now: float) -> None:
+        """Check time limits, keep-alive and credentials at the time `now`, a few connections in an iteration of the
+        loop; called once a second.
+        """
+        await _a_few_a_turn(self._looks_of_a_second(now))
+
+    def _looks_of_a_second(self, now: float) -> Iterator[Callable[[], None]]:
+        """Yield a look at each connection whose turn has come, and that is still there when it is yielded."""
         for late in list(self._overdue(now)):
-            late.abort(DisconnectCause.HANDSHAKE_TIMEOUT)
+            if late in self._handshaking:
+                yield partial(self._abort, late, DisconnectCause.HANDSHAKE_TIMEOUT)
+        looked_at: list[Session] = list(self._relays.turn())
         if self._limits.keep_alive_seconds or self._limits.read_timeout_seconds:
-            for client in self._clients.turn():
-                client.tick(now)
-        for relay in self._relays.turn():
-            relay.tick(now)
+            looked_at[:0] = self._clients.turn()
+        for session in looked_at:
+            if session in self._addresses:
+                yield partial(self._look, session, partial(session.tick, now))
         for session in self._watched.turn():
-            # The look at another session may have ended this one.
             if session in self._looks:
-                self._looks[session]()
+                yield partial(self._look, session, self._looks[session])
         for session in self._expiring.pop_due(now):
             self._aged[session] = now + AGE_GRACE_SECONDS
         for session, deadline in list(self._aged.items()):
-            session.retire(now >= deadline)
+            if session in self._aged:
+                yield partial(self._look, session, partial(session.retire, now >= deadline))
 
     def _overdue(self, now: float) -> "Iterator[ClientSession | Arrival]":
         # Look at all: the order is not by time, since a client is added again after its TLS handshake.
         since = now - self._limits.handshake_seconds
         return (session for session, accepted in self._handshaking.items() if accepted <= since)
+
+    # --- exceptions of one connection -------------------------------------------------------------
+
+    def _look(self, session: Session, look: Callable[[], None]) -> None:
+        """Look at a connection; an exception of its own ends that connection only, and neither the clock nor others."""
+        try:
+            look()
+        except Exception as error:
+            self._counters.internal_error(error, "session")
+            self._abort(session, DisconnectCause.INTERNAL_ERROR)
+
+    def _abort(self, session: Session, cause: DisconnectCause) -> None:
+        """End a connection at once; one whose own code cannot end it is at least forgotten here."""
+        try:
+            session.abort(cause)
+        except Exception as error:
+            self._counters.internal_error(error, "session")
+            self._remove(session, cause)
 
     # --- shutdown ---------------------------------------------------------------------------------
 
@@ -312,15 +383,17 @@ class Sessions:
         deadline = self._loop.time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
-                while self._addresses:
-                    for session in list(self._addresses):
-                        if not session.busy:
-                            session.close(DisconnectCause.SHUTDOWN)
+                while self._addresses or self._giving_way:
+                    await _a_few_a_turn(partial(self._close_if_idle, session) for session in list(self._addresses))
                     await self._changed()
         except TimeoutError:
             self._log.warning("closing connections that are still busy", connections=len(self._addresses))
         for session in list(self._addresses):
-            session.abort(DisconnectCause.SHUTDOWN)
+            self._abort(session, DisconnectCause.SHUTDOWN)
+
+    def _close_if_idle(self, session: Session) -> None:
+        if session in self._addresses and not session.busy:
+            self._look(session, partial(session.close, DisconnectCause.SHUTDOWN))
 
     async def _changed(self) -> None:
         try:
@@ -333,33 +406,46 @@ class Sessions:
 
     def _add(self, session: Session, address: str) -> None:
         self._addresses[session] = address
-        self._per_address[address] += 1
+        self._per_network.grow(self._network(address))
         self._crowds.arrived(address)
-        (self._relays if isinstance(session, Relay) else self._clients).add(session)
         self._counters.active_connections = len(self._addresses)
         self._emptied.clear()
 
-    def _remove(self, session: Session, cause: DisconnectCause, client: str, detail: str = "") -> None:
-        address = self._addresses.pop(session, None)
+    def _remove(self, session: Session, cause: DisconnectCause, client: str = "", detail: str = "") -> None:
+        """Take the session out of all books, and count and log its end; once."""
+        address = self._giving_way.pop(session, None) or self._take_out(session)
         if address is None:
             return
+        self._counters.disconnected(cause)
+        self._log_end(cause, client or address, detail)
+        if not self._addresses and not self._giving_way:
+            self._emptied.set()
+
+    def _take_out(self, session: Session) -> str | None:
+        """Take a session of any kind out of all books, and return its address; None if it is in none."""
+        address = self._addresses.pop(session, None)
+        if address is None:
+            return None
+        client, relay = cast("ClientSession", session), cast("Relay", session)
+        self._handshaking.pop(client, None)
+        self._clients.remove(client)
+        self._crowds.remove(client)
+        self._newcomers.relays.remove(relay)
+        self._relays.remove(relay)
         self._expiring.remove(session)
         self.registry.remove(session)
         self._aged.pop(session, None)
-        (self._relays if isinstance(session, Relay) else self._clients).remove(session)
         self._unwatch(session)
         self._uncount(address)
         self._counters.active_connections = len(self._addresses)
-        self._counters.disconnected(cause)
-        self._log_end(cause, client, detail)
-        if not self._addresses:
-            self._emptied.set()
+        return address
 
     def _uncount(self, address: str) -> None:
         self._crowds.left(address)
-        self._per_address[address] -= 1
-        if not self._per_address[address]:
-            del self._per_address[address]
+        self._per_network.shrink(self._network(address))
+
+    def _network(self, address: str) -> str:
+        return host_network(address, self._ipv6_bits)
 
     def _unwatch(self, session: Session) -> None:
         if self._looks.pop(session, None) is not None:
@@ -380,3 +466,10 @@ class Sessions:
 
 
 DRAIN_LOOK_SECONDS: Final = 0.05
+
+
+async def _a_few_a_turn(looks: Iterable[Callable[[], None]]) -> None:
+    for number, look in enumerate(looks, 1):
+        look()
+        if not number % LOOKS_A_TURN:
+            await asyncio.sleep(0)

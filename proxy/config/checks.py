@@ -8,11 +8,13 @@ from proxy.config.credential_parameters import BadParameters, is_secret, parse_c
 from proxy.config.credential_targets import list_urls, narrowed_keys, url_keys
 from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
+from proxy.config.overload_checks import check_overload
 from proxy.config.sources import Loader
 from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
 from proxy.core.secrets import HIDDEN
 
 # A path after the port is allowed: a gateway may serve the admin API below a path.
+_MIB: Final = 1024 * 1024
 _WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
 
 
@@ -31,6 +33,9 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
             f"at most brokerConnectionsTotal ({config.broker_connections_total})",
         )  # fmt: skip
     _check_times(loader, config)
+    _check_relay_engine(loader, config)
+    check_overload(loader, config)
+    _check_relay_pool(loader, config)
     _check_authorization(loader, config)
     _check_admin_api(loader, config)
     _check_password_threads(loader, config)
@@ -215,6 +220,27 @@ def _check_times(loader: Loader, config: ConfigValues) -> None:
     if silence and config.keep_alive_interval_seconds * 1000 >= silence:
         text = f"{silence} is not above keepAliveIntervalSeconds: idle connections end before their PING"
         loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)
+
+
+def _check_relay_engine(loader: Loader, config: ConfigValues) -> None:
+    engine, threads = ConfigKeys.relay_engine, ConfigKeys.num_io_threads
+    if config.relay_engine == "native" and config.num_io_threads == 0:
+        loader.fault(threads, "0", f"at least 1, or nothing, with {engine.name}=native: its relays need a thread")
+    elif config.relay_engine == "asyncio" and config.num_io_threads:
+        loader.doubt(threads, f"{config.num_io_threads} has no effect with {engine.name}=asyncio")
+
+
+def _check_relay_pool(loader: Loader, config: ConfigValues) -> None:
+    """Refuse a pool that one read of each thread fills: every read would be an overshoot."""
+    pool, buffer = ConfigKeys.relay_memory_pool_mb, ConfigKeys.relay_buffer_bytes
+    threads = max(1, config.relay_threads_at_most)
+    least = config.relay_buffer_bytes * threads
+    if 0 < config.relay_pool_bytes < least and not loader.refused & {pool.name, buffer.name}:
+        expected = (
+            f"-1 (no pool), or at least {-(-least // _MIB)}: {buffer.name} ({config.relay_buffer_bytes} bytes) for "
+            f"each of {threads} relay threads; lower {buffer.name} or {ConfigKeys.num_io_threads.name}"
+        )
+        loader.fault(pool, str(config.relay_memory_pool_mb), expected)
 
 
 def _check_event_files(loader: Loader, config: ConfigValues) -> None:

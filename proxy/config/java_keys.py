@@ -142,7 +142,6 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
             "httpServerAcceptQueueSize": "8192",
             "httpServerThreadPoolQueueSize": "8192",
             "numAcceptorThreads": "1",
-            "numIOThreads": None,
         },
     ),
     **_keys(

@@ -14,6 +14,7 @@ from proxy.config.keys.events import EventKeys
 from proxy.config.keys.http import HttpKeys
 from proxy.config.keys.key import Key
 from proxy.config.keys.operation import OperationKeys
+from proxy.config.keys.overload import OverloadKeys
 from proxy.config.keys.server import ServerKeys
 from proxy.config.keys.sockets import SocketKeys
 from proxy.config.keys.tls import TlsKeys
@@ -29,6 +30,7 @@ class ConfigKeys(
     TopicListKeys,
     HttpKeys,
     SocketKeys,
+    OverloadKeys,
     OperationKeys,
     EventKeys,
 ):

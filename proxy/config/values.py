@@ -13,6 +13,10 @@ _LARGEST_FRAME_BYTES = 2**31 - 1
 _MIB = 1024 * 1024
 _PER_SECOND = {MILLIS: 1000, SECONDS: 1}
 MOST_PASSWORD_THREADS: Final = 64
+# More threads than this move no more bytes: clients, brokers and the kernel's own work need processors, too.
+MOST_DEFAULT_IO_THREADS: Final = 4
+# A Java proxy.conf of a large machine may ask for more; the extension refuses more than these (native/src/relay).
+MOST_IO_THREADS: Final = 64
 
 
 class ConfigValues(ConfigKeys):
@@ -70,6 +74,30 @@ class ConfigValues(ConfigKeys):
     def direct_limit_bytes(self) -> int:
         """Limit for encoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
+
+    @property
+    def relay_pool_bytes(self) -> int:
+        """Limit of the memory that relays hold together, in bytes; 0 is no pool."""
+        return max(0, self.relay_memory_pool_mb) * _MIB
+
+    @property
+    def throttle_acts(self) -> bool:
+        """Whether a throttle is enabled and does more than observe."""
+        return (self.overload_throttle_enabled and not self.overload_throttle_observe_only) or (
+            self.adaptive_publisher_throttling_enabled and not self.adaptive_publisher_throttling_observe_only
+        )
+
+    @property
+    def command_bytes_limit(self) -> int:
+        """Limit for the bytes of lookup-mode commands in progress; 0 is no limit."""
+        return max(0, self.max_concurrent_lookup_request_mb) * _MIB
+
+    @property
+    def relay_threads_at_most(self) -> int:
+        """The most threads that move the bytes of relays, the event loop not counted."""
+        if self.relay_engine == "asyncio":
+            return 0
+        return min(MOST_DEFAULT_IO_THREADS if self.num_io_threads is None else self.num_io_threads, MOST_IO_THREADS)
 
     @property
     def topic_list_answer_limit_bytes(self) -> int:

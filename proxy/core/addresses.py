@@ -2,7 +2,10 @@
 
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
+
+from limiter.sites import SiteKey
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -11,6 +14,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 IPV6_HOST_NETWORK_BITS: Final = 64
 # A customer of a provider has at most a /48 as a rule (RFC 6177), that is 65,536 such networks.
 IPV6_SITE_NETWORK_BITS: Final = 48
+# The networks of so many addresses are remembered, some 300 bytes each.
+REMEMBERED_ADDRESSES: Final = 1024
 
 
 def parsed(address: str) -> Address:
@@ -25,15 +30,28 @@ def inside(address: Address, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-def host_network(address: str) -> str:
-    """Return what one host has: an IPv4 address, the /64 network of an IPv6 address; any other text as it is."""
+# A connection's address is asked about some eight times in its life, by each of those who count it.
+@lru_cache(REMEMBERED_ADDRESSES)
+def host_network(address: str, ipv6_bits: int = IPV6_HOST_NETWORK_BITS) -> str:
+    """Return what one host has: an IPv4 address, the /64 network of an IPv6 address; any other text as it is.
+
+    `ipv6_bits` is the length of the network where an operator says otherwise. A network of IPv6 is a `SiteKey`: where
+    keys share something, the network takes its turn inside its /48.
+    """
     if ":" not in address:
         return address
     try:
         found = parsed(address)
     except ValueError:
         return address
-    return _network_text(found, IPV6_HOST_NETWORK_BITS)
+    network = _network_text(found, ipv6_bits)
+    return network if found.version == 4 else SiteKey(network, site_network(found))
+
+
+def host_site(address: str) -> str:
+    """Return what one customer has: an IPv4 address, the /48 network of an IPv6 address; any other text as it is."""
+    network = host_network(address)
+    return network.site if isinstance(network, SiteKey) else network
 
 
 def site_network(address: Address) -> str:
@@ -57,4 +75,5 @@ def claimed(text: str) -> Address | None:
 def _network_text(address: Address, bits: int) -> str:
     if address.version == 4:
         return str(address)
-    return str(ipaddress.ip_network((address, bits), strict=False))
+    spare = address.max_prefixlen - bits
+    return f"{ipaddress.IPv6Address(int(address) >> spare << spare)}/{bits}"

@@ -5,6 +5,7 @@ and the mapping of a failure to the `ServerError` a client understands.
 """
 
 from enum import StrEnum
+from typing import TypeVar
 
 from limiter.errors import PermitAcquireError
 from protocol.errors import FrameTooLarge, ProtocolError, ServerError
@@ -56,6 +57,9 @@ class DisconnectCause(StrEnum):
     ADMIN = "admin"
     SHUTDOWN = "shutdown"
     INTERNAL_ERROR = "internal_error"
+
+
+E = TypeVar("E", bound=Exception)
 
 
 class ProxyError(Exception):
@@ -158,6 +162,18 @@ def request_failure(error: BaseException) -> RequestFailed:
     if isinstance(error, BrokerUnavailable | ConnectionClosed | CredentialsUnavailable):
         return RequestFailed(ServerError.ServiceNotReady, str(error))
     return RequestFailed(ServerError.UnknownError, "internal error of the proxy, see its log")
+
+
+def own_copy(error: E) -> E:
+    """Return a copy of `error`, without its traceback, for one of many that wait.
+
+    Each task that raises an exception adds its frames to the traceback: one exception for thousands of tasks would keep
+    the frames of all until the last has ended, and free them in one step of the loop.
+    """
+    copied: E = type(error).__new__(type(error), *error.args)
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def protocol_cause(error: ProtocolError) -> DisconnectCause:

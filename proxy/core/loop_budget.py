@@ -1,15 +1,21 @@
 """Limit how long one iteration of the event loop works when thousands of peers want something at the same time.
 
 An iteration of the loop reads every socket that has data before anything else runs. Code that finds the time budget
-of this iteration spent defers the rest of its work to later iterations. Deferred work waits in one line, in the order
-of its arrival, and a connection that has had its turn joins the line at its end: so busy connections take turns, and
-however many there are, together they get one budget an iteration.
+of this iteration spent defers the rest of its work to later iterations. A connection that has had its turn joins its
+line at the end: so busy connections take turns, and however many there are, together they get one budget an iteration.
+
+There are three lines, and each in its turn is served: clients' frames, by network and then by connection; what brokers
+have answered; and all other work (relays, reads, handshakes). So nobody's first request waits for all requests of a
+crowd, and no crowd of requests keeps answers or relays waiting.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Final
+
+from proxy.core.lanes import Lanes
 
 # An iteration works this long for data that has arrived; work beyond that is deferred.
 ITERATION_SECONDS: Final = 0.002
@@ -17,12 +23,31 @@ ITERATION_SECONDS: Final = 0.002
 DEFERRED_PER_ITERATION: Final = 6
 # A request's task works about this long until its question is written to a broker; so does a task that was answered.
 TASK_SECONDS: Final = 0.0001
+# Other work is served at most so often while one client is: a few requests do not slow down many busy relays, and a
+# request waits for some turns of relays.
+OTHERS_A_ROUND: Final = 16
+# Small reads of relays are counted, and the clock is asked once for so many: a single one takes some 10 us, and a look
+# at the clock for each would be a part of that.
+SMALL_READS_A_LOOK: Final = 16
 
 
 class LoopBudget:
     """The time budget of a loop iteration, and the work that was deferred because the budget was spent."""
 
-    __slots__ = ("_began", "_charged", "_cheap", "_deferred", "_ending", "_loop", "_scheduled", "now")
+    __slots__ = (
+        "_answers",
+        "_began",
+        "_charged",
+        "_cheap",
+        "_clients",
+        "_deferred",
+        "_ending",
+        "_line",
+        "_loop",
+        "_scheduled",
+        "now",
+        "small_reads",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
         self._loop = loop
@@ -33,10 +58,21 @@ class LoopBudget:
         self._ending = False
         self._deferred: deque[Callable[[], None]] = deque()
         self._cheap: deque[Callable[[], None]] = deque()
+        self._answers: deque[Callable[[], None]] = deque()
+        self._clients: Lanes[Callable[[], None]] = Lanes()
+        # The line that was served last.
+        self._line = 0
         self._scheduled = False
+        # How many more small reads there are until the next look at the clock; their readers count down.
+        self.small_reads = SMALL_READS_A_LOOK
 
     def __len__(self) -> int:
-        return len(self._deferred) + len(self._cheap)
+        return len(self._deferred) + len(self._cheap) + len(self._answers) + len(self._clients)
+
+    @property
+    def sharers(self) -> int:
+        """Return the number of clients, relays and others that share the time with a client's turn."""
+        return len(self._clients) + len(self._cheap)
 
     def spent(self) -> bool:
         """Return whether this loop iteration has used up its time budget; call before starting work."""
@@ -50,6 +86,16 @@ class LoopBudget:
         if self._began is None:
             self._begin()
         self._charged += seconds
+
+    def small_reads_spent(self) -> bool:
+        """Return whether the time of this iteration is used up, at the end of a count of small reads.
+
+        Then the next small read, too, asks for the time.
+        """
+        if self.spent():
+            return True
+        self.small_reads = SMALL_READS_A_LOOK
+        return False
 
     def defer(self, function: Callable[[], None]) -> None:
         """Call `function` in a later iteration, after all functions deferred before; it must not raise."""
@@ -70,6 +116,32 @@ class LoopBudget:
         """
         self._cheap.append(function)
         self._schedule()
+
+    def defer_answers(self, function: Callable[[], None]) -> None:
+        """Call `function`, which passes on what a broker has answered, as `defer_cheap` does, but in a line of its own.
+
+        Answers end work: behind those who ask for more they would wait longer, the more ask.
+        """
+        self._answers.append(function)
+        self._schedule()
+
+    def defer_client(self, network: Hashable, function: Callable[[], None]) -> None:
+        """Call `function`, which serves a client's frames, as `defer_cheap` does, but in turns by network."""
+        self._clients.push(network, function)
+        self._schedule()
+
+    async def client_turn(self, network: Hashable, seconds: float) -> None:
+        """Wait for the turn of a client, if the time of this iteration is spent; the turn takes about `seconds`."""
+        if self.spent():
+            turn = self._loop.create_future()
+            self.defer_client(network, partial(self._give_turn, turn, seconds))
+            await turn
+
+    def _give_turn(self, turn: asyncio.Future[None], seconds: float) -> None:
+        # The waiter may have left.
+        if not turn.done():
+            self.charge(seconds)
+            turn.set_result(None)
 
     def _begin(self) -> None:
         self._began = self.now()
@@ -93,7 +165,10 @@ class LoopBudget:
         try:
             for _ in range(min(len(deferred), DEFERRED_PER_ITERATION)):
                 deferred.popleft()()
-            if cheap:
+            if self._clients or self._answers:
+                self._begin()
+                self._take_turns()
+            elif cheap:
                 # The sockets that are read right after, in this iteration, share this budget.
                 self._begin()
                 # Work that is deferred again meanwhile has had its turn.
@@ -102,5 +177,19 @@ class LoopBudget:
                     if self.spent():
                         break
         finally:
-            if deferred or cheap:
+            if deferred or cheap or self._clients or self._answers:
                 self._schedule()
+
+    def _take_turns(self) -> None:
+        """Serve the lines in turns until the time is spent; the next line is the first of the next iteration."""
+        lines = (self._clients, self._answers, self._cheap)
+        left = [len(line) for line in lines]
+        a_round = (1, 1, min(1 + left[2] // (1 + left[0]), OTHERS_A_ROUND))
+        while any(left):
+            self._line = number = (self._line + 1) % len(lines)
+            line = lines[number]
+            for _ in range(min(left[number], a_round[number])):
+                left[number] -= 1
+                line.popleft()()
+                if self.spent():
+                    return

@@ -5,6 +5,7 @@ fault. Covers cgroup v2, v1 and none. The callers decide what to do with the num
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +27,12 @@ SYSTEM_PATHS = MemoryPaths()
 
 def resident_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
     """Return the resident set size in bytes."""
-    return parse_statm(_read(paths.process / "statm"), PAGE_BYTES)
+    return parse_statm(read_text(paths.process / "statm"), PAGE_BYTES)
 
 
 def peak_resident_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
     """Return the largest resident set size since the process started, in bytes."""
-    return parse_status_field(_read(paths.process / "status"), "VmHWM")
+    return parse_status_field(read_text(paths.process / "status"), "VmHWM")
 
 
 def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
@@ -39,30 +40,28 @@ def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
 
     Return None if there is no limit.
     """
-    groups = parse_cgroups(_read(paths.process / "cgroup"))
-    limits = []
+    groups = parse_cgroups(read_text(paths.process / "cgroup"))
+    limits: list[int | None] = []
     if "" in groups:
-        limits += _limits_upwards(paths.cgroups, groups[""], "memory.max")
+        limits += map(parse_limit, texts_upwards(paths.cgroups, groups[""], "memory.max"))
     if "memory" in groups:
-        limits += _limits_upwards(paths.cgroups / "memory", groups["memory"], "memory.limit_in_bytes")
-    return min(limits, default=None)
+        limits += map(parse_limit, texts_upwards(paths.cgroups / "memory", groups["memory"], "memory.limit_in_bytes"))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _limits_upwards(root: Path, group: str, name: str) -> list[int]:
-    """Read the limits of a group and all its ancestors.
+def texts_upwards(root: Path, group: str, name: str) -> Iterator[str]:
+    """Yield the contents of a file of a group and all its ancestors, where the file is there.
 
     Inside a container the path in /proc/self/cgroup is often the host's path, which is absent here. The mount point,
     which is always read last, is then the container's group.
     """
     directory = root / group.lstrip("/")
-    limits = []
     for place in (directory, *directory.parents):
-        limit = parse_limit(_read(place / name))
-        if limit is not None:
-            limits.append(limit)
+        text = read_text(place / name)
+        if text is not None:
+            yield text
         if place == root:
             break
-    return limits
 
 
 def parse_statm(text: str | None, page_bytes: int) -> int | None:
@@ -98,7 +97,8 @@ def parse_limit(text: str | None) -> int | None:
     return int(value) if value.isdecimal() and int(value) < _NO_LIMIT_V1 else None
 
 
-def _read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """Return the contents of a file of the kernel, None if the file cannot be read."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:

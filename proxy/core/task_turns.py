@@ -1,13 +1,29 @@
 """Let many tasks go on a few at a time: whatever ends the waits of thousands must not run them all in one iteration."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 
 # An iteration lets this many tasks go on: each works for some 0.1 ms, and others have work, too.
 TASKS_PER_TURN: Final = 6
+# An iteration has this share for clients that leave: 24 cancelled tasks, or 12 connections. An iteration starts 20
+# requests at most: clients that come and leave again and again start no tasks faster than those of the clients before
+# them end.
+LEAVING_MICROS: Final = 600
+# A lookup's task works about this long for its end, a topic list's somewhat longer.
+CANCEL_MICROS: Final = 25
+# A connection takes about this long to close, and to be forgotten.
+LEAVE_MICROS: Final = 50
+
+
+class Cancellable(Protocol):
+    """A task, or a request that waits without a task."""
+
+    def cancel(self) -> object:
+        """End the work; do nothing if it has ended."""
 
 
 class TaskTurns:
@@ -45,3 +61,72 @@ class TaskTurns:
             self._budget.defer_cheap(self._take_turn)
         else:
             self._under_way = False
+
+
+class LeaveTurns:
+    """Ends of clients that have left, a few in each iteration: connections, tasks that hold memory, all other tasks.
+
+    These ends do not stand in a line of the loop budget: the longer that line, the later the permits of those that have
+    left would come back.
+    """
+
+    __slots__ = ("_budget", "_first", "_leaving", "_left", "_loop", "_others", "_scheduled")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
+        self._loop = loop
+        self._budget = budget
+        self._leaving: deque[Callable[[], None]] = deque()
+        self._first: deque[list[Cancellable]] = deque()
+        self._others: deque[list[Cancellable]] = deque()
+        # The rest of this iteration's share.
+        self._left = LEAVING_MICROS
+        self._scheduled = False
+
+    def __len__(self) -> int:
+        return len(self._leaving) + sum(map(len, self._first)) + sum(map(len, self._others))
+
+    def leave(self, function: Callable[[], None]) -> None:
+        """Call `function`, which closes a connection and must not raise: at once, or in turns with others."""
+        self._leaving.append(function)
+        self._take_turn()
+
+    def cancel(self, tasks: Iterable[Cancellable], *, first: bool = False) -> None:
+        """Cancel all `tasks`: as many as this iteration has time for at once, the rest in later iterations.
+
+        `first`: the tasks may hold memory.
+        """
+        if leaving := list(tasks):
+            (self._first if first else self._others).append(leaving)
+            self._take_turn()
+
+    def finish(self) -> None:
+        """End all that is left, at once: nothing goes on behind a shutdown."""
+        while self._step():
+            pass
+
+    def _take_turn(self) -> None:
+        while self._left > 0 and (micros := self._step()):
+            self._left -= micros
+            self._budget.charge(micros / 1_000_000)
+            if not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._next_iteration)
+
+    def _next_iteration(self) -> None:
+        self._scheduled = False
+        self._left = LEAVING_MICROS
+        self._take_turn()
+
+    def _step(self) -> int:
+        """Take one step, and return what it costs; 0 if nothing is left to do."""
+        if self._leaving:
+            self._leaving.popleft()()
+            return LEAVE_MICROS
+        lists = self._first or self._others
+        if not lists:
+            return 0
+        tasks = lists[0]
+        tasks.pop().cancel()
+        if not tasks:
+            lists.popleft()
+        return CANCEL_MICROS

@@ -2,12 +2,24 @@
 
 The only module that creates tasks. An `asyncio.TaskGroup` would need one more task per connection to hold the group
 open, and most connections of a proxy are idle.
+
+The clocks of requests are coarse and share a timer: a timer for each of thousands of requests costs memory and a heap's
+work, for deadlines that nearly never come.
 """
 
 import asyncio
+import heapq
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+from limiter.clock import Clock, Timer
+
+T = TypeVar("T")
+
+# A deadline passes at most this much too late.
+STEP_SECONDS: Final = 0.05
 
 
 class TaskScope:
@@ -49,6 +61,11 @@ class TaskScope:
         for task in self._tasks:
             task.cancel()
 
+    def close(self) -> list[asyncio.Task[None]]:
+        """Refuse new tasks; return the tasks under way, all of which the caller cancels (`task_turns.LeaveTurns`)."""
+        self._closed = True
+        return list(self._tasks)
+
     async def emptied(self) -> None:
         """Wait until all tasks have ended."""
         while self._tasks:
@@ -64,3 +81,104 @@ class TaskScope:
 
 def do_nothing() -> None:
     """Stand in for a callback that is not set."""
+
+
+class CoarseDeadlines(Generic[T]):
+    """Members by the step in which their deadline passes; `expire` is called with each that is still there then.
+
+    Members of one step share a dictionary, so a member that leaves early leaves nothing behind.
+    """
+
+    __slots__ = ("_clock", "_due", "_expire", "_steps", "_timer", "_timer_step")
+
+    def __init__(self, clock: Clock, expire: Callable[[T], None]) -> None:
+        self._clock = clock
+        self._expire = expire
+        self._due: dict[int, dict[T, None]] = {}
+        # A heap of the steps in `_due`, and of steps whose members have all left.
+        self._steps: list[int] = []
+        self._timer: Timer | None = None
+        self._timer_step = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._due.values()))
+
+    def add(self, member: T, deadline: float) -> int:
+        """Add a member; return its step, which `remove` needs."""
+        step = int(deadline / STEP_SECONDS) + 1
+        members = self._due.get(step)
+        if members is None:
+            members = self._due[step] = {}
+            heapq.heappush(self._steps, step)
+            if self._timer is None or step < self._timer_step:
+                self._arm(step)
+        members[member] = None
+        return step
+
+    def remove(self, member: T, step: int) -> None:
+        """Remove a member from its step; do nothing if the member has expired."""
+        members = self._due.get(step)
+        if members is not None:
+            members.pop(member, None)
+            if not members:
+                del self._due[step]
+
+    def _arm(self, step: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_step = step
+        self._timer = self._clock.call_at(step * STEP_SECONDS, self._fire)
+
+    def _fire(self) -> None:
+        # A loop may fire early by up to its clock's resolution; the timer's moment still counts as reached.
+        reached = max(int(self._clock.time() / STEP_SECONDS), self._timer_step)
+        self._timer = None
+        due, steps = self._due, self._steps
+        expired: list[T] = []
+        # Steps that are empty are dropped here: the timer need not fire for them.
+        while steps and (steps[0] <= reached or steps[0] not in due):
+            expired.extend(due.pop(heapq.heappop(steps), ()))
+        if steps:
+            self._arm(steps[0])
+        for member in expired:
+            self._expire(member)
+
+
+class TaskClock:
+    """Cancel the task that runs a `with` block at a deadline, and raise TimeoutError there: as `asyncio.timeout_at`.
+
+    `deadlines` calls `run_out`. Setting `stopped` ends the clock, unless it has run out already.
+    """
+
+    __slots__ = ("_cancelling", "_deadline", "_deadlines", "_expired", "_step", "_task", "stopped")
+
+    def __init__(self, deadlines: CoarseDeadlines["TaskClock"], deadline: float) -> None:
+        self._deadlines = deadlines
+        self._deadline = deadline
+        self._expired = self.stopped = False
+        self._step = 0
+        self._cancelling = 0
+        self._task: asyncio.Task[Any] | None = None
+
+    def __enter__(self) -> "TaskClock":
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._cancelling = self._task.cancelling()
+        self._step = self._deadlines.add(self, self._deadline)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._deadlines.remove(self, self._step)
+        # A cancelled task knows its frames: a clock that knew the task would keep what they hold.
+        task, self._task = self._task, None
+        assert task is not None
+        if self._expired and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def run_out(self) -> None:
+        """Cancel the task, unless the clock was stopped."""
+        if self._task is not None and not self.stopped:
+            self._expired = True
+            self._task.cancel()

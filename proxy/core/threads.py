@@ -34,9 +34,14 @@ async def in_thread(function: Callable[[], T], name: str, seconds: float | None)
         if not loop.is_closed():
             loop.call_soon_threadsafe(finish, *result)
 
-    threading.Thread(target=call, name=name, daemon=True).start()
+    start_thread(call, name)
     async with asyncio.timeout(seconds):
         return await found
+
+
+def start_thread(function: Callable[[], None], name: str) -> None:
+    """Call `function`, which must not raise, in a thread that nobody waits for."""
+    threading.Thread(target=function, name=name, daemon=True).start()
 
 
 def leave(code: int, thread_name: str) -> None:

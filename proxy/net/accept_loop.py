@@ -7,11 +7,15 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from protocol.host_port import host_port
 
 ACCEPT_PAUSE_SECONDS: Final = 0.5
+# asm-generic/socket.h and linux/socket.h, since Linux 5.14; Python's `socket` does not name them.
+_SO_BUF_LOCK: Final = 72
+_RECEIVE_LOCKED: Final = 2
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -34,6 +38,8 @@ class AcceptLoop:
         self._paused = paused
         self._socket: socket.socket | None = None
         self._resume: asyncio.TimerHandle | None = None
+        # The kernel's own receive buffer, while another one is set; 0 if none is.
+        self._kernels_choice = 0
 
     def open(
         self, host: str, port: int, key: str, backlog: int, prepare: Callable[[socket.socket], None] | None = None
@@ -61,6 +67,25 @@ class AcceptLoop:
         """Accept clients from a socket that listens already; `close` closes it."""
         self._socket = listening
         self._loop.add_reader(listening.fileno(), self._accept_some)
+
+    def bound_received(self, size: int) -> None:
+        """Bound the kernel's receive buffer of connections that come from now on; 0 leaves the kernel's choice again.
+
+        Accepted sockets inherit it: set on a socket with a window it would drop segments (docs/adr/0041).
+        """
+        listening = self._socket
+        if listening is None:
+            return
+        if size:
+            self._kernels_choice = self._kernels_choice or listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        elif self._kernels_choice:
+            # The kernel doubles what it is given, and tunes a buffer by itself only if nobody has set it.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._kernels_choice // 2)
+            with suppress(OSError):
+                locks = listening.getsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK)
+                listening.setsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
+            self._kernels_choice = 0
 
     def close(self) -> None:
         """Stop accepting; a second call does nothing."""

@@ -1,6 +1,16 @@
-"""Count the bytes that the kernel holds for clients, and the connections that wait for a PROXY header."""
+"""Count the bytes that the kernel holds for clients, also for those that have ended, and awaited PROXY headers."""
+
+from enum import StrEnum
 
 from proxy.core.counters import RoomCounters, SharedCounters
+
+
+class EndedReset(StrEnum):
+    """Why a peer was reset that had not taken all bytes of a connection that has ended."""
+
+    STALLED = "stalled"
+    TOO_LONG = "too_long"
+    NO_ROOM = "no_room"
 
 
 class NetCounters(RoomCounters):
@@ -9,6 +19,9 @@ class NetCounters(RoomCounters):
     __slots__ = (
         "awaited_headers",
         "client_send_buffer_bytes",
+        "ended_bytes",
+        "ended_resets",
+        "ended_sockets",
         "evicted_bytes",
         "stalled_readers",
         "writers",
@@ -19,6 +32,8 @@ class NetCounters(RoomCounters):
         super().__init__(shared)
         self.awaited_headers = 0
         self.client_send_buffer_bytes = 0
+        self.ended_bytes = self.ended_sockets = 0
+        self.ended_resets: dict[str, int] = dict.fromkeys(map(str, EndedReset), 0)
         self.evicted_bytes = 0
         self.stalled_readers = 0
         self.writers = 0

@@ -2,13 +2,16 @@
 
 A paused transport reports neither FIN nor RST on asyncio or uvloop. Without this watcher a client that left would keep
 its queued permits until a time-out. A single epoll set asks for `EPOLLRDHUP` only, never for data, and the event loop
-watches the descriptor of the set.
+watches the descriptor of the set. The watcher also has the sockets that are left when a connection has ended.
 """
 
 import asyncio
 import select
 from collections.abc import Callable
 from typing import Final
+
+from proxy.net.counters import NetCounters
+from proxy.net.ended_sockets import EndedSockets
 
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 _EVENTS_A_TURN: Final = 1024
@@ -17,10 +20,11 @@ _EVENTS_A_TURN: Final = 1024
 class HangupWatcher:
     """Call back once when the peer of a watched socket has sent FIN (`gone=False`) or the connection is dead (True)."""
 
-    __slots__ = ("_callbacks", "_epoll", "_loop")
+    __slots__ = ("_callbacks", "_epoll", "_loop", "ended")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: NetCounters | None = None) -> None:
         self._loop = loop
+        self.ended = EndedSockets(loop, counters or NetCounters())
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[bool], None]] = {}
         loop.add_reader(self._epoll.fileno(), self._dispatch)
@@ -47,6 +51,7 @@ class HangupWatcher:
         """Close the epoll set; a second call does nothing."""
         if self._epoll.closed:
             return
+        self.ended.close()
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
         self._callbacks.clear()

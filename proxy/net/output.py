@@ -6,8 +6,8 @@ have left; without memory the client is closed, so that the proxy stays within i
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
 from limiter.permit import Permit
@@ -15,6 +15,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.commands import PING_FRAME
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import TaskClock
 from proxy.net.pieces import write_pieces
 from proxy.net.pump import Body, Pump
 from proxy.net.spill.body import SpillableBody
@@ -46,11 +47,19 @@ class ReaderShare(Protocol):
 class BodyTurn:
     """A body on its way to the client, in progress (`begun`) or behind another; `spillable` if it may move to disk."""
 
-    __slots__ = ("begun", "spillable")
+    __slots__ = ("_turns", "begun", "spillable")
 
-    def __init__(self, spillable: SpillableBody | None) -> None:
+    def __init__(self, turns: dict["BodyTurn", None], spillable: SpillableBody | None) -> None:
+        self._turns = turns
         self.spillable = spillable
         self.begun = False
+
+    def __enter__(self) -> "BodyTurn":
+        self._turns[self] = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._turns[self]
 
     @property
     def holds_memory(self) -> bool:
@@ -103,7 +112,7 @@ class Output:
         # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
         self._pumping: Body | None = None
-        self._clock: asyncio.Timeout | None = None
+        self._clock: TaskClock | None = None
         # The share of the body in progress.
         self._share: ReaderShare | None = None
         # Listeners for a PONG of the client; `_pinged`: a PING for them is on its way.
@@ -273,15 +282,9 @@ class Output:
             self._endpoint.write(bytes(self._queue))
             self._queue.clear()
 
-    @contextmanager
-    def holding(self, body: Body | None = None) -> Iterator[BodyTurn]:
-        """Count a body that has its memory, and may have to wait for its turn, until it is over."""
-        turn = BodyTurn(body if isinstance(body, SpillableBody) else None)
-        self._turns[turn] = None
-        try:
-            yield turn
-        finally:
-            del self._turns[turn]
+    def holding(self, body: Body | None = None) -> BodyTurn:
+        """Count a body that has its memory, and may have to wait for its turn, in a `with` block."""
+        return BodyTurn(self._turns, body if isinstance(body, SpillableBody) else None)
 
     async def earlier_bodies(self) -> None:
         """Wait until the bodies that have their memory now are over."""
@@ -294,7 +297,7 @@ class Output:
         prefix: bytes,
         pieces: Iterable[memoryview],
         on_left: Callable[[int], None] | None = None,
-        clock: asyncio.Timeout | None = None,
+        clock: TaskClock | None = None,
         share: ReaderShare | None = None,
     ) -> None:
         """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
@@ -321,14 +324,15 @@ class Output:
         prefix: bytes,
         body: Body,
         pump: Pump,
-        clock: asyncio.Timeout | None = None,
+        clock: TaskClock | None = None,
         share: ReaderShare | None = None,
+        turn: BodyTurn | None = None,
     ) -> None:
-        """Write one frame made of `prefix` and `body` past the transport, in the pump's turns; else as `send_body`."""
+        """Write `prefix` and `body` as `send_body` does, in the pump's turns; `turn`: the caller counts the body."""
         if self._writing is None:
             self._writing = asyncio.Lock()
         try:
-            with self.holding(body) as turn:
+            with self.holding(body) if turn is None else nullcontext(turn) as turn:
                 async with self._writing:
                     self._left, self._pumping = len(prefix) + body.size, body
                     self._clock, self._share = clock, share
@@ -388,9 +392,7 @@ class Output:
         if self.progress is not None:
             self.progress.handed_bytes += count
         if self._clock is not None and self._body:
-            # A clock that has run out stays as it is: its task is about to hear of it.
-            if not self._clock.expired():
-                self._clock.reschedule(None)
+            self._clock.stopped = True
             self._clock = None
 
     def _moved_to_disk(self) -> None:

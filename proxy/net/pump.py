@@ -3,9 +3,11 @@
 A transport would write to every socket that has room in one turn of the loop: with thousands of readers that is a fifth
 of a second in which nobody gets a PONG. Here sockets take turns; one that takes no more is left alone until the kernel
 says that it does. Nothing of a body waits in the transports: what the kernel has not taken stays where it is.
+With the native extension its threads write the bodies that many clients share (`away.py`).
 """
 
 import asyncio
+import errno
 import os
 import select
 from collections import deque
@@ -15,12 +17,18 @@ from typing import Final, Protocol
 
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.net.away import AwayWrites, BodyThreads, Pages
 from proxy.net.spill.body import SpillableBody
 from proxy.net.spill.read_back import LARGEST_READ_BYTES, SMALLEST_READ_BYTES, DiskRead
 from proxy.net.transport import Endpoint
 
 # Longest time that an iteration of the loop spends on writes before it serves everything else.
 TURN_SECONDS: Final = 0.003
+# A body up to this size is written at once, if such bodies took less than AT_ONCE_SECONDS of the last TURN_SECONDS;
+# each counts for some of what its end starts.
+SMALL_BODY_BYTES: Final = 64 * 1024
+AT_ONCE_SECONDS: Final = 0.001
+LEAST_STEP_SECONDS: Final = 0.0001
 # The end of a body starts its client's next list and releases memory to others: half a millisecond of work each.
 FINISHED_A_TURN: Final = 6
 _EVENTS_A_TURN: Final = 1024
@@ -69,11 +77,14 @@ class _Write:
     __slots__ = (
         "_read",
         "arrived",
+        "away",
         "body",
         "done",
         "endpoint",
+        "failed",
         "fd",
         "on_moved",
+        "pages",
         "position",
         "prefix",
         "queued",
@@ -101,6 +112,10 @@ class _Write:
         self.spillable = body if isinstance(body, SpillableBody) else None
         # The bytes at `position` of a list on disk, for the next step.
         self.arrived: memoryview | None = None
+        self.pages = body if isinstance(body, Pages) else None
+        # The number of the body at the threads; None: the loop writes. `failed`: the error that a thread had.
+        self.away: int | None = None
+        self.failed = 0
         self._read: DiskRead | None = None
 
     @property
@@ -142,6 +157,13 @@ class _Write:
         self.position += taken
         self.on_moved(taken)
         return Step.WENT_ON if taken >= STEP_BYTES else Step.SHORT
+
+    def advance_to(self, position: int) -> None:
+        """Take note of what a thread has written."""
+        moved = position - self.position
+        if moved > 0:
+            self.position = position
+            self.on_moved(moved)
 
     def _step_from_disk(self, prefix: memoryview) -> Step:
         piece = self.arrived
@@ -236,11 +258,15 @@ class Pump:
         self._waiting: dict[int, _Write] = {}
         self._ready: deque[_Write] = deque()
         self._at_disk: set[_Write] = set()
+        self._away: AwayWrites[_Write] = AwayWrites()
         self._scheduled = False
+        # The window in which bodies are begun at once, and the time that they took.
+        self._window_began = -TURN_SECONDS
+        self._spent_at_once = 0.0
         loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._ready) + len(self._at_disk)
+        return len(self._waiting) + len(self._ready) + len(self._at_disk) + len(self._away)
 
     async def send(self, endpoint: Endpoint, prefix: bytes, body: Body, on_moved: Callable[[int], None]) -> None:
         """Write `prefix` and `body` to a socket that nobody else writes to meanwhile.
@@ -251,7 +277,9 @@ class Pump:
         write = kind(self._loop, endpoint, prefix, body, on_moved)
         if write.spillable is not None:
             write.spillable.begin(write)
-        self._enqueue(write)
+        small = body.size <= SMALL_BODY_BYTES and not endpoint.is_tls
+        if not small or self._ready or not self._step_now(write):
+            self._enqueue(write)
         try:
             await write.done
         finally:
@@ -266,6 +294,23 @@ class Pump:
             return
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
+
+    def _step_now(self, write: _Write) -> bool:
+        """Write a small body at once if there is time, or return False.
+
+        Nearly always it ends with that: no turn of the loop, and no wait of the task that has the body.
+        """
+        began = self._now()
+        if began - self._window_began >= TURN_SECONDS:
+            self._window_began, self._spent_at_once = began, 0.0
+        elif self._spent_at_once >= AT_ONCE_SECONDS:
+            return False
+        write.queued = True
+        self._step(write)
+        self._spent_at_once += max(self._now() - began, LEAST_STEP_SECONDS)
+        if self._ready:
+            self._schedule()
+        return True
 
     def _enqueue(self, write: _Write) -> None:
         write.queued = True
@@ -297,18 +342,30 @@ class Pump:
         try:
             self._write_once(write)
         except Exception as error:
-            write.done.set_exception(ConnectionClosed(DisconnectCause.CONNECTION_RESET, str(error)))
-            # The waiting task may be about to end already.
-            write.done.exception()
-            if isinstance(error, OSError):
-                write.endpoint.abort(DisconnectCause.CONNECTION_RESET)
-            else:
-                write.endpoint.crashed(error)
+            self._fail(write, error)
+
+    def _fail(self, write: _Write, error: Exception) -> None:
+        if write.done.done():
+            return
+        write.done.set_exception(ConnectionClosed(DisconnectCause.CONNECTION_RESET, str(error)))
+        # The waiting task may be about to end already.
+        write.done.exception()
+        if isinstance(error, OSError):
+            write.endpoint.abort(DisconnectCause.CONNECTION_RESET)
+        else:
+            write.endpoint.crashed(error)
 
     def _write_once(self, write: _Write) -> None:
         # The descriptor of a socket that was closed may belong to another socket by now.
         if not write.endpoint.open or write.endpoint.fd != write.fd:
             write.done.set_exception(ConnectionClosed(write.endpoint.cause or DisconnectCause.WRITE_FAILED))
+            return
+        if write.failed:
+            raise OSError(write.failed, os.strerror(write.failed))
+        if write.away is not None:
+            write.done.set_result(None)
+            return
+        if write.pages is not None and write.position == -len(write.prefix) and self._hand_over(write, write.pages):
             return
         step = write.step()
         if step is Step.ON_DISK:
@@ -355,6 +412,60 @@ class Pump:
         write.arrived = memoryview(data)
         self._enqueue(write)
 
+    # --- bodies that threads write ----------------------------------------------------------------
+
+    def threads_started(self, threads: BodyThreads) -> None:
+        """Start to use `threads` for bodies that many clients share."""
+        self._away.start(threads)
+
+    def threads_stopped(self) -> None:
+        """End the use of threads; bodies whose end was not told are cut."""
+        for write in self._away.stop():
+            self._returned(write, write.position, 0)
+
+    def _hand_over(self, write: _Write, pages: Pages) -> bool:
+        size = write.body.size
+        # A body behind other bytes that the client does not take has not begun.
+        if write.endpoint.is_tls or not self._away.takes(size) or not _has_room(write.fd):
+            return False
+        write.away = self._away.take(write, write.fd, write.prefix, pages, size)
+        if write.away is None:
+            return False
+        # The thread's descriptor would keep the entry when the socket is closed here.
+        self._unwatch(write)
+        write.queued = False
+        write.advance_to(0)
+        return True
+
+    def body_moved(self, body: int, position: int) -> None:
+        """Take note of a body's progress."""
+        write = self._away.find(body)
+        if write is not None:
+            self._advance(write, position)
+
+    def body_ended(self, body: int, position: int, error: int) -> None:
+        """End the write of a body that no thread has any more, in its turn."""
+        write = self._away.ended(body)
+        if write is not None:
+            self._returned(write, position, error)
+
+    def catch_up(self) -> None:
+        """Take note of how far the bodies are that threads write: the watch over slow readers is about to look."""
+        self._away.positions(self._advance)
+
+    def _advance(self, write: _Write, position: int) -> None:
+        try:
+            write.advance_to(position)
+        except Exception as error:
+            self._fail(write, error)
+
+    def _returned(self, write: _Write, position: int, error: int) -> None:
+        if position < write.body.size:
+            # Threads that were stopped have no error to tell of.
+            write.failed = error or errno.ECONNABORTED
+        self._advance(write, position)
+        self._enqueue(write)
+
     # --- sockets that are full --------------------------------------------------------------------
 
     def _await_room(self, write: _Write) -> None:
@@ -375,6 +486,11 @@ class Pump:
 
     def _forget(self, write: _Write) -> None:
         self._at_disk.discard(write)
+        if write.away is not None:
+            self._away.let_go(write.away)
+        self._unwatch(write)
+
+    def _unwatch(self, write: _Write) -> None:
         if self._waiting.get(write.fd) is write:
             del self._waiting[write.fd]
             try:

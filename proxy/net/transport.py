@@ -9,10 +9,9 @@ at any time.
 import asyncio
 import fcntl
 import socket
-import struct
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -21,6 +20,7 @@ from typing import Any, Final, cast
 from protocol.host_port import host_port
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
+from proxy.net.ended_sockets import RESET_ON_CLOSE
 from proxy.net.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096
@@ -31,7 +31,6 @@ LINGER_SECONDS: Final = 5.0
 DISSOLVE_SECONDS: Final = 1.0
 # An aborted connection may leave at most this much in the kernel's send queue; with more it is reset.
 LEFT_TO_THE_KERNEL_BYTES: Final = 64 * 1024
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class SharedReadBuffer:
@@ -87,14 +86,20 @@ class Endpoint(asyncio.BufferedProtocol):
     their socket: a property would cost them a call.
     """
 
-    __slots__ = ("_hangup", "_reading", "_resting", "_shared", "cause", "fd", "is_tls", "loop", "transport", "writable")
+    __slots__ = (
+        "_hangup", "_joined", "_kept", "_reading", "_resting", "_shared", "cause", "fd", "is_tls", "loop", "transport",
+        "writable",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
         self.loop = loop
         self._shared = shared
         self._hangup = hangup
+        self._joined: list[bytes] | None = None
         self._reading = True
         self._resting = False
+        # The number of the socket among those that are kept behind the end of their connections.
+        self._kept: int | None = None
         self.writable: asyncio.Future[None] | bool = True
         self.transport: asyncio.Transport | None = None
         self.cause: DisconnectCause | None = None
@@ -175,6 +180,8 @@ class Endpoint(asyncio.BufferedProtocol):
             self.cause = self._cause_of(exc)
         self._settle()
         self.transport = None
+        if self._kept is not None:
+            self._hangup.ended.transport_gone(self._kept)
 
     def _cause_of(self, exc: Exception | None) -> DisconnectCause:
         if isinstance(exc, ConnectionClosed):
@@ -197,6 +204,23 @@ class Endpoint(asyncio.BufferedProtocol):
         """Write, or do nothing if the connection has ended."""
         if self.cause is None and self.transport is not None:
             self.transport.write(data)
+
+    def write_soon(self, data: bytes) -> None:
+        """Write in the next iteration of the loop, or at `write_joined`: one system call for all data of one turn."""
+        if self._joined is None:
+            self._joined = [data]
+            self.loop.call_soon(self.write_joined)
+        else:
+            self._joined.append(data)
+
+    def write_joined(self) -> None:
+        """Write what `write_soon` was called with; do nothing if that is written."""
+        joined, self._joined = self._joined, None
+        if joined is not None and self.cause is None and self.transport is not None:
+            try:
+                self.transport.write(joined[0] if len(joined) == 1 else b"".join(joined))
+            except Exception as error:
+                self.crashed(error)
 
     def writelines(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write several pieces with one call, or do nothing if the connection has ended."""
@@ -234,15 +258,23 @@ class Endpoint(asyncio.BufferedProtocol):
             if not self._resting:
                 self.transport.resume_reading()
 
-    def rest(self, turns: LoopBudget, seconds: float) -> None:
+    def rest(
+        self, turns: LoopBudget, seconds: float, *, answers: bool = False, network: Hashable | None = None
+    ) -> None:
         """Stop reading until this connection's next turn, which will take about `seconds` of the loop's time.
 
         Call after a read that filled its buffer: libuv reads such a socket up to 32 times in one iteration of the loop.
+        `answers`: the connection brings what a broker answers to clients. With a `network` the turn is one of that
+        network's clients.
         """
         if self._reading and not self._resting and self.transport is not None and self.cause is None:
             self._resting = True
             self.transport.pause_reading()
-            turns.defer_cheap(partial(self._rested, turns, seconds))
+            turn = partial(self._rested, turns, seconds)
+            if network is not None:
+                turns.defer_client(network, turn)
+            else:
+                (turns.defer_answers if answers else turns.defer_cheap)(turn)
 
     def _rested(self, turns: LoopBudget, seconds: float) -> None:
         self._resting = False
@@ -259,7 +291,10 @@ class Endpoint(asyncio.BufferedProtocol):
         return self._reading
 
     def close(self, cause: DisconnectCause) -> None:
-        """Close the connection once written bytes have left, or after `LINGER_SECONDS`; accept no more writes."""
+        """Close the connection once written bytes have left, or after `LINGER_SECONDS`; accept no more writes.
+
+        If the kernel has much to send, the rules of `ended_sockets.py` hold instead: the peer may take it.
+        """
         self._end(cause, abort=False)
 
     def abort(self, cause: DisconnectCause) -> None:
@@ -281,7 +316,7 @@ class Endpoint(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is not None and not transport.is_closing():
             with suppress(OSError):
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
     def kernel_queue_bytes(self) -> int:
         """Return the bytes in the kernel's send queue that the peer has not acknowledged; 0 if the kernel won't say."""
@@ -290,6 +325,16 @@ class Endpoint(asyncio.BufferedProtocol):
         try:
             # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
             return int.from_bytes(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:
+            return 0
+
+    def unread_bytes(self) -> int:
+        """Return the bytes that wait in the kernel to be read; 0 if the kernel won't say."""
+        if self.fd < 0:
+            return 0
+        try:
+            # FIONREAD is Linux's other name for SIOCINQ (tcp(7)).
+            return int.from_bytes(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
         except OSError:
             return 0
 
@@ -332,16 +377,25 @@ class Endpoint(asyncio.BufferedProtocol):
             if abort and self.transport is not None:
                 # The connection was closing; its last bytes must not linger without their permit.
                 self.transport.abort()
+                if self._kept is not None:
+                    self._hangup.ended.reset(self._kept)
             return
         self.cause = cause
         transport = self.transport
+        much = not abort and self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES
+        if much and transport is not None and not transport.is_closing():
+            self._kept = self._hangup.ended.keep_behind(transport)
+            if self._kept is None:
+                # Without a descriptor nobody could look after the socket.
+                self._reset_when_closed()
+                abort = True
         self._settle()
         if transport is not None:
             if abort:
                 transport.abort()
                 return
             transport.close()
-            if transport.get_write_buffer_size():
+            if self._kept is None and transport.get_write_buffer_size():
                 self.loop.call_later(LINGER_SECONDS, transport.abort)
 
     def _hung_up(self, gone: bool) -> None:

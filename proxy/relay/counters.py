@@ -1,9 +1,15 @@
-"""Count relayed bytes, and the frames of topic-list watchers among them."""
+"""Count relayed bytes, and the frames of topic-list watchers among them; name the engine that moves the bytes."""
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from proxy.core.counters import RoomCounters, SharedCounters
 from proxy.net.transport import Truncation
+from proxy.relay.engine_choice import EVENT_LOOP
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
+
+if TYPE_CHECKING:
+    from proxy.relay.memory.pool import RelayPool
 
 
 class WatchOvershoot(StrEnum):
@@ -17,6 +23,8 @@ class WatchOvershoot(StrEnum):
     HELD_TOO_LONG = "held_too_long"
     BROKER_GONE = "broker_gone"
     CLOSED = "closed"
+    # The native engine asks at most 1,000 times a second for one connection.
+    TOO_MANY = "too_many"
 
 
 class WatchCounters:
@@ -37,12 +45,29 @@ class WatchCounters:
 class RelayCounters(RoomCounters):
     """The counters of relays; change the attributes directly."""
 
-    __slots__ = ("binary_bytes", "relay_bytes_to_broker", "relay_bytes_to_client", "truncations", "watch")
+    __slots__ = (
+        "binary_bytes",
+        "engine",
+        "native_refusals",
+        "pool",
+        "relay_bytes_to_broker",
+        "relay_bytes_to_client",
+        "socket_memory",
+        "truncations",
+        "watch",
+    )
 
     def __init__(self, shared: SharedCounters | None = None) -> None:
         super().__init__(shared)
         self.binary_bytes = 0
+        # Relays that the native engine had no room for, and the event loop took.
+        self.native_refusals = 0
         self.relay_bytes_to_broker = 0
         self.relay_bytes_to_client = 0
+        self.engine = EVENT_LOOP
+        # The memory that relays share; None without a limit.
+        self.pool: RelayPool | None = None
+        # Kernel memory of relayed sockets, at the last look.
+        self.socket_memory = NO_SOCKET_MEMORY
         self.truncations: dict[str, int] = dict.fromkeys(map(str, Truncation), 0)
         self.watch = WatchCounters()

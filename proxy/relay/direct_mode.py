@@ -7,6 +7,7 @@ closes the client's connection without an answer; this proxy sends an ERROR firs
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from protocol import commands
@@ -36,12 +37,7 @@ from proxy.core.errors import (
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay.counters import RelayCounters
-from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
-from proxy.relay.relay import Relay
-from proxy.relay.relay_log import RelayLog
-from proxy.relay.watch_limits import WatchLimits
-from proxy.relay.watch_relay import WatchedRelay
+from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -73,10 +69,14 @@ class TargetRules:
 
 @dataclass(frozen=True, slots=True)
 class JoinedBroker:
-    """A broker connection that has sent CONNECTED and waits for its relay."""
+    """A broker connection that has sent CONNECTED and waits for its relay.
+
+    `is_known` tells whether configuration or brokers have named this broker by now.
+    """
 
     handshake: BrokerHandshake
     connected_frame: bytes
+    is_known: Callable[[], bool]
 
     def hand_over(self) -> tuple[asyncio.Transport, bytes]:
         """Return the broker's transport, and the bytes that the client must get first."""
@@ -93,29 +93,25 @@ class DirectMode:
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
-        counters: RelayCounters,
+        engine: RelayEngine,
         dialer: Dialer,
         gate: TargetGate,
         brokers: Brokers,
         rules: TargetRules,
         connect_frames: ConnectFrames,
         read_timeout_seconds: float,
-        watch: WatchLimits,
-        relay_log: RelayLog | None = None,
     ) -> None:
-        self._relay_log = relay_log
         self._loop = loop
         self._shared = shared
         self._hangup = hangup
         self._loop_budget = loop_budget
-        self._counters = counters
+        self._engine = engine
         self._dialer = dialer
         self._gate = gate
         self._brokers = brokers
         self._rules = rules
         self._connect_frames = connect_frames
         self._read_timeout_seconds = read_timeout_seconds
-        self._watch = watch
 
     async def connect(
         self,
@@ -165,28 +161,21 @@ class DirectMode:
 
     def join(
         self,
+        client: asyncio.Transport,
+        broker: asyncio.Transport,
         on_end: Callable[[Relay, DisconnectCause], None],
         *,
-        key: Hashable = None,
-        client: str = "?",
-        origin: RequestOrigin | None = None,
+        key: Hashable,
+        name: str,
+        origin: RequestOrigin,
+        network: Hashable,
     ) -> Relay:
-        """Make the relay of the two connections; permits for its watch frames are acquired for `key`."""
-        sockets = (self._loop, self._shared, self._hangup, self._loop_budget)
-        common = (*sockets, self._counters, self._read_timeout_seconds, on_end)
-        log, watch = self._relay_log, self._watch
-        relay: Relay
-        if log is not None and log.level:
-            logged = LoggedWatchedRelay(*common, watch=watch, key=key) if watch.enabled else LoggedRelay(*common)
-            logged.relay_log = log
-            relay = logged
-        else:
-            relay = WatchedRelay(*common, watch=watch, key=key) if watch.enabled else Relay(*common)
-        relay.client_name = client
-        relay.principal = None if origin is None else origin.principal
-        if origin is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
-            relay.record_as(origin)
-        return relay
+        """Return the relay of two connections that nobody reads.
+
+        `key` is charged for permits of its watch frames, which take turns by `network`.
+        """
+        order = RelayOrder(on_end, self._read_timeout_seconds, key, name, origin, network)
+        return self._engine.join(client, broker, order)
 
     async def _dial(
         self, connect: pb.CommandConnect, principal: Hashable, preamble: bytes, network: str
@@ -256,9 +245,8 @@ class DirectMode:
                 f"broker {target} ended the connection behind CONNECTED",
                 DisconnectCause.BROKER_CLOSED,
             )
-        return JoinedBroker(
-            handshake, commands.connected_direct(connected, self._connect_frames.versions.server_version)
-        )
+        frame = commands.connected_direct(connected, self._connect_frames.versions.server_version)
+        return JoinedBroker(handshake, frame, partial(self._gate.named, target))
 
     async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
         """Answer the broker's challenges until its CONNECTED."""

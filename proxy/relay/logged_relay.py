@@ -7,12 +7,12 @@ even then one read brings no more than a small read of bytes of which nobody kno
 
 import asyncio
 from collections.abc import Callable
+from typing import ClassVar
 
 from proxy.core.errors import DisconnectCause
-from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer, peer_name
+from proxy.net.transport import SMALL_READ_BYTES, peer_name
 from proxy.relay.counters import RelayCounters
-from proxy.relay.relay import Relay, RelayEndpoint
+from proxy.relay.relay import AsyncioRelay, RelayEndpoint
 from proxy.relay.relay_log import RelayLog, RelayTap
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 
@@ -20,7 +20,7 @@ from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 TapFunction = Callable[[memoryview | bytes, int], int]
 
 
-class _TapMixin(RelayEndpoint):
+class TapMixin(RelayEndpoint):
     """An endpoint that shows its bytes to a tap before it relays them."""
 
     tap: TapFunction | None = None
@@ -75,19 +75,20 @@ class _TapMixin(RelayEndpoint):
             self.counters.internal_error(error, "relay log")
 
 
-class TappedEndpoint(_TapMixin):
+class TappedEndpoint(TapMixin):
     """A client or broker endpoint with a tap."""
 
 
-class TappedWatchedEndpoint(_TapMixin, WatchedEndpoint):
+class TappedWatchedEndpoint(TapMixin, WatchedEndpoint):
     """A broker endpoint with a tap, which acquires permits for watch frames."""
 
 
-class _LogMixin(Relay):
+class _LogMixin(AsyncioRelay):
     """A relay with taps on both endpoints, from its first byte on."""
 
     relay_log: RelayLog
     tap: RelayTap | None = None
+    plain_endpoint: ClassVar[type[RelayEndpoint]] = TappedEndpoint
 
     def start(self, client: asyncio.Transport, broker: asyncio.Transport, to_client: bytes, to_broker: bytes) -> None:
         """Attach the taps and start to relay."""
@@ -102,36 +103,20 @@ class _LogMixin(Relay):
         super().endpoint_lost(endpoint, cause)
         if endpoint is self.client and self.tap is not None:
             for side in (self.client, self.broker):
-                assert isinstance(side, _TapMixin)
+                assert isinstance(side, TapMixin)
                 side.tap = None
             self.tap.close()
 
-    def make_client_endpoint(
-        self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEndpoint:
-        """Return a client endpoint with a tap."""
-        return TappedEndpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
-
     def _attach(self, endpoint: RelayEndpoint, tap: TapFunction) -> None:
-        assert isinstance(endpoint, _TapMixin)
+        assert isinstance(endpoint, TapMixin)
         endpoint.counters, endpoint.tap = self._counters, tap
 
 
 class LoggedRelay(_LogMixin):
     """A plain relay with taps."""
 
-    def make_broker_endpoint(
-        self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEndpoint:
-        """Return a plain broker endpoint with a tap."""
-        return TappedEndpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
-
 
 class LoggedWatchedRelay(_LogMixin, WatchedRelay):
     """A watched relay with taps."""
 
-    def make_broker_endpoint(
-        self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEndpoint:
-        """Return a broker endpoint with a tap, which acquires permits for watch frames."""
-        return TappedWatchedEndpoint(loop, shared, hangup, self, self._watch, self._key)
+    watched_endpoint = TappedWatchedEndpoint

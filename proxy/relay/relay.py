@@ -1,4 +1,4 @@
-"""Relay raw bytes between a client and its broker, with coupled backpressure.
+"""Relay raw bytes between a client and its broker on the event loop, with coupled backpressure.
 
 No frame is parsed here; `watch_relay` parses one direction. If an endpoint does not take its bytes, the other endpoint
 is not read: at most one read is held per direction, in the loop's own read buffer. The buffer is detached until the
@@ -6,9 +6,10 @@ bytes have left, so no copy is made, and two relays never share a buffer that is
 """
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Hashable
-from typing import Final, NamedTuple
+from typing import ClassVar, Final
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
@@ -24,12 +25,17 @@ from proxy.net.transport import (
     Truncation,
     peer_name,
 )
+from proxy.relay.books import MaybeMetered, RelayBooks, RelayRates
 from proxy.relay.counters import RelayCounters
+from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, Direction, PauseReason, Relay, RelaySnapshot
+from proxy.relay.memory.sockets import SocketMemory, memory_of
 
 # A busy endpoint is read for this long before others have their turn.
 TURN_SECONDS: Final = 0.0005
 # A read whose frames took longer than this to parse is followed by small reads.
 COSTLY_READ_SECONDS: Final = 0.001
+# A turn of a relay that is read a little at a time: the read, the write, and what the loop does for both.
+SMALL_READ_SECONDS: Final = 0.00002
 _DELIVERY_LOOK_SECONDS: Final = 0.02
 
 
@@ -37,8 +43,9 @@ class RelayEndpoint(Endpoint):
     """A connection of a relay, the client's or the broker's; the bytes that are read from it go to `peer`.
 
     A read of `busy_bytes` or more is measured: an endpoint that took its share of the loop's time rests until its next
-    turn. `_busy` endpoints are read into the bulk buffer, or if `_cramped`, because their frames take longer to parse
-    than their bytes to move, into the small one.
+    turn. Smaller reads are counted together, and rest when the time of the iteration is over: each takes little, but an
+    iteration reads every socket that has bytes. `_busy` endpoints are read into the bulk buffer, or if `_cramped`,
+    because their frames take longer to parse than their bytes to move, into the small one.
     """
 
     __slots__ = (
@@ -48,6 +55,8 @@ class RelayEndpoint(Endpoint):
         "_cramped",
         "_turn_seconds",
         "busy_bytes",
+        "dripping",
+        "paused",
         "peer",
         "reads",
         "received",
@@ -59,7 +68,7 @@ class RelayEndpoint(Endpoint):
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        relay: "Relay",
+        relay: "AsyncioRelay",
         closed_cause: DisconnectCause,
     ) -> None:
         super().__init__(loop, shared, hangup)
@@ -70,6 +79,9 @@ class RelayEndpoint(Endpoint):
         self._busy = self._cramped = False
         self._turn_seconds = 0.0
         self._bulk_bytes = self.busy_bytes = LARGE_READ_BYTES
+        # Reasons of ours not to read this endpoint, beside a peer that does not take its bytes; a drip passes some.
+        self.paused = NOT_PAUSED
+        self.dripping = False
         self.peer: RelayEndpoint = self
 
     def adopt(self, transport: asyncio.Transport) -> None:
@@ -109,6 +121,10 @@ class RelayEndpoint(Endpoint):
         peer.transport.write(buffer[:nbytes])
         if peer.writable is not True:
             self._wait_for_peer(buffer)
+        turns = self.relay.loop_budget
+        turns.small_reads -= 1
+        if turns.small_reads < 0 and turns.small_reads_spent():
+            self.rest(turns, SMALL_READ_SECONDS, network=self.relay.network)
 
     def _busy_read(self, nbytes: int) -> None:
         """Write the bytes of a read that is measured to the peer."""
@@ -124,6 +140,8 @@ class RelayEndpoint(Endpoint):
             self._wait_for_peer(buffer)
         self._judge(0.0, nbytes)
         self._spend(now() - began)
+        if self.dripping:
+            self.dripped()
 
     def _judge(self, seconds: float, nbytes: int) -> None:
         """Choose the size of later reads: `seconds` went into parsing the frames of `nbytes` bytes."""
@@ -166,7 +184,41 @@ class RelayEndpoint(Endpoint):
 
     def peer_drained(self) -> None:
         """Called when the peer's bytes have all left: read again."""
-        self.resume_reading()
+        if self.may_read:
+            self.resume_reading()
+
+    def pause_for(self, reason: PauseReason) -> None:
+        """Stop reading, for one more reason."""
+        self.paused |= reason
+        if not self.may_read:
+            self.pause_reading()
+
+    def resume_for(self, reason: PauseReason) -> None:
+        """Read again, unless another reason is left or the peer has bytes to take."""
+        self.paused &= ~reason
+        if self.may_read and not self.peer.write_pending:
+            self.peer_drained()
+
+    @property
+    def may_read(self) -> bool:
+        """Return whether no reason stops reading, or a drip is under way that the reasons left do not stop."""
+        return not self.paused or (self.dripping and not self.paused & ~DRIPPED_THROUGH)
+
+    def drip(self, *, whole_read: bool = False) -> None:
+        """Read one frame in spite of a pause, or once; nothing more while that is under way."""
+        if self.paused and not self.dripping:
+            self.dripping = True
+            # The next read is measured, and so ends the drip.
+            self.busy_bytes = 0
+            if self.may_read and not self.peer.write_pending:
+                self.peer_drained()
+
+    def dripped(self) -> None:
+        """End a drip after its read."""
+        self.dripping = False
+        self.busy_bytes = 0 if self._cramped else self._measured_from()
+        if self.paused:
+            self.pause_reading()
 
     @property
     def held_bytes(self) -> int:
@@ -179,9 +231,9 @@ class RelayEndpoint(Endpoint):
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     @property
-    def waits_for_memory(self) -> bool:
-        """Return whether reading is paused until a permit for this endpoint's frames is granted."""
-        return False
+    def reasons(self) -> PauseReason:
+        """Return the reasons of ours for which this endpoint is not read."""
+        return self.paused
 
     @property
     def truncation(self) -> Truncation | None:
@@ -214,13 +266,20 @@ class RelayEndpoint(Endpoint):
         """End the relay."""
         self.relay.endpoint_lost(self, cause)
 
+    def _cause_of(self, exc: Exception | None) -> DisconnectCause:
+        if isinstance(exc, OSError) and exc.errno == errno.ETIMEDOUT:
+            return DisconnectCause.WRITE_STALLED
+        return super()._cause_of(exc)
+
     def _hung_up(self, gone: bool) -> None:
-        if gone and self.relay.finished_by(self.peer) and not self._socket_error():
+        error = self._socket_error() if gone else 0
+        if gone and not error and self.relay.finished_by(self.peer):
             # epoll reports a socket with the FINs of both sides as gone, too, although unread bytes may be left: read
             # on to find out.
             return
         if gone:
-            self.abort(DisconnectCause.CONNECTION_RESET)
+            stalled = error == errno.ETIMEDOUT
+            self.abort(DisconnectCause.WRITE_STALLED if stalled else DisconnectCause.CONNECTION_RESET)
         elif self.cause is None and not self._reading:
             # After a mere FIN bytes may be left to relay: from now on watch for a reset only.
             self._hangup.watch(self.fd, self._hung_up, half_close=False)
@@ -231,40 +290,18 @@ class RelayEndpoint(Endpoint):
         return error
 
 
-class RelayRates(NamedTuple):
-    """Reads of the client's socket and their bytes, per second between the last two ticks."""
-
-    reads: float
-    size_bytes: float
-
-
-class Relay:
+class AsyncioRelay(MaybeMetered):
     """A client and its broker. `on_end` is called once, when the client's connection has ended.
 
-    Subclasses choose other endpoints: `WatchedRelay` acquires permits for watch frames, `LoggedRelay` and
+    Subclasses choose other classes of endpoints: `WatchedRelay` acquires permits for watch frames, `LoggedRelay` and
     `LoggedWatchedRelay` write lines for `proxyLogLevel`.
     """
 
     __slots__ = (
-        "_counters",
-        "_cut_off",
-        "_finished",
-        "_idle_since",
-        "_on_end",
-        "_rates_since",
-        "_read_timeout_seconds",
-        "_seen",
-        "_seen_at_retire",
-        "broker",
-        "broker_name",
-        "client",
-        "client_name",
-        "loop_budget",
-        "principal",
-        "rates",
-        "to_broker_bytes",
-        "to_client_bytes",
-    )
+        "_books", "_counters", "_cut_off", "_finished", "_on_end", "broker", "broker_name", "client", "client_name",
+        "loop_budget", "meter", "network", "principal",
+    )  # fmt: skip
+    plain_endpoint: ClassVar[type[RelayEndpoint]] = RelayEndpoint
 
     def __init__(
         self,
@@ -274,46 +311,31 @@ class Relay:
         loop_budget: LoopBudget,
         counters: RelayCounters,
         read_timeout_seconds: float,
-        on_end: Callable[["Relay", DisconnectCause], None],
+        on_end: Callable[[Relay, DisconnectCause], None],
     ) -> None:
         self.loop_budget = loop_budget
-        self.client = self.make_client_endpoint(loop, shared, hangup)
+        self.client = self.plain_endpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
         self.broker = self.make_broker_endpoint(loop, shared, hangup)
         self.client.peer = self.broker
         self.broker.peer = self.client
         self._counters = counters
-        self._read_timeout_seconds = read_timeout_seconds
         self._on_end = on_end
         self._finished: RelayEndpoint | None = None
         self._cut_off: RelayEndpoint | None = None
-        self._seen = 0
-        self._seen_at_retire = -1
-        self._idle_since = self._rates_since = loop.time()
+        # Bytes up to the last look; the endpoints' `received` counts the bytes since then, so that it stays small.
+        self._books = RelayBooks(counters, loop.time(), read_timeout_seconds)
         self.client_name = self.broker_name = "?"
         self.principal: Hashable = None
-        # Bytes up to the last tick; the endpoints' `received` counts the bytes since then.
-        self.to_broker_bytes = self.to_client_bytes = 0
-        self.rates = RelayRates(0.0, 0.0)
-
-    def make_client_endpoint(
-        self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
-    ) -> RelayEndpoint:
-        """Return the endpoint of the client's connection."""
-        return RelayEndpoint(loop, shared, hangup, self, DisconnectCause.CLIENT_CLOSED)
+        self.meter = None
+        self.network: Hashable = None
 
     def make_broker_endpoint(
         self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher
     ) -> RelayEndpoint:
         """Return the endpoint of the broker's connection."""
-        return RelayEndpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
+        return self.plain_endpoint(loop, shared, hangup, self, DisconnectCause.BROKER_CLOSED)
 
-    def start(
-        self,
-        client: asyncio.Transport,
-        broker: asyncio.Transport,
-        to_client: bytes,
-        to_broker: bytes,
-    ) -> None:
+    def start(self, client: asyncio.Transport, broker: asyncio.Transport, to_client: bytes, to_broker: bytes) -> None:
         """Adopt both transports, relay the bytes that came with the handshakes, and start reading."""
         self.broker_name = peer_name(broker)
         for endpoint, transport in ((self.client, client), (self.broker, broker)):
@@ -334,26 +356,62 @@ class Relay:
         """Return True: a drain waits, because a relayed client may always be in the middle of a frame."""
         return True
 
+    @property
+    def rates(self) -> RelayRates:
+        """Return the rates between the last two ticks."""
+        return self._books.rates
+
+    @property
+    def unread_bytes(self) -> int:
+        """Return the bytes of the client that wait in the kernel to be read."""
+        return self.client.unread_bytes()
+
+    def snapshot(self) -> RelaySnapshot:
+        """Return the relay as it is now."""
+        self._keep_books()
+        books, client, broker = self._books, self.client, self.broker
+        return RelaySnapshot(
+            moved=(books.to_broker_bytes, books.to_client_bytes),
+            unsent=(broker.unsent_bytes, client.unsent_bytes),
+            paused=(client.reasons, broker.reasons),
+            permit_bytes=broker.held_bytes,
+            half_open=self.half_open,
+        )
+
+    def socket_bytes(self) -> SocketMemory:
+        """Return the kernel memory of both sockets."""
+        return SocketMemory(memory_of(self.broker.transport), memory_of(self.client.transport))
+
+    def pause(self, direction: Direction, reason: PauseReason) -> None:
+        """Stop to read the sender of `direction`, for one more reason."""
+        self._sender(direction).pause_for(reason)
+
+    def resume(self, direction: Direction, reason: PauseReason) -> None:
+        """Read the sender of `direction` again, unless another reason is left or its receiver has bytes to take."""
+        was_paused = self._paused
+        self._sender(direction).resume_for(reason)
+        if was_paused and not self._paused:
+            self._books.pause_ended(self.client.loop.time())
+
+    def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
+        """Pass one whole frame, or one read, although a threshold or a rate pauses `direction`."""
+        self._sender(direction).drip(whole_read=whole_read)
+
     def set_read_timeout(self, seconds: float) -> None:
         """Change the read time-out; the idle time so far counts."""
-        self._read_timeout_seconds = seconds
+        self._books.read_timeout_seconds = seconds
 
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
-        self._take_rates(now)
-        self._flush_counters()
-        seen = self.client.received + self.broker.received
-        if seen != self._seen or self.broker.waits_for_memory:
-            self._seen, self._idle_since = seen, now
-        elif self._read_timeout_seconds and now - self._idle_since >= self._read_timeout_seconds:
+        self._keep_books()
+        if self._books.tick(now, self.client.reads, paused=self._paused):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
         """Close a relay that is old enough, if no byte has moved since the last call or `now_or_never` is set."""
-        moved = self.client.received + self.broker.received
-        if now_or_never or moved == self._seen_at_retire:
+        self._keep_books()
+        if self._books.idle_since_retire() or now_or_never:
             self.close(DisconnectCause.CONNECTION_AGE)
-        self._seen_at_retire = moved
 
     def close(self, cause: DisconnectCause) -> None:
         """Close both connections after their pending bytes have left."""
@@ -404,7 +462,7 @@ class Relay:
         if endpoint.peer.cause is None and endpoint is not self._cut_off:
             endpoint.peer.close(cause)
         if endpoint is self.client:
-            self._flush_counters()
+            self._keep_books()
             self._on_end(self, cause)
 
     def _dissolve(self) -> None:
@@ -415,19 +473,14 @@ class Relay:
         self.client.dissolve()
         self.broker.dissolve()
 
-    def _take_rates(self, now: float) -> None:
-        seconds = now - self._rates_since
-        if seconds > 0:
-            self.rates = RelayRates(self.client.reads / seconds, self.client.received / seconds)
-            self._rates_since, self.client.reads = now, 0
+    @property
+    def _paused(self) -> bool:
+        return bool(self.client.reasons | self.broker.reasons)
 
-    def _flush_counters(self) -> None:
-        counters, client, broker = self._counters, self.client, self.broker
-        moved = client.received + broker.received
-        counters.relay_bytes_to_broker += client.received
-        counters.relay_bytes_to_client += broker.received
-        self.to_broker_bytes += client.received
-        self.to_client_bytes += broker.received
-        counters.binary_bytes += moved
-        self._seen -= moved
+    def _sender(self, direction: Direction) -> RelayEndpoint:
+        return self.client if direction is Direction.TO_BROKER else self.broker
+
+    def _keep_books(self) -> None:
+        client, broker = self.client, self.broker
+        self._books.add(client.received, broker.received)
         client.received = broker.received = 0

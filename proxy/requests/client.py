@@ -23,3 +23,9 @@ class ClientView(Protocol):
     @property
     def gone(self) -> bool:
         """Return whether the client's connection has ended."""
+
+
+class TurnClient(ClientView, Protocol):
+    """A client that takes turns with others, by `network`: an address, or an IPv6 /48 network."""
+
+    network: str

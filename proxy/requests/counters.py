@@ -1,10 +1,13 @@
 """Count the requests of clients and the topic lists they got."""
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.command_type import CommandType
 from proxy.core.counters import RoomCounters, SharedCounters
+
+if TYPE_CHECKING:
+    from proxy.requests.request_bytes import RequestBytes
 
 # The commands that are requests, served in lookup mode.
 REQUESTS: Final = (
@@ -26,6 +29,7 @@ class RequestCounters(RoomCounters):
 
     __slots__ = (
         "asked",
+        "command_bytes",
         "failed_requests",
         "list_answer_bytes",
         "list_groups",
@@ -48,6 +52,8 @@ class RequestCounters(RoomCounters):
         self.failed_requests: dict[str, int] = {}
         self.refused_requests: dict[str, int] = {}
         self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
+        # The memory for commands that are held for brokers; None without a limit.
+        self.command_bytes: RequestBytes | None = None
         self.list_answer_bytes = 0
         self.list_groups = 0
         self.list_questions = 0

@@ -1,13 +1,12 @@
 """Forward the small requests: LOOKUP with its redirects, PARTITIONED_METADATA, and the creation of a schema.
 
-Each method sends one frame to the client, failures included: an error never leaves a request without an answer.
+Each request gets one frame, failures included: an error never leaves a request without an answer (`forwarding`).
 `maxConcurrentLookupRequests` is held until the broker has answered (upstream releases it as soon as it has asked).
 """
 
 import asyncio
 from collections.abc import Callable, Hashable
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
@@ -19,26 +18,145 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.known_brokers import KnownBrokers
-from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
-from proxy.brokers.request import SmallRequest
+from proxy.brokers.pool import BrokerPool
 from proxy.brokers.target import BrokerAddress, parse_address
-from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
-from proxy.requests.broker_turns import BrokerTurns, Turn
-from proxy.requests.client import ClientView
+from proxy.core.errors import OverLimit, RequestFailed
+from proxy.requests.broker_turns import Asker
+from proxy.requests.client import TurnClient
 from proxy.requests.counters import RequestCounters
+from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
 from proxy.requests.validation import check_get_or_create_schema
+
+if TYPE_CHECKING:
+    from proxy.requests.request_bytes import RequestBytes
 
 MAX_REDIRECTS = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
+WAITED_TOO_LONG = "the proxy has more requests than it can serve in time"
 
-# This part of the places is kept for lookups and schemas, and then for connections that have FEW_OUTSTANDING of them.
+# This part of the places is kept for lookups and schemas, and then for connections that have FEW_OUTSTANDING of them,
+# fewer as it fills: so thousands of connections take all places together only if each has LEAST_OUTSTANDING of them.
 KEPT_OF: Final = 4
 FEW_OUTSTANDING: Final = 16
+LEAST_OUTSTANDING: Final = 2
 # When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
 CROWDED_SHARE: Final = 8
 FEW_WAITING: Final = 2
 
-MakeFrame = Callable[[int], bytes]
+
+class _Lookup(ForwardedRequest):
+    """Finds a topic's owner by following redirects; the answer makes the client come back through this proxy."""
+
+    __slots__ = ("_authoritative", "_redirects", "_request", "_request_id", "_service")
+
+    kind = "lookup"
+
+    def __init__(self, service: "LookupService", parts: RequestParts, request: pb.CommandLookupTopic) -> None:
+        super().__init__(CommandType.LOOKUP_RESPONSE, service.forwarder, parts)
+        self._service = service
+        self._request: pb.CommandLookupTopic | None = request
+        self._request_id = request.request_id
+        self._authoritative = False
+        self._redirects = 0
+
+    def question(self, request_id: int) -> bytes:
+        """Return the LOOKUP for the broker."""
+        assert self._request is not None
+        return commands.lookup_request(self._request, request_id, authoritative=self._authoritative)
+
+    def answer(self, found: pb.BaseCommand) -> bytes | None:
+        """Return the answer that names the owner, or follow a redirect."""
+        url, redirected = self._service.followed(found.lookupTopicResponse)
+        if not redirected:
+            return commands.lookup_connect(self._request_id, url)
+        broker = self._service.redirect_target(url)
+        self._authoritative = found.lookupTopicResponse.authoritative
+        self._redirects += 1
+        if self._redirects >= MAX_REDIRECTS:
+            text = f"reached max number of redirections ({MAX_REDIRECTS})"
+            raise RequestFailed(ServerError.ServiceNotReady, text)
+        self.ask(broker)
+        return None
+
+    def begins_anew(self) -> None:
+        """Begin at a configured broker: the topics of a broker that failed have other owners then."""
+        self._authoritative = False
+        self._redirects = 0
+
+    def refusal(self, failure: RequestFailed) -> bytes:
+        """Return the LOOKUP_RESPONSE of a lookup that failed."""
+        return commands.lookup_failed(self._request_id, failure.code, failure.message)
+
+    def done(self) -> None:
+        """Forget the client's LOOKUP."""
+        self._request = None
+
+
+class _PartitionMetadata(ForwardedRequest):
+    """Asks how many partitions a topic has."""
+
+    __slots__ = ("_request", "_request_id")
+
+    kind = "partition metadata"
+
+    def __init__(
+        self, service: "LookupService", parts: RequestParts, request: pb.CommandPartitionedTopicMetadata
+    ) -> None:
+        super().__init__(CommandType.PARTITIONED_METADATA_RESPONSE, service.forwarder, parts)
+        self._request: pb.CommandPartitionedTopicMetadata | None = request
+        self._request_id = request.request_id
+
+    def question(self, request_id: int) -> bytes:
+        """Return the PARTITIONED_METADATA for the broker."""
+        assert self._request is not None
+        return commands.partition_metadata_request(self._request, request_id)
+
+    def answer(self, found: pb.BaseCommand) -> bytes:
+        """Return the broker's answer under the client's request id."""
+        return commands.relay_answer(found, self._request_id)
+
+    def refusal(self, failure: RequestFailed) -> bytes:
+        """Return the PARTITIONED_METADATA_RESPONSE of a request that failed."""
+        return commands.partition_metadata_failed(self._request_id, failure.code, failure.message)
+
+    def done(self) -> None:
+        """Forget the client's request."""
+        self._request = None
+
+
+class _SchemaCreation(ForwardedRequest):
+    """Registers a schema, or finds the schema registered."""
+
+    __slots__ = ("_request", "_request_id")
+
+    kind = "get or create schema"
+
+    def __init__(self, service: "LookupService", parts: RequestParts, request: pb.CommandGetOrCreateSchema) -> None:
+        super().__init__(CommandType.GET_OR_CREATE_SCHEMA_RESPONSE, service.forwarder, parts)
+        self._request: pb.CommandGetOrCreateSchema | None = request
+        self._request_id = request.request_id
+
+    def question(self, request_id: int) -> bytes:
+        """Return the GET_OR_CREATE_SCHEMA for the broker."""
+        assert self._request is not None
+        return commands.get_or_create_schema_request(self._request, request_id)
+
+    def check(self) -> None:
+        """Raise RequestFailed for a request that no broker must get."""
+        assert self._request is not None
+        check_get_or_create_schema(self._request)
+
+    def answer(self, found: pb.BaseCommand) -> bytes:
+        """Return the broker's answer under the client's request id."""
+        return commands.relay_answer(found, self._request_id)
+
+    def refusal(self, failure: RequestFailed) -> bytes:
+        """Return the ERROR of a request that failed."""
+        return commands.error(self._request_id, failure.code, failure.message)
+
+    def done(self) -> None:
+        """Forget the client's request, which may be large."""
+        self._request = None
 
 
 class Slot:
@@ -48,11 +166,19 @@ class Slot:
     connecting again and again.
     """
 
-    __slots__ = ("_permit", "_users", "asker")
+    __slots__ = ("_bytes", "_permit", "_size", "_users", "arrived", "asker")
 
-    def __init__(self, permit: Permit, asker: Hashable) -> None:
-        # The connection that asks, by which requests take turns.
+    def __init__(
+        self, permit: Permit, asker: Asker, arrived: float, held: "RequestBytes | None" = None, size: int = 0
+    ) -> None:
+        # The command's bytes, charged while they are held for a broker.
+        self._bytes, self._size = held, size
+        if held is not None:
+            held.hold(size)
+        # The network and the connection that ask, by which requests take turns.
         self.asker = asker
+        # From then on the request's time runs.
+        self.arrived = arrived
         self._permit = permit
         self._users = 1
 
@@ -66,6 +192,8 @@ class Slot:
         self._users -= 1
         if not self._users:
             self._permit.release()
+            if self._bytes is not None:
+                self._bytes.release(self._size)
 
 
 class ListPlaces:
@@ -131,16 +259,16 @@ class LookupService:
         *,
         tls: bool = False,
         known: KnownBrokers | None = None,
+        request_bytes: "RequestBytes | None" = None,
     ) -> None:
+        # None without a limit of bytes.
+        self.request_bytes = request_bytes
         # Records the brokers that answers name.
         self._known = known
         self._loop = loop
-        self._pool = pool
-        self._brokers = brokers
         self._concurrency = concurrency
         self.list_places = ListPlaces(concurrency.limit, loop)
-        self.turns = BrokerTurns(loop, counters)
-        self._counters = counters
+        self.forwarder = Forwarder(loop, pool, brokers, counters)
         self._timeout_seconds = timeout_seconds
         self._tls = tls
 
@@ -157,15 +285,32 @@ class LookupService:
         """Return the semaphore of `maxConcurrentLookupRequests`, for readers only."""
         return self._concurrency
 
-    @property
-    def crowded(self) -> bool:
-        """Return whether the last places are for connections that have few of them."""
-        return self._concurrency.held > _share(self._concurrency.limit)
+    def enough_for_one(self, outstanding: int) -> bool:
+        """Return whether a connection has so many requests outstanding that the last places are not for it."""
+        limit = self._concurrency.limit
+        free = limit - self._concurrency.held
+        return free < limit // KEPT_OF and outstanding * limit >= FEW_OUTSTANDING * KEPT_OF * free
 
-    def try_begin(self, asker: Hashable) -> Slot | None:
-        """Return one of `maxConcurrentLookupRequests`, or None if all are taken; the caller releases the slot."""
+    def try_begin(self, client: TurnClient, since: float, size: int = 0) -> Slot | None:
+        """Return one of `maxConcurrentLookupRequests`, or None if all are taken; the caller releases the slot.
+
+        `size`: the bytes of the command, which the slot charges. The request has waited `since` then; 0.0: it has
+        just come.
+        """
         permit = self._concurrency.try_acquire(1)
-        return None if permit is None else Slot(permit, asker)
+        if permit is None:
+            return None
+        asker = client.network, id(client)
+        return Slot(permit, asker, since or self._loop.time(), self.request_bytes, size)
+
+    def too_late(self, since: float) -> bool:
+        """Return whether the time of a request that has waited since then is over."""
+        return since + self._timeout_seconds <= self._loop.time()
+
+    def late(self) -> OverLimit:
+        """Return the failure of a request that is too late."""
+        key, seconds = "topicListRequestTimeoutMillis", int(self._timeout_seconds)
+        return OverLimit(ServerError.TooManyRequests, WAITED_TOO_LONG, "turns", key, seconds, seconds)
 
     def full(self) -> OverLimit:
         """Return the failure of a request that may not begin now."""
@@ -173,132 +318,45 @@ class LookupService:
         key = "maxConcurrentLookupRequests"
         return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 
-    async def lookup(self, client: ClientView, request: pb.CommandLookupTopic, slot: Slot) -> None:
-        """Find a topic's owner by following redirects; the answer makes the client come back through this proxy."""
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                owner_url = await self._find_owner(client.principal, request, slot)
-            answer = commands.lookup_connect(request.request_id, owner_url)
-        except Exception as error:
-            failure = self._failure(error, "lookup")
-            answer = commands.lookup_failed(request.request_id, failure.code, failure.message)
-        client.output.send(answer)
+    def start(self, command: pb.BaseCommand, parts: RequestParts) -> ForwardedRequest:
+        """Begin to serve a request, in the next iteration of the loop; the slot is released when it is over."""
+        started: ForwardedRequest
+        if command.type == CommandType.LOOKUP:
+            started = _Lookup(self, parts, command.lookupTopic)
+        elif command.type == CommandType.PARTITIONED_METADATA:
+            started = _PartitionMetadata(self, parts, command.partitionMetadata)
+        else:
+            assert command.type == CommandType.GET_OR_CREATE_SCHEMA
+            started = _SchemaCreation(self, parts, command.getOrCreateSchema)
+        started.begin(parts.slot.arrived + self._timeout_seconds)
+        return started
 
-    async def partition_metadata(
-        self, client: ClientView, request: pb.CommandPartitionedTopicMetadata, slot: Slot
-    ) -> None:
-        """Ask how many partitions a topic has."""
-        try:
-            found = await self._ask(
-                client.principal,
-                CommandType.PARTITIONED_METADATA_RESPONSE,
-                lambda request_id: commands.partition_metadata_request(request, request_id),
-                slot,
-            )
-            answer = commands.relay_answer(found, request.request_id)
-        except Exception as error:
-            failure = self._failure(error, "partition metadata")
-            answer = commands.partition_metadata_failed(request.request_id, failure.code, failure.message)
-        client.output.send(answer)
+    async def close(self) -> None:
+        """Cancel the waits that are still under way: no client is left."""
+        await self.forwarder.close()
 
-    async def get_or_create_schema(self, client: ClientView, request: pb.CommandGetOrCreateSchema, slot: Slot) -> None:
-        """Register a schema, or find the schema registered."""
-        try:
-            check_get_or_create_schema(request)
-            found = await self._ask(
-                client.principal,
-                CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
-                lambda request_id: commands.get_or_create_schema_request(request, request_id),
-                slot,
-            )
-            answer = commands.relay_answer(found, request.request_id)
-        except Exception as error:
-            failure = self._failure(error, "get or create schema")
-            answer = commands.error(request.request_id, failure.code, failure.message)
-        client.output.send(answer)
+    def followed(self, found: pb.CommandLookupTopicResponse) -> tuple[str, bool]:
+        """Return the address in a broker's answer, and whether that broker is to be asked; raise RequestFailed."""
+        if not found.HasField("response"):
+            raise RequestFailed(ServerError.UnknownError, "the broker's lookup answer is of an unknown kind")
+        if found.response == pb.CommandLookupTopicResponse.Failed:
+            raise RequestFailed(found.error, found.message)
+        url = found.brokerServiceUrlTls if self._tls else found.brokerServiceUrl
+        if not url:
+            kind = "with" if self._tls else "without"
+            text = f"the broker names no address {kind} TLS for this topic's owner (tlsEnabledWithBroker)"
+            raise RequestFailed(ServerError.MetadataError, text)
+        if self._known is not None:
+            # The answer came from a broker that got the proxy's credentials, so the broker may name others.
+            self._known.note_url(url)
+        return url, found.response != pb.CommandLookupTopicResponse.Connect
 
-    async def _find_owner(self, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot) -> str:
-        """Follow redirects, and once more from the beginning if a broker fails: its topics have other owners then."""
-        broker = await self._brokers.pick()
-        try:
-            return await self._follow(broker, principal, request, slot)
-        except FAIL_OVER:
-            broker = await self._brokers.pick(avoid=broker)
-            return await self._follow(broker, principal, request, slot)
-
-    async def _follow(
-        self, broker: BrokerAddress, principal: Hashable, request: pb.CommandLookupTopic, slot: Slot
-    ) -> str:
-        authoritative = False
-        for _ in range(MAX_REDIRECTS):
-            answer = await self._ask_once(
-                PoolKey(broker, principal, Purpose.LOOKUPS),
-                CommandType.LOOKUP_RESPONSE,
-                partial(_lookup_frame, request, authoritative),
-                slot,
-            )
-            found = answer.lookupTopicResponse
-            if not found.HasField("response"):
-                raise RequestFailed(ServerError.UnknownError, "the broker's lookup answer is of an unknown kind")
-            if found.response == pb.CommandLookupTopicResponse.Failed:
-                raise RequestFailed(found.error, found.message)
-            url = found.brokerServiceUrlTls if self._tls else found.brokerServiceUrl
-            if not url:
-                kind = "with" if self._tls else "without"
-                text = f"the broker names no address {kind} TLS for this topic's owner (tlsEnabledWithBroker)"
-                raise RequestFailed(ServerError.MetadataError, text)
-            if self._known is not None:
-                # The answer came from a broker that got the proxy's credentials, so the broker may name others.
-                self._known.note_url(url)
-            if found.response == pb.CommandLookupTopicResponse.Connect:
-                return url
-            broker = self._redirect_target(url)
-            authoritative = found.authoritative
-        raise RequestFailed(ServerError.ServiceNotReady, f"reached max number of redirections ({MAX_REDIRECTS})")
-
-    def _redirect_target(self, url: str) -> BrokerAddress:
+    def redirect_target(self, url: str) -> BrokerAddress:
+        """Return the broker that a redirect names; raise RequestFailed or TargetRefused."""
         scheme = "pulsar+ssl://" if self._tls else "pulsar://"
         if not url.startswith(scheme):
             raise RequestFailed(ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected {scheme}")
         return parse_address(url, "the broker's redirect", tls=self._tls)
-
-    async def _ask(self, principal: Hashable, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
-        """Ask a broker, and once more, another broker if there is one, if the first broker failed."""
-        async with asyncio.timeout(self._timeout_seconds):
-            broker = await self._brokers.pick()
-            try:
-                return await self._ask_once(PoolKey(broker, principal, Purpose.LOOKUPS), expected, make, slot)
-            except FAIL_OVER:
-                broker = await self._brokers.pick(avoid=broker)
-                return await self._ask_once(PoolKey(broker, principal, Purpose.LOOKUPS), expected, make, slot)
-
-    async def _ask_once(self, key: PoolKey, expected: CommandType, make: MakeFrame, slot: Slot) -> pb.BaseCommand:
-        connection = await self._pool.connection(key)
-        turn = await self.turns.begin(key.broker, slot.asker, self._timeout_seconds)
-        try:
-            request_id = connection.new_request_id()
-            frame = make(request_id)
-            question = SmallRequest(self._loop, expected, partial(_over, slot.share(), turn))
-        except BaseException:
-            turn.release()
-            raise
-        connection.ask(question, request_id, frame)
-        return await question.answer
-
-    def _failure(self, error: Exception, where: str) -> RequestFailed:
-        self._counters.request_failed(where)
-        if not isinstance(error, ProxyError | PermitAcquireError | TimeoutError):
-            self._counters.internal_error(error, where)
-        return request_failure(error)
-
-
-def _lookup_frame(request: pb.CommandLookupTopic, authoritative: bool, request_id: int) -> bytes:
-    return commands.lookup_request(request, request_id, authoritative=authoritative)
-
-
-def _over(end_use: Callable[[], None], turn: Turn) -> None:
-    end_use()
-    turn.release()
 
 
 def _share(limit: int) -> int:

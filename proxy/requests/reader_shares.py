@@ -6,11 +6,14 @@ readers share a part of direct memory, and the rest is always free for those tha
   (`proxy.net.output.Output.reads`).
 - An answer for an unproven reader takes its share before direct memory, and has it until its client is proven or the
   answer is over. An answer that fits into the socket's send buffer needs no share: such an answer waits for no reader.
-- A list that can go to disk needs no share while the disk has room for all that its key may have in direct memory.
+- A list that can go to disk counts half while the disk has room for all that its key may have in direct memory: such
+  lists leave memory at the rate of the disk, but those that read must not wait for a disk.
 - Half of that part is for clients that are *awake*: when an unproven reader would have to wait for the other half, its
   client gets a PING, and a PONG brings the answer to the half for those awake. So those that read nothing keep no
   newcomer waiting. A client that then stands still for a second is not awake: its share ends, and its list is *owed*
   (`proxy.net.write_watch`), like that of any client that has shown that it reads, and stands still.
+- The window of a list over HTTP takes a share of those awake: its client answers no PING, but it loses the share as
+  soon as it stands still (`proxy.web.forward.topic_list_permits`).
 - A schema never goes to disk, and its client may ask for many at once. So a proven reader, too, takes shares for those
   that come while an earlier answer is under way: of what it has without a share it never holds more than one.
 
@@ -32,6 +35,9 @@ from proxy.net.spill.judge import LEAST_REST_BYTES
 
 # The part of the share that is for clients which are awake; as much of direct memory may be owed while others wait.
 AWAKE_PART: Final = 2
+# A list that can go to disk takes this part of its size of the share of those that are silent: with half of the share,
+# a quarter of direct memory, such lists hold half of it, those awake a quarter, and proven readers have the rest.
+ON_DISK_PART: Final = 2
 T = TypeVar("T")
 
 
@@ -135,13 +141,15 @@ class ReaderShares:
         """Return whether a share ends when its client stands still: it was given because the client was awake."""
         return permit.owner is self.awake
 
-    def holds_for_list(self, output: Output, size: int | None, key: Hashable) -> bool:
+    def holds_for_list(self, output: Output, size: int | None) -> bool:
         """Return whether a list needs a share where the rule is in force; `size` is probable, None if unknown."""
-        if output.reads or (size is not None and output.has_room_for(size)):
-            return False
-        if self.disk is None or (size is not None and size < LEAST_REST_BYTES):
-            return True
-        return not self.disk.has_room_for(self._direct.limit, key)
+        return not (output.reads or (size is not None and output.has_room_for(size)))
+
+    def share_bytes(self, size: int, key: Hashable) -> int:
+        """Return the share of a list of `size` bytes: half of them if the list can go to disk."""
+        if self.disk is None or size < LEAST_REST_BYTES or not self.disk.has_room_for(self._direct.limit, key):
+            return size
+        return size // ON_DISK_PART
 
     def for_answer(self, output: Output, key: Hashable) -> "AnswerShare":
         """Return the share of an answer that never goes to disk; the caller ends it."""

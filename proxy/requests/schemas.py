@@ -18,6 +18,7 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
+from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import Slot
@@ -52,6 +53,7 @@ class SchemaService:
         self._timeout_seconds = timeout_seconds
         self._fairness_keys = fairness_keys
         self._shares = shares
+        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""
@@ -64,7 +66,7 @@ class SchemaService:
             key = self._fairness_keys.key(client, namespace_of(request.topic))
             share = self._shares.for_answer(client.output, key)
             try:
-                async with asyncio.timeout(self._timeout_seconds) as clock:
+                with TaskClock(self._clocks, slot.arrived + self._timeout_seconds) as clock:
                     await self._answer(client, request, slot, clock, share)
             finally:
                 share.end()
@@ -77,7 +79,7 @@ class SchemaService:
         client: ClientView,
         request: pb.CommandGetSchema,
         slot: Slot,
-        clock: asyncio.Timeout,
+        clock: TaskClock,
         share: AnswerShare,
     ) -> None:
         memory_bytes = await self._lacking(client, request, slot, clock, share)
@@ -94,7 +96,7 @@ class SchemaService:
         client: ClientView,
         request: pb.CommandGetSchema,
         slot: Slot,
-        clock: asyncio.Timeout,
+        clock: TaskClock,
         share: AnswerShare,
     ) -> int | None:
         """Answer the request and return None, or return the memory that it needs a share for."""
@@ -109,7 +111,7 @@ class SchemaService:
         client: ClientView,
         request: pb.CommandGetSchema,
         slot: Slot,
-        clock: asyncio.Timeout,
+        clock: TaskClock,
         share: AnswerShare,
     ) -> None:
         broker = await self._brokers.pick()
@@ -127,7 +129,7 @@ class SchemaService:
         broker: BrokerAddress,
         request: pb.CommandGetSchema,
         slot: Slot,
-        clock: asyncio.Timeout,
+        clock: TaskClock,
         share: AnswerShare,
     ) -> None:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))

@@ -167,8 +167,10 @@ class UsageTracker:
             self._tenants.sent(namespace, sent_bytes)
         scale = self._scale()
         for kind, name in ((self._namespaces, label(namespace)), (self._principals, self._principal(principal))):
-            kind.byte_seconds.add(name, byte_seconds * scale)
-            kind.sent_bytes.add(name, sent_bytes * scale)
+            if byte_seconds:
+                kind.byte_seconds.add(name, byte_seconds * scale)
+            if sent_bytes:
+                kind.sent_bytes.add(name, sent_bytes * scale)
 
     def refused(self, namespace: str, principal: object) -> None:
         """Count a refusal by namespace, principal and tenant."""

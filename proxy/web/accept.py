@@ -1,9 +1,10 @@
 """Accept the connections of one web port: a bounded number, at a bounded pace, with small kernel buffers.
 
 Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, else the
-oldest that does not speak HTTP yet, else the one that has been taking a page the longest. There is one of these
-as fewer connections than all may have a request that is passed on (`connection_places.py`): so nobody keeps a probe
-out. The PROXY header and the TLS handshake have a time limit, and count as a connection.
+oldest that does not speak HTTP yet, of the network with most of those, else the one that has been taking a page the
+longest. There is one of these as fewer connections than all may have a request that is passed on
+(`connection_places.py`): so nobody keeps a probe out. The PROXY header and the TLS handshake have a time limit, and
+count as a connection.
 """
 
 import asyncio
@@ -13,17 +14,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
+from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
+from proxy.core.key_members import KeyMembers
 from proxy.core.tasks import TaskScope
 from proxy.net.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import read_proxy_header
-from proxy.net.tls.freed_memory import FreedMemory
-from proxy.net.tls.streams import TlsStreams
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.forward.settings import WebLimits
 from proxy.web.http.counters import WebCounters
 
 if TYPE_CHECKING:
+    from proxy.net.tls.streams import TlsStreams
     from proxy.web.server import _Server
 
 BACKLOG: Final = 128
@@ -43,7 +45,7 @@ class HttpListener:
         counters: WebCounters,
         limits: WebLimits,
         *,
-        tls: TlsStreams | None = None,
+        tls: "TlsStreams | None" = None,
         balancers: TrustedBalancers | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,10 +55,10 @@ class HttpListener:
         self._tls = tls
         self._balancers = balancers
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
-        # Connections that do not speak HTTP yet, oldest first, each with the callback that ends it.
+        # Connections that do not speak HTTP yet, each with the callback that ends it, and by the network that they are
+        # accepted from.
         self._opening: dict[socket.socket, Callable[[], object]] = {}
-        self._trims = TaskScope(lambda error: counters.internal_error(error, "web tls"))
-        self._freed = FreedMemory(self._loop, self._trims) if tls is not None else None
+        self._networks: KeyMembers[str, socket.socket] = KeyMembers()
         self._accepting = AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._count_pause)
         self.port = 0
 
@@ -73,9 +75,8 @@ class HttpListener:
     async def close(self) -> None:
         """Stop accepting, and end the connections that do not speak HTTP yet."""
         self._accepting.close()
-        for scope in (self._scope, self._trims):
-            scope.cancel()
-            await scope.emptied()
+        self._scope.cancel()
+        await self._scope.emptied()
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
@@ -83,41 +84,39 @@ class HttpListener:
             if not self._make_room():
                 accepted.close()
                 return
+        self._networks.add(host_network(address), accepted)
         self._opening[accepted] = self._scope.start(self._serve(accepted, address), partial(self._opened, accepted))
-        self._note_handshakes()
 
     def _opened(self, accepted: socket.socket) -> None:
-        if self._opening.pop(accepted, None) is None:
+        if not self._networks.remove(accepted):
             # The task may have been cancelled before its first step, which would have closed the socket.
             accepted.close()
-        self._note_handshakes()
-
-    def _note_handshakes(self) -> None:
-        if self._freed is not None:
-            self._freed.note(len(self._opening))
+        self._opening.pop(accepted, None)
 
     def _make_room(self) -> bool:
         """End a connection for which nothing is passed on; return whether there was one."""
         if self._server.end_longest_idle():
             return True
-        for accepted, cancel in self._opening.items():
-            del self._opening[accepted]
-            cancel()
+        for crowd in self._networks.largest():
+            oldest = next(iter(crowd))
+            self._networks.remove(oldest)
+            self._opening.pop(oldest)()
             return True
         return self._server.end_longest_resting()
 
     async def _serve(self, accepted: socket.socket, address: str) -> None:
         try:
             self._limits.sockets.apply(accepted)
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
+            until = self._loop.time() + HANDSHAKE_SECONDS
+            async with asyncio.timeout_at(until):
                 if self._balancers is not None and address in self._balancers:
                     header = await read_proxy_header(self._loop, accepted)
                     if header is not None and header.source is not None:
                         address = header.source.host
-                if self._tls is not None:
-                    await self._tls.accept(accepted, lambda: self._connection(address))
-                else:
+                if self._tls is None:
                     await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted)
+            if self._tls is not None:
+                await self._tls.accept(accepted, address, until, lambda: self._connection(address))
         except (OSError, TimeoutError, MalformedFrame):
             # The client sent no valid TLS or PROXY header, or has left: there is nothing to answer.
             accepted.close()

@@ -2,6 +2,8 @@
 
 Rules: the query of a URL is never logged, because clients put tokens there. Probes and scrapes are logged at debug
 level only. Requests beyond `LINES_A_SECOND` get no line but are counted, so that logging never worsens a storm.
+Requests that nobody served (404, 400, 401 and the like) cost their sender nothing: they get fewer lines, and no line
+has more than the beginning of a path, so that nobody fills a disk with them.
 """
 
 from dataclasses import dataclass
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
     from aiohttp.web import BaseRequest, StreamResponse
 
 LINES_A_SECOND: Final = 100
+UNSERVED_LINES_A_SECOND: Final = 10
+# The log itself cuts a value at several thousand characters only.
+LONGEST_PATH: Final = 256
+LONGEST_METHOD: Final = 32
+# A client made the request in vain: a mistake of its own, or it left before the answer.
+_IN_VAIN: Final = range(400, 500)
 EVENT: Final = "http request"
 
 
@@ -36,7 +44,7 @@ class AccessLog:
         self._log = log
         self._clock = clock
         self._names = names
-        self._paces = {True: _Pace(), False: _Pace()}
+        self._routine, self._served, self._unserved = _Pace(), _Pace(), _Pace(UNSERVED_LINES_A_SECOND)
 
     def begin(self, client: WebClient) -> AccessEntry:
         return AccessEntry(client, self._clock.time())
@@ -47,13 +55,13 @@ class AccessLog:
         `response` is None if the client left before it was answered.
         """
         now = self._clock.time()
-        pace = self._paces[entry.routine]
+        pace = self._pace(entry, response)
         if not pace.due(now):
             return
         fields: dict[str, Any] = {
             "client": entry.client.name,
-            "method": request.method,
-            "path": request.raw_path.partition("?")[0],
+            "method": request.method[:LONGEST_METHOD],
+            "path": _path(request.raw_path),
             "seconds": round(now - entry.began, 3),
         }
         if response is not None:
@@ -69,13 +77,19 @@ class AccessLog:
         write = self._log.debug if entry.routine else self._log.info
         write(EVENT, **fields)
 
+    def _pace(self, entry: AccessEntry, response: "StreamResponse | None") -> "_Pace":
+        if entry.routine:
+            return self._routine
+        return self._unserved if response is None or response.status in _IN_VAIN else self._served
+
 
 class _Pace:
-    """Allow `LINES_A_SECOND` lines in each second, and count the lines left out."""
+    """Allow so many lines in each second, and count the lines left out."""
 
-    __slots__ = ("_left_out", "_second", "_written")
+    __slots__ = ("_left_out", "_lines_a_second", "_second", "_written")
 
-    def __init__(self) -> None:
+    def __init__(self, lines_a_second: int = LINES_A_SECOND) -> None:
+        self._lines_a_second = lines_a_second
         self._second = -1
         self._written = 0
         self._left_out = 0
@@ -83,7 +97,7 @@ class _Pace:
     def due(self, now: float) -> bool:
         if int(now) != self._second:
             self._second, self._written = int(now), 0
-        if self._written >= LINES_A_SECOND:
+        if self._written >= self._lines_a_second:
             self._left_out += 1
             return False
         self._written += 1
@@ -92,6 +106,12 @@ class _Pace:
     def take_left_out(self) -> int:
         left_out, self._left_out = self._left_out, 0
         return left_out
+
+
+def _path(raw_path: str) -> str:
+    """Return the beginning of a request's path, without the query."""
+    path = raw_path.partition("?")[0]
+    return path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}... ({len(path)} in all)"
 
 
 def _size(request: "BaseRequest", response: "StreamResponse") -> int:

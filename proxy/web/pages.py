@@ -136,7 +136,7 @@ def own_pages(
         return PageAnswer.shared(await shared_metrics.get(), request, METRICS_TYPE)
 
     async def health(_: PageRequest) -> PageAnswer:
-        return PageAnswer.line("OK")
+        return PageAnswer.line("OK") if readiness.stuck is None else PageAnswer.line(readiness.stuck, 503)
 
     async def ready(_: PageRequest) -> PageAnswer:
         obstacle = readiness.obstacle

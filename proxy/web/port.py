@@ -19,10 +19,11 @@ from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_targets import withholds
 from proxy.core.log import Logger
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.tls.streams import TlsStreams
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -41,6 +42,7 @@ from proxy.web.pages import PageTable
 if TYPE_CHECKING:
     import aiohttp
 
+    from proxy.net.tls.streams import TlsStreams
     from proxy.web.accept import HttpListener
     from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
     from proxy.web.forward.websockets import WebSocketTunnels
@@ -61,6 +63,7 @@ class WebParts:
     config: Config
     pages: PageTable
     direct: AsyncSemaphore
+    shares: ReaderShares
     fairness_keys: FairnessKeys
     refusals: RefusalLog
     usage: UsageTracker
@@ -71,9 +74,10 @@ class WebParts:
     log: Logger
     lookups: BrokerPorts
     withheld: Callable[[str, str], None]
+    loop_budget: LoopBudget
     guard: Guard | None = None
     own: BrokerCredentials | None = None
-    tls_server: TlsStreams | None = None
+    tls_server: "TlsStreams | None" = None
     tls_client: CurrentContext | None = None
     names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
@@ -107,7 +111,8 @@ class WebPort:
             self._limits, parts.pages, RouteTable(WebTargets.of(config).extra), self._gate, parts.counters,
             AccessLog(parts.log, self._loop, parts.names), parts.hangup, guard=parts.guard,
             guard_metrics=config.authenticate_metrics_endpoint,
-            forwarding_balancers=self._balancers(config.web_service_trust_x_forwarded_for), extra_headers=extra,
+            forwarding_balancers=self._balancers(config.web_service_trust_x_forwarded_for),
+            loop_budget=parts.loop_budget, extra_headers=extra,
             reverse_proxy=reverse_proxy, tunnels=tunnels,
         )  # fmt: skip
         self._server = self._site.server()
@@ -122,7 +127,7 @@ class WebPort:
             await self.close()
             raise
 
-    def _listen(self, server: "_Server", port: int, key: str, tls: TlsStreams | None) -> int:
+    def _listen(self, server: "_Server", port: int, key: str, tls: "TlsStreams | None") -> int:
         from proxy.web.accept import HttpListener
 
         parts, limits = self._parts, self._limits
@@ -133,8 +138,8 @@ class WebPort:
             tls=tls,
             balancers=self._balancers(parts.config.web_service_ha_proxy_protocol_enabled),
         )
-        listener.open(parts.config.bind_address, port, key)
         self._listeners.append(listener)
+        listener.open(parts.config.bind_address, port, key)
         return listener.port
 
     def _balancers(self, believed: bool) -> TrustedBalancers | None:
@@ -152,14 +157,14 @@ class WebPort:
         hosts = hosts_of(targets.urls)
         self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
         list_permits = TopicListPermits(
-            parts.direct, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
+            parts.direct, parts.shares, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
             self._limits.most_asked_lists, parts.recorder,
         )  # fmt: skip
         copies = ReplayCopies(parts.direct, parts.counters, self._loop.call_soon)
         self._services = ProxyServices(
             self._loop, self._limits, copies, parts.fairness_keys, parts.counters, parts.writes, list_permits,
             parts.lookups, parts.own, parts.tls_client, extra, parts.log,
-            ServerConnections(self._loop, self._rates, parts.log), parts.withheld,
+            ServerConnections(self._loop, self._rates, parts.log), parts.withheld, parts.loop_budget,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
         rules = RedirectRules(known, parts.validator, targets.third_parties, withholds=withholds(parts.config))
@@ -184,6 +189,8 @@ class WebPort:
         """Stop listening and end all connections, within two seconds."""
         for listener in self._listeners:
             await listener.close()
+        if self._parts.tls_server is not None:
+            await self._parts.tls_server.close()
         if self._server is not None:
             await self._server.shutdown(SHUTDOWN_SECONDS)
         await self._parts.pages.renderings.close()

@@ -1,17 +1,20 @@
 """The settings of a running proxy, shown and changed by the admin API and by the web port.
 
 Rule: only the two log levels are changed here. Every other key changes by a reload of the configuration's sources. A
-change is one step of the event loop, and is logged with the old and the new value.
+change is one step of the event loop, and is logged with the old and the new value; many changes of a second are one
+line, which says how many.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from proxy.config.config import Config, ConfigError
+from proxy.config.keys.key import Key
 from proxy.config.page import config_document
-from proxy.core.log import LEVELS, Logger
+from proxy.core.log import LEVELS, LinePace, Logger
 from proxy.core.log_level import LogLevel
-from proxy.relay.relay import Relay
+from proxy.relay.engine import Relay
 from proxy.relay.relay_log import RelayLog
 from proxy.web.http.documents import Answer, Document
 from proxy.web.stats import StatsSources, stats_documents
@@ -51,6 +54,9 @@ class RuntimeSettings:
         self._level = level
         self._relay_log = relay_log
         self._relays = relays
+        # Changes that are not in the log yet, by key: the value before the first of them, and their number.
+        self._untold: dict[Key[Any], tuple[object, int]] = {}
+        self._pace = LinePace()
 
     def documents(self) -> tuple[Document, ...]:
         """Return the documents for the web port; none with `enableProxyStatsEndpoints=false`."""
@@ -70,8 +76,18 @@ class RuntimeSettings:
             # The statistics of relays are a line of the memory budget.
             self._proxy.compute_budget(config)
         for key in old.differences(config):
-            was, now = old.value(key), config.value(key)
-            self._log.warning("configuration changed", key=key.name, old=was, new=now)
+            was, changes = self._untold.get(key, (old.value(key), 0))
+            self._untold[key] = was, changes + 1
+        self.tell(asyncio.get_running_loop().time())
+
+    def tell(self, now: float) -> None:
+        """Log the changes since the last line, a line a second for each key; called once a second."""
+        for key, (was, changes) in list(self._untold.items()):
+            if self._pace.due(now, key.name):
+                del self._untold[key]
+                more = {"changes": changes} if changes > 1 else {}
+                value = self._proxy.config.value(key)
+                self._log.warning("configuration changed", key=key.name, old=was, new=value, **more)
 
     def config(self) -> Mapping[str, object]:
         """Return the configuration in force and the log level."""

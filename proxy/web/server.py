@@ -20,6 +20,7 @@ from yarl import URL
 
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause, ProxyError
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
 MOST_HEADERS: Final = 100
 LINGERING_SECONDS: Final = 1.0
+# A page, or the beginning of a request that is passed on, takes about this long.
+REQUEST_SECONDS: Final = 0.0003
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _BUSY: Final = "too many requests are in progress, send it again later"
 _HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
@@ -186,6 +189,7 @@ class Site:
         guard: Guard | None,
         guard_metrics: bool,
         forwarding_balancers: TrustedBalancers | None,
+        loop_budget: LoopBudget,
         extra_headers: Headers,
         reverse_proxy: "ReverseProxy | None",
         tunnels: "WebSocketTunnels | None",
@@ -200,6 +204,7 @@ class Site:
         self._guard = guard
         self._guard_metrics = guard_metrics
         self._forwarding_balancers = forwarding_balancers
+        self._loop_budget = loop_budget
         self._extra_headers = extra_headers
         self._reverse_proxy = reverse_proxy
         self._tunnels = tunnels
@@ -224,6 +229,8 @@ class Site:
         if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
             return await self._logged(request)
         server.rests(connection)
+        # The tasks of all connections whose requests have come run in one iteration.
+        await self._loop_budget.client_turn(connection.host, REQUEST_SECONDS)
         try:
             return await self._logged(request)
         finally:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from proxy.core.log import LEVELS
-from proxy.relay.relay import Relay
+from proxy.relay.engine import Relay
 from proxy.relay.relay_log import LEVELS as PROXY_LOG_LEVELS
 from proxy.relay.relay_log import TOPICS, RelayLog
 from proxy.web.http.documents import Answer, Document, JsonRows

@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 _WHOLE: Final = re.compile(r"a whole number from (-?\d+) to (\d+)(, or nothing)?")
 _DECIMAL: Final = re.compile(r"a number from (\S+) to (\S+)")
+_FRACTION: Final = Config.overload_memory_high_watermark.kind.expected
 _CHOICE: Final = re.compile(r"one of (.+)")
 # The printable characters that Latin-1 and UTF-8 encode alike.
 _LINE: Final = r"^[ -~]*$"
@@ -34,6 +35,7 @@ _PATTERNS: Final = {
 _TEXTS: Final = (
     "text without control characters",
     "host names separated by commas, * stands for any text",
+    "names of topics separated by commas, * stands for any text",
     "IP addresses or networks such as 10.0.0.0/8 separated by commas, or *",
     "names separated by commas",
     "origins such as https://console.example.org or http://host:port separated by commas, or *",
@@ -141,6 +143,13 @@ def _of_kind(expected: str) -> Json:
     if found := _DECIMAL.fullmatch(expected):
         return {"type": ["number", "string"], "minimum": float(found[1]), "maximum": float(found[2]),
                 "pattern": r"^ *([0-9]{1,15}(\.[0-9]{1,15})?)? *$"}  # fmt: skip
+    if expected == _FRACTION:
+        return {
+            "type": ["number", "string"],
+            "minimum": 0.0,
+            "maximum": 1.0,
+            "pattern": r"^ *([01](\.[0-9]{1,15})?)? *$",
+        }
     if expected == "true or false":
         return {"enum": [True, False, "true", "false", "True", "False", "TRUE", "FALSE", ""]}
     if expected in _PORT_LISTS:

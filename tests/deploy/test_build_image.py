@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.build_image import Images, Tools, arguments, context, digest
+from scripts.build_image import Images, Tools, arguments, context, digest, stage_extension
+from scripts.build_native import Build, key_of
 from scripts.generated import ROOT
 from tests.deploy.test_dockerfiles import copied
 
@@ -59,11 +60,29 @@ def test_all_that_the_dockerfile_copies_counts() -> None:
         assert any(path.is_relative_to(name) for path in files), name
 
 
+def test_the_image_gets_the_wheel_of_this_tree_and_no_other(tmp_path: Path) -> None:
+    build, folder = Build(tmp_path), tmp_path / "deploy/image/wheels"
+    folder.mkdir(parents=True)
+    build.crate.mkdir()
+    build.locked.parent.mkdir()
+    build.locked.write_text("maturin==1\n")
+    (folder / "older-1-none.whl").write_text("of an older tree")
+    assert stage_extension(build) is None
+    assert list(folder.iterdir()) == []
+    kept = build.cache / key_of(build)
+    kept.mkdir(parents=True)
+    (kept / "extension-1.whl").write_text("of this tree")
+    (folder / "older-1-none.whl").write_text("of an older tree")
+    assert stage_extension(build) == folder / "extension-1.whl"
+    assert [path.read_text() for path in folder.iterdir()] == ["of this tree"]
+
+
 def test_what_was_built_of_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
     # A buildah that says it has the image and would fail at anything else.
     buildah = tmp_path / "buildah"
     buildah.write_text('#!/bin/sh\ncase " $* " in *" images "*) echo here ;; *) exit 1 ;; esac\n')
     buildah.chmod(0o755)
+    stage_extension(Build())
     (tmp_path / "built-of.txt").write_text(digest(arguments()))
     images = Images(tmp_path, Tools(str(buildah), "/bin/false", "/bin/false"))
     assert images.build().startswith("localhost/pulsar-proxy:")

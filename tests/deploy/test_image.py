@@ -155,6 +155,13 @@ def test_it_holds_the_proxy_compiled_and_nothing_of_its_making(image: Image) -> 
     assert not (image.root / "wheels").exists()
 
 
+def test_it_holds_the_native_extension_if_there_is_a_wheel(image: Image) -> None:
+    wheels = list((ROOT / "deploy/image/wheels").glob("*.whl"))
+    [packages] = (image.root / "opt/pulsar-proxy").glob("lib/python3.*/site-packages")
+    assert len(list(packages.glob("pulsar_proxy_native/*.so"))) == len(wheels)
+    assert not (image.root / "native").exists()
+
+
 async def test_the_proxy_serves_from_a_read_only_root_without_rights_and_without_a_shell(
     image: Image, tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@ from protocol.frames import Frame, read_head, varint
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import CountingScanner, OpaqueAnswer, TopicListAnswer, TopicListScanner
+from protocol.topic_list import CountingScanner, DelegatingScanner, OpaqueAnswer, TopicListAnswer, TopicListScanner
+from tests.support.native import found_by, native_class
 from tests.support.sockets.frames import list_frame, pieces_of
 
 CAP = 2000
@@ -116,6 +117,10 @@ def test_any_bytes_are_a_topic_list_or_malformed(data: bytes, pieces: list[int])
     accepted = takes(scanner, data, pieces)
     light = TopicListScanner(len(data))
     assert takes(light, data, pieces) == accepted
+    if (native := native_class()) is not None:
+        other = DelegatingScanner(len(data), native)
+        assert takes(other, data, pieces) == accepted
+        assert not accepted or found_by(other) == found_by(scanner)
     if not accepted:
         return
     plain = pb.CommandGetTopicsOfNamespaceResponse()

@@ -11,6 +11,8 @@ import uvloop
 
 from proxy.app import proxy as app
 from tests.support.patience import in_time
+from tests.support.proxies import proxy_under_test
+from tests.support.tools import native_extension
 
 TICK_SECONDS = 0.02
 # Below the timeout of pytest, which ends the worker and all that it could tell.
@@ -45,3 +47,18 @@ def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let keep-alive and timeouts act at once; with a fast tick an interval of n seconds is n ticks."""
     monkeypatch.setattr(app, "TICK_SECONDS", TICK_SECONDS)
+
+
+@pytest.fixture(params=["asyncio", "native"])
+def relay_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have relays of this engine in every proxy of the test, in this process and in its children.
+
+    Files whose tests decide what the contract is say `pytestmark = pytest.mark.usefixtures("relay_engine")`.
+    Elsewhere the engine is the one that an installation gets.
+    """
+    name: str = request.param
+    if name == "native":
+        native_extension()
+    monkeypatch.setitem(proxy_under_test.DEFAULTS, "relayEngine", name)
+    monkeypatch.setenv("PULSAR_PREFIX_relayEngine", name)
+    return name

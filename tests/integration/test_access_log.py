@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from time import monotonic
 from typing import Any
 
 from proxy.auth.fairness_key import DisplayNames
@@ -59,6 +60,22 @@ async def test_probes_and_scrapes_get_a_line_at_debug_only() -> None:
     assert [line["path"] for line in await logged(*requests)] == ["/nowhere"]
     found = [(line["path"], line["level"]) for line in await logged(*requests, level="debug")]
     assert found == [("/healthz", "debug"), ("/metrics", "debug"), ("/nowhere", "info")]
+
+
+async def test_of_a_long_path_only_the_beginning_is_logged() -> None:
+    (line,) = await logged(("/" + "a" * 7900 + "?token=secret", ""))
+    assert line["path"] == "/" + "a" * 255 + "... (7901 in all)"
+    assert line["status"] == 404
+
+
+async def test_requests_that_nobody_served_get_few_lines_and_take_none_from_others() -> None:
+    vain = [("/nowhere" + str(number), "") for number in range(60)]
+    began = monotonic()
+    lines = await logged(*vain, (ADMIN, ""))
+    seconds = monotonic() - began
+    assert lines[-1]["status"] == 200
+    # Ten for each second that has begun.
+    assert sum(line["status"] == 404 for line in lines) <= 10 * (int(seconds) + 2)
 
 
 async def test_the_address_is_a_balancer_s_word_where_that_is_trusted() -> None:

@@ -328,6 +328,7 @@ async def test_without_forwarding_a_client_is_closed_when_its_credentials_expire
         await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_without_forwarding_a_relayed_client_is_closed_when_its_credentials_expire() -> None:
     async with court() as held:
         target = f"127.0.0.1:{held.stage.broker.port}"
@@ -340,6 +341,7 @@ async def test_without_forwarding_a_relayed_client_is_closed_when_its_credential
         await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_with_forwarding_a_relayed_client_is_its_broker_s_affair() -> None:
     async with court(**FORWARDING) as held:
         target = f"127.0.0.1:{held.stage.broker.port}"

@@ -1,10 +1,11 @@
 """When the garbage collector looks at everything: once a minute, but not where it costs much and finds little."""
 
 import gc
+from math import ceil
 
 import pytest
 
-from proxy.app.proxy import COLLECT_AT_LAST_SECONDS, COLLECT_SECONDS, FEW_LISTS, MANY_LEFT
+from proxy.app.cycles import COLLECT_AT_LAST_SECONDS, COLLECT_SECONDS, FEW_LISTS, MANY_LEFT
 from proxy.core.errors import DisconnectCause
 from tests.support.proxies.proxy_under_test import staged
 
@@ -14,12 +15,13 @@ async def test_the_look_at_everything_waits_while_lists_do_and_few_have_left(mon
         proxy, looks = stage.proxy, []
         registry = proxy.services.requests.topic_lists.groups.registry
         monkeypatch.setattr(gc, "collect", lambda: looks.append(len(registry)))
-        now = proxy.loop.time()
+        # A whole number: the sums of the times below are exact.
+        now = float(ceil(proxy.loop.time()))
 
         def after(seconds: float) -> None:
             nonlocal now
             now += seconds
-            proxy._collect_cycles(now)
+            proxy._cycles.tick(now)
 
         after(COLLECT_SECONDS)
         waiting = [f"group {number}" for number in range(FEW_LISTS + 1)]

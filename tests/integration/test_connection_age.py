@@ -11,17 +11,17 @@ AGE = 40
 SURELY = AGE * (1 + AGE_JITTER) + 1
 
 
-def later(stage: Stage, seconds: float) -> None:
+async def later(stage: Stage, seconds: float) -> None:
     """Let the clock of all clients show a later time for one look."""
-    stage.proxy.sessions.tick(stage.proxy.loop.time() + seconds)
+    await stage.proxy.sessions.tick(stage.proxy.loop.time() + seconds)
 
 
 async def test_an_idle_client_is_closed_when_its_time_is_over_and_not_before() -> None:
     async with staged(maxConnectionAgeSeconds=AGE) as stage:
         client = await stage.connected()
-        later(stage, AGE * (1 - AGE_JITTER) - 2)
+        await later(stage, AGE * (1 - AGE_JITTER) - 2)
         await client.ping()
-        later(stage, SURELY)
+        await later(stage, SURELY)
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("connection_age") == 1, "an end for age")
 
@@ -29,7 +29,7 @@ async def test_an_idle_client_is_closed_when_its_time_is_over_and_not_before() -
 async def test_without_the_key_no_client_is_too_old() -> None:
     async with staged() as stage:
         client = await stage.connected()
-        later(stage, 3_000_000)
+        await later(stage, 3_000_000)
         await client.ping()
 
 
@@ -39,7 +39,7 @@ async def test_a_client_with_a_request_under_way_is_closed_behind_the_answer() -
         client = await stage.connected()
         await client.ask_topics(namespace(0))
         await stage.until(lambda: stage.outstanding == 1, "a question")
-        later(stage, SURELY)
+        await later(stage, SURELY)
         await client.ping()
         gate.set()
         answer = await client.answer()
@@ -54,7 +54,7 @@ async def test_a_client_in_the_middle_of_a_frame_is_given_time_to_finish_it() ->
         await client.send(PING[:5])
         session = stage.session_of(client)
         await stage.until(lambda: session._decoder.stored_bytes, "half a frame")
-        later(stage, SURELY)
+        await later(stage, SURELY)
         await client.send(PING[5:])
         assert await client.receive(len(PING))
         assert await client.rest() == b""
@@ -66,8 +66,8 @@ async def test_a_client_that_is_never_idle_is_read_no_more_and_closed_behind_its
         client = await stage.connected()
         await client.ask_topics(namespace(0))
         await stage.until(lambda: stage.outstanding == 1, "a question")
-        later(stage, SURELY)
-        later(stage, SURELY + AGE_GRACE_SECONDS)
+        await later(stage, SURELY)
+        await later(stage, SURELY + AGE_GRACE_SECONDS)
         assert not stage.session_of(client).reading
         gate.set()
         assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
@@ -75,15 +75,17 @@ async def test_a_client_that_is_never_idle_is_read_no_more_and_closed_behind_its
         await stage.until(lambda: stage.caused("connection_age") == 1, "an end for age")
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_a_relay_is_closed_when_nothing_moves_and_keeps_its_age_from_before() -> None:
     async with staged(maxConnectionAgeSeconds=AGE) as stage:
         client = await stage.relayed()
-        later(stage, SURELY)
+        await later(stage, SURELY)
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("connection_age") == 1, "an end for age")
         await stage.until(lambda: not stage.broker.connections, "the broker's side closed")
 
 
+@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("kind", [Stage.connected, Stage.relayed])
 async def test_a_client_that_leaves_leaves_no_age_behind(kind: object) -> None:
     async with staged(maxConnectionAgeSeconds=AGE) as stage:

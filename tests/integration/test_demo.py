@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from proxy.app.budget import EVENT_NAMES_BYTES
+from proxy.cli.demo.overload import HeldOutcome, broken
+from proxy.cli.demo.producers import OverloadPlan, OverloadTally
 from proxy.cli.demo.run import configuration, event_log_bytes
 from proxy.cli.demo.spill import directory_for_lists
 from proxy.cli.demo.storm import StormPlan, StormTally
@@ -90,7 +92,8 @@ def test_a_storm_with_an_event_log_leaves_an_event_for_each_request(tmp_path: Pa
 
 def test_lists_of_late_readers_go_to_a_disk_that_the_proxy_accepts(tmp_path: Path) -> None:
     with local_disk(tmp_path) as suited:
-        code, output, errors = finished(*SMALL, "--topics", "6000", "--set", f"topicListSpillDirectory={suited}")
+        disk = ("--set", f"topicListSpillDirectory={suited}")
+        code, output, errors = finished(*SMALL, "--topics", "6000", "--late-seconds", "2", *disk)
         assert (code, errors) == (0, ""), output
         assert int(row(output, "lists that went to disk")) > 0
         assert "+ disk 10.0 MiB" in row(output, "allowed")
@@ -243,3 +246,35 @@ def test_progress_names_what_became_of_the_requests() -> None:
 def test_slow_clients_are_as_many_as_asked_for(share: float) -> None:
     plan = StormPlan(connections=40, requests=1, topics=1, slow_share=share, late_seconds=1)
     assert sum(map(plan.slow, range(40))) == plan.slow_connections == round(40 * share)
+
+
+def test_a_storm_of_producers_is_held_and_released() -> None:
+    # The proxy asks a broker each three seconds: shorter storms are over before they are held and released.
+    code, output, errors = finished("--overload", "--connections", "20", "--overload-seconds", "18")
+    assert (code, errors) == (0, ""), output
+    assert row(output, "connections lost") == "0"
+    assert row(output, "held at once") == "20 connections"
+    sent, arrived = re.findall(r"([\d,]+) (?:sent|arrived)", row(output, "messages"))
+    assert sent == arrived
+    assert "The promise held" in output
+
+
+def test_a_storm_of_producers_that_broke_its_promise_says_how() -> None:
+    plan = OverloadPlan(10, 20.0)
+    held = HeldOutcome(plan, OverloadTally(sent=9, arrived=9), 0.85, most_paused=10, released=True)
+    assert broken(held) == []
+    assert broken(replace(held, most_paused=0)) == ["no producer was held"]
+    assert broken(replace(held, released=False)) == ["producers are held still"]
+    lost = replace(held, tally=OverloadTally(sent=9, arrived=7, out_of_order=1, connections_lost=3))
+    assert broken(lost) == [
+        "3 connections ended, expected 0",
+        "2 messages did not arrive, expected 0",
+        "1 messages arrived twice or out of order, expected 0",
+    ]
+    assert broken(replace(held, most_bytes=held.allowed_bytes + 1))[0].startswith("the broker held")
+
+
+def test_storm_of_producers_that_is_too_short_is_refused() -> None:
+    code, _, errors = finished("--overload", "--overload-seconds", "0")
+    assert code == 2
+    assert "--overload-seconds: got 0.0, expected 1 to 3600" in errors

@@ -6,17 +6,20 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.relay.relay import Relay, RelayEndpoint
+from proxy.relay.engine import Direction, Relay
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
+from tests.support.proxies.relays import CLOSE_WAIT, CLOSED, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
 
 KIB = 1024
 # A window below the segments of loopback would make every byte wait for timers of the kernel.
@@ -24,7 +27,6 @@ SMALL_RCVBUF = 128 * KIB
 RELAY_BUFFER_BYTES = 256 * KIB
 # What the kernel keeps between two sockets of a machine; a proxy that does not hold back keeps more in a moment.
 KERNEL_BYTES = 48 * MIB
-_CLOSED, _CLOSE_WAIT = 7, 8
 # Turns of 2 ms without a byte moving, after the relay has stopped reading.
 _STILL = 50
 Side = Literal["client", "broker"]
@@ -42,15 +44,14 @@ class Pair:
 
     @property
     def relay(self) -> Relay:
-        (relay,) = self.stage.proxy.sessions._addresses
-        assert isinstance(relay, Relay)
+        (relay,) = self.stage.proxy.sessions.all_relays()
         return relay
 
-    def ends(self, side: Side) -> tuple[AsyncClient, AsyncClient, RelayEndpoint]:
-        """Give `side`, the other one, and the proxy's end towards `side`."""
+    def ends(self, side: Side) -> tuple[AsyncClient, AsyncClient, Direction]:
+        """Give `side`, the other one, and the direction of what `side` sends."""
         if side == "client":
-            return self.client, self.broker, self.relay.client
-        return self.broker, self.client, self.relay.broker
+            return self.client, self.broker, TO_BROKER
+        return self.broker, self.client, TO_CLIENT
 
     async def over(self, cause: str) -> None:
         await self.stage.until(lambda: not len(self.stage.proxy.sessions), "no session")
@@ -67,10 +68,10 @@ async def greet(peer: AsyncClient) -> None:
 
 
 @asynccontextmanager
-async def paired() -> AsyncIterator[Pair]:
+async def paired(**keys: Any) -> AsyncIterator[Pair]:
     """Join a client to a broker; both have small receive buffers."""
     # The broker ends first: the stage's own check wants no socket of it left.
-    async with staged(relayBufferBytes=RELAY_BUFFER_BYTES) as stage, raw_broker(greet) as broker:
+    async with staged(relayBufferBytes=RELAY_BUFFER_BYTES, **keys) as stage, raw_broker(greet) as broker:
         yield await joined(stage, broker)
 
 
@@ -84,12 +85,12 @@ async def joined(stage: Stage, broker: RawBroker) -> Pair:
 
 async def pour_until_still(pair: Pair, side: Side) -> bytes:
     """Let `side` send until not a byte is taken from it any more, and give what was taken."""
-    sender, _, end = pair.ends(side)
+    sender, _, sent_to = pair.ends(side)
     piece, taken, still = os.urandom(64 * KIB), bytearray(), 0
     while still < _STILL:
         count = sender.send_now(piece)
         taken += piece[:count]
-        still = 0 if count or end.reading else still + 1
+        still = 0 if count or reads(pair.relay, sent_to) else still + 1
         assert len(taken) < KERNEL_BYTES, f"{len(taken)} bytes taken from one that sends to nobody"
         await asyncio.sleep(0.002 if not count else 0)
     return bytes(taken)
@@ -97,21 +98,15 @@ async def pour_until_still(pair: Pair, side: Side) -> bytes:
 
 async def stop_the_relay(pair: Pair, side: Side) -> bytes:
     """Let `side` send until the proxy reads no more, with room left in the kernel for what follows (as a FIN)."""
-    sender, _, end = pair.ends(side)
+    sender, _, sent_to = pair.ends(side)
     sent = bytearray()
-    while end.reading:
+    while reads(pair.relay, sent_to):
         assert len(sent) < KERNEL_BYTES
         piece = os.urandom(64 * KIB)
         await sender.send(piece)
         sent += piece
         await asyncio.sleep(0)
     return bytes(sent)
-
-
-def tcp_state(end: RelayEndpoint) -> int:
-    assert end.transport is not None
-    info: bytes = end.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
-    return info[0]
 
 
 # --- bytes ----------------------------------------------------------------------------------------
@@ -192,11 +187,11 @@ async def test_an_empty_target_is_the_configured_broker_whatever_targets_are_all
 async def test_a_half_close_is_passed_on_and_the_other_direction_goes_on(side: Side) -> None:
     last, answer = os.urandom(MIB), os.urandom(2 * MIB)
     async with paired() as pair:
-        leaver, other, end = pair.ends(side)
+        leaver, other, _ = pair.ends(side)
         received = asyncio.gather(other.rest(), leaver.receive(len(answer)))
         await leaver.send(last)
         leaver.fin()
-        await pair.stage.until(lambda: tcp_state(end) == _CLOSE_WAIT, "the FIN at the proxy")
+        await pair.stage.until(lambda: tcp_state_towards(leaver) == CLOSE_WAIT, "the FIN at the proxy")
         await other.send(answer)
         assert tuple(await received) == (last, answer)
         assert len(pair.stage.proxy.sessions) == 1
@@ -208,11 +203,11 @@ async def test_a_half_close_is_passed_on_and_the_other_direction_goes_on(side: S
 
 @sides
 async def test_a_fin_while_the_proxy_does_not_read_loses_no_byte(side: Side) -> None:
-    async with paired() as pair:
-        sender, reader, end = pair.ends(side)
+    async with paired(relayUnsentBytes=0) as pair:
+        sender, reader, _ = pair.ends(side)
         sent = await stop_the_relay(pair, side)
         sender.fin()
-        await pair.stage.until(lambda: tcp_state(end) == _CLOSE_WAIT, "the FIN at the proxy")
+        await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSE_WAIT, "the FIN at the proxy")
         assert await reader.rest() == sent
         reader.close()
         await pair.over(f"{side}_closed")
@@ -220,13 +215,13 @@ async def test_a_fin_while_the_proxy_does_not_read_loses_no_byte(side: Side) -> 
 
 @sides
 async def test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte(side: Side) -> None:
-    async with paired() as pair:
-        sender, reader, end = pair.ends(side)
+    async with paired(relayUnsentBytes=0) as pair:
+        sender, reader, _ = pair.ends(side)
         reader.fin()
         assert await sender.rest() == b""
         sent = await stop_the_relay(pair, side)
         sender.fin()
-        await pair.stage.until(lambda: tcp_state(end) == _CLOSED, "the second FIN at the proxy")
+        await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSED, "the second FIN at the proxy")
         assert await reader.rest() == sent
         reader.close()
         await pair.over(f"{'client' if side == 'broker' else 'broker'}_closed")
@@ -238,17 +233,15 @@ async def test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte(sid
 @sides
 async def test_one_that_does_not_read_stops_the_other_and_costs_one_buffer(side: Side) -> None:
     async with paired() as pair:
-        _, reader, end = pair.ends(side)
-        held = end.peer.transport
-        assert held is not None
+        _, reader, sent_to = pair.ends(side)
         sent = await pour_until_still(pair, side)
-        assert not end.reading
-        assert 0 < held.get_write_buffer_size() <= RELAY_BUFFER_BYTES
+        assert not reads(pair.relay, sent_to)
+        assert 0 < unsent(pair.relay, sent_to) <= RELAY_BUFFER_BYTES
         # The other direction has its own course.
         await reader.send(b"still here")
         assert await pair.ends(side)[0].receive(10) == b"still here"
         assert await reader.receive(len(sent)) == sent
-        await pair.stage.until(lambda: end.reading and not held.get_write_buffer_size(), "the flow going on")
+        await pair.stage.until(lambda: reads(pair.relay, sent_to), "the flow going on")
 
 
 async def test_a_relay_that_stands_still_holds_up_no_other() -> None:
@@ -270,10 +263,10 @@ async def test_two_relays_that_stand_still_keep_their_bytes_apart() -> None:
             client = await stage.client(SMALL_RCVBUF)
             await client.connect(target=f"127.0.0.1:{broker.port}")
             pairs[letter] = client, broker.peers[-1]
-        relays = [relay for relay in stage.proxy.sessions._addresses if isinstance(relay, Relay)]
+        relays = list(stage.proxy.sessions.all_relays())
         assert len(relays) == 2
         sent = dict.fromkeys(pairs, 0)
-        while any(relay.broker.reading for relay in relays):
+        while any(reads(relay, TO_CLIENT) for relay in relays):
             for letter, (_, peer) in pairs.items():
                 sent[letter] += peer.send_now(letter * 64 * KIB)
             assert max(sent.values()) < KERNEL_BYTES
@@ -311,17 +304,17 @@ async def test_a_reset_while_the_proxy_does_not_read_ends_the_pair_at_once(side:
 
 
 @sides
-async def test_a_fin_and_then_a_reset_while_the_proxy_does_not_read_end_the_pair(side: Side) -> None:
+async def test_a_fin_and_then_a_reset_while_the_proxy_does_not_read_end_the_pair(side: Side, relay_engine: str) -> None:
     async with paired() as pair:
-        sender, reader, end = pair.ends(side)
+        sender, reader, _ = pair.ends(side)
         sent = await stop_the_relay(pair, side)
         sender.fin()
-        await pair.stage.until(lambda: tcp_state(end) == _CLOSE_WAIT, "the FIN at the proxy")
+        await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSE_WAIT, "the FIN at the proxy")
         for _ in range(10):
             await asyncio.sleep(0)
         # There may be bytes left to pass on; the watch goes on for the end.
         assert len(pair.stage.proxy.sessions) == 1
-        assert len(pair.stage.proxy.sockets.hangup) == 1
+        assert len(pair.stage.proxy.sockets.hangup) == (1 if relay_engine == "asyncio" else 0)
         sender.reset()
         await pair.over("connection_reset")
         assert sent.startswith(await reader.rest())

@@ -94,7 +94,7 @@ async def test_a_list_is_one_event_with_all_that_it_was() -> None:
             "outcome": "ok",
             "heap_limit_bytes": stage.heap.limit,
             "direct_limit_bytes": stage.direct.limit,
-            "request_timeout_ms": 28_000,
+            "request_timeout_ms": stage.proxy.config.topic_list_request_timeout_millis,
             "max_outstanding_per_broker": 64,
             "fairness": "fifo",
             "coalescing": True,

@@ -18,6 +18,7 @@ from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.unit.eventlog.parts import read_events
 from tests.unit.eventlog.test_schema_v1 import faults
+from tests.unit.eventlog.test_schema_v2 import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 EVENT = {"kind": "get_topics", "tenant": "public", "namespace": "public/default", "outcome": "ok"}
@@ -102,7 +103,7 @@ async def test_events_of_requests_fit_the_schema(tmp_path: Path) -> None:
             await client.command()
     events = events_in(tmp_path)
     assert [event["outcome"] for event in events] == ["ok"] * 3
-    assert [fault for event in events for fault in faults(event)] == []
+    assert [fault for event in events for fault in faults(event, SCHEMA)] == []
 
 
 async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:

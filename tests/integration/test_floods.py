@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any
@@ -16,10 +16,13 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers import pool
 from proxy.brokers.request import SmallRequest
 from proxy.clients.connection import ClientConnection
-from proxy.core.task_turns import TASKS_PER_TURN
+from proxy.core import task_turns
+from proxy.core.task_turns import CANCEL_MICROS, LEAVING_MICROS, TASKS_PER_TURN
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.relay.relay import TURN_SECONDS
 from proxy.requests import broker_turns
+from proxy.requests.forwarding import ForwardedRequest, RequestParts
+from proxy.requests.lookups import LookupService
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
 from tests.support.patience import patient_millis
@@ -112,6 +115,7 @@ async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
         assert stage.caused("broker_silent") == 0
 
 
+@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("watched", ["true", "false"])
 async def test_a_relay_that_rests_after_each_read_loses_nothing(watched: str, level: int) -> None:
@@ -164,6 +168,38 @@ async def test_a_neighbours_lookup_waits_for_few_of_a_flood(monkeypatch: pytest.
             await asked
             assert counters.lookups_waiting > 100
         assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
+
+
+CROWD = 30
+OTHER_ADDRESS = "127.0.0.2"
+
+
+# Before the first turn in line an iteration serves what it has time for.
+@pytest.mark.parametrize(("address", "most"), [(LOOPBACK, 40 + 2 * CROWD), (OTHER_ADDRESS, 40)])
+async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(
+    address: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, start = [], LookupService.start
+
+    def noted(service: LookupService, command: pb.BaseCommand, parts: RequestParts) -> Any:
+        served.append(parts.client.name)
+        return start(service, command, parts)
+
+    async with staged() as stage:
+        crowd = [await stage.connected() for _ in range(CROWD)]
+        neighbour = await stage.client(source=address)
+        await neighbour.connect()
+        await neighbour.lookup(TOPIC)
+        # Time stands still for the budget: only the tasks that a turn starts count, on a slow machine, too.
+        stage.proxy.sockets.loop_budget.now = float
+        monkeypatch.setattr(LookupService, "start", noted)
+        for client in crowd:
+            client.flood(b"".join(lookup_frame(number, TOPIC) for number in range(1, 97)))
+        neighbour.flood(lookup_frame(7, TOPIC))
+        assert request_id_of(await neighbour.answer()) == 7
+        assert served.index(stage.session_of(neighbour).name) <= most
+        for client in crowd:
+            assert sorted([request_id_of(await client.answer()) for _ in range(96)]) == list(range(1, 97))
 
 
 async def test_the_last_places_are_not_for_a_client_that_has_many() -> None:
@@ -229,7 +265,9 @@ async def lookups_of_a_broker_that_leaves(clients: int) -> AsyncIterator[tuple[S
         while True:
             command = await peer.command()
             if not silent:
-                await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
+                # A test may stop the proxy before it has all answers.
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
 
     async with (
         raw_broker(serve) as broker,
@@ -262,9 +300,72 @@ async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_it
         assert max(woken.counts.values()) <= 2 * TASKS_PER_TURN
 
 
+@pytest.mark.parametrize(
+    "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]
+)
+async def test_when_clients_leave_their_requests_end_a_few_in_an_iteration(
+    cut: Callable[[AsyncClient], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lookups_of_a_broker_that_leaves(5) as (stage, clients, broker):
+        neighbour, ended = await stage.connected(), Iterations()
+        noted(monkeypatch, ForwardedRequest, "cancel", ended)
+        for client in clients:
+            cut(client)
+        await neighbour.ping()
+        await stage.until(lambda: ended.counts.total() == 5 * ASKED_AT_ONCE, "the end of all requests")
+        ended.close()
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(ended.counts.values()) <= 2 * LEAVING_MICROS // CANCEL_MICROS
+        # The places of the lookups last until the broker has answered, or is gone.
+        broker.peers[0].fin()
+
+
+async def test_a_proxy_that_stops_while_clients_leave_ends_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Behind the first few no request ends any more before the proxy stops.
+    monkeypatch.setattr(task_turns, "LEAVING_MICROS", 0)
+    async with lookups_of_a_broker_that_leaves(5) as (stage, clients, _):
+        leaving = stage.proxy.services.requests.leaving
+        for client in clients:
+            client.reset()
+        await stage.until(lambda: len(leaving) > 0, "requests of clients that have left")
+        await stage.proxy.stop(0.0)
+        assert (len(leaving), stage.lookups.held) == (0, 0)
+
+
 async def test_a_proxy_that_stops_while_a_brokers_questions_fail_ends_them_all() -> None:
     async with lookups_of_a_broker_that_leaves(3) as (stage, _, broker):
         broker.peers[0].fin()
         await stage.until(lambda: stage.outstanding < 3 * ASKED_AT_ONCE, "a connection that is gone")
         await stage.proxy.broker_side.pool.close()
         assert not len(stage.proxy.broker_side.pool._turns)
+
+
+async def test_lookups_that_wait_for_their_turn_are_asked_on_a_connection_that_is_open_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 10)
+    asked = [0, 0, 0]
+    peers = count()
+
+    async def serve(peer: AsyncClient) -> None:
+        number = next(peers)
+        await handshake(peer)
+        while True:
+            command = await peer.command()
+            asked[number] += command.type == pb.BaseCommand.LOOKUP
+            if number == 2 and command.type == pb.BaseCommand.LOOKUP:
+                await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+    ):
+        client = await stage.connected()
+        await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
+        for number in range(2):
+            await stage.until(lambda number=number: asked[number] >= 10, "questions at the broker")  # type: ignore[misc]
+            broker.peers[number].fin()
+        # Nobody's question was lost twice: those that wait were not asked on a connection that is gone.
+        for _ in range(ASKED_AT_ONCE):
+            assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
+        assert stage.proxy.counters.requests.failed_requests == {}

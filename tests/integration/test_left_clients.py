@@ -8,7 +8,9 @@ import pytest
 
 from proxy.clients.connection import ClientConnection
 from proxy.net.tls.transport import TlsTransport
-from proxy.relay.relay import Relay
+from proxy.relay.hand_over import HandOver, LeavingEnd
+from proxy.relay.native_relay import NativeRelay
+from proxy.relay.relay import AsyncioRelay
 from tests.support.auth.tls import serve_with_tls
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
@@ -27,7 +29,8 @@ def uncollected() -> Iterator[None]:
 
 def alive() -> list[object]:
     """Return all that connections of clients left behind."""
-    return [each for each in gc.get_objects() if isinstance(each, ClientConnection | Relay | TlsTransport)]
+    kinds = (ClientConnection, AsyncioRelay, NativeRelay, HandOver, LeavingEnd, TlsTransport)
+    return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
 async def connects(stage: Stage) -> AsyncClient:
@@ -57,6 +60,7 @@ async def says_nothing(stage: Stage) -> AsyncClient:
     return await stage.client()
 
 
+@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("what", [connects, asks, begins_a_frame, is_relayed, says_nothing])
 @pytest.mark.usefixtures("uncollected")

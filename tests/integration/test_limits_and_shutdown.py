@@ -61,6 +61,7 @@ async def client_from(stage: Stage, address: str) -> AsyncClient:
         ("maxConcurrentInboundConnectionsPerIp", ServerError.NotAllowedError),
     ],
 )
+@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("kind", [Stage.client, Stage.connected, Stage.relayed])
 async def test_one_client_too_many_is_told_why_and_its_place_is_free_when_another_leaves(
     key: str, code: ServerError, kind: Callable[[Stage], Awaitable[AsyncClient]]
@@ -123,6 +124,29 @@ async def test_connections_of_one_address_that_prove_nothing_keep_no_other_addre
         assert stage.proxy.counters.clients.rejected_connections == 0
         # Nobody makes room for the crowd itself.
         late = await stage.client()
+        await late.send(connect_frame())
+        assert (await refused(late)).error == ServerError.ServiceNotReady
+
+
+async def test_a_customer_with_many_ipv6_networks_keeps_no_other_customer_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(crowds, "IDLE_SECONDS", 0.0)
+    keys: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+
+    async def client_of(stage: Stage, address: str) -> AsyncClient:
+        client = await stage.client()
+        await client.send(encode(ProxyHeader(HostPort(address, 4000), HostPort("2001:db8::1", 6650)), 2))
+        return client
+
+    async with staged(maxConcurrentInboundConnections=8, **keys) as stage:
+        for number in range(8):
+            await (await client_of(stage, f"2001:db8:1:{number // 2:x}::{number}")).connect()
+        newcomer = await client_of(stage, "2001:db8:2::1")
+        await newcomer.connect()
+        assert (await newcomer.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert stage.caused("connection_limit") == 1
+        # Nobody makes room for another network of the same customer.
+        late = await client_of(stage, "2001:db8:1:ffff::1")
         await late.send(connect_frame())
         assert (await refused(late)).error == ServerError.ServiceNotReady
 

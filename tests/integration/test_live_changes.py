@@ -14,6 +14,7 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.app.budget import worst_case_parts
 from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
+from proxy.overload.settings import OverloadSettings
 from proxy.web.http.origins import OriginRules
 from tests.support.clients.async_client import lookup_frame
 from tests.support.proxies.proxy_under_test import (
@@ -32,6 +33,7 @@ from tests.support.proxies.proxy_under_test import (
 )
 
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
+ADAPTIVE: Final = "adaptivePublisherThrottling"
 DYNAMIC: Final = [key.name for key in Config.keys() if key.dynamic]  # noqa: SIM118
 
 
@@ -45,6 +47,13 @@ class Effect(NamedTuple):
     text: str
     seen: Callable[[Stage], object]
     expected: object
+
+
+def overload(stage: Stage) -> OverloadSettings:
+    """Return the settings that overload control has."""
+    control = stage.proxy.overload.control
+    assert control is not None
+    return control._settings
 
 
 def _queue(stage: Stage) -> Any:
@@ -81,7 +90,7 @@ def _request_seconds(stage: Stage) -> object:
 
 
 def _read_seconds(stage: Stage) -> object:
-    relays = [relay._read_timeout_seconds for relay in stage.proxy.sessions._relays._spoke_of]  # type: ignore[union-attr]
+    relays = [relay._books.read_timeout_seconds for relay in stage.proxy.sessions.all_relays()]  # type: ignore[attr-defined]
     return stage.proxy.services.direct_mode._read_timeout_seconds, relays
 
 
@@ -170,7 +179,33 @@ EFFECTS: Final[dict[str, Effect]] = {
     "proxyLogLevel": Effect("2", lambda s: s.proxy.relay_log.level, 2),
     "shutdownDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_drain_millis, 100),
     "logLevel": Effect("warning", lambda s: s.proxy.log.level, "warning"),
+    "overloadSignals": Effect("proxy", lambda s: overload(s).watches_brokers, False),
+    "overloadSampleMillis": Effect("250", lambda s: overload(s).sample_seconds, 0.25),
+    "overloadThrottleEnabled": Effect("true", lambda s: overload(s).threshold.enabled, True),
+    "overloadThrottleObserveOnly": Effect("true", lambda s: overload(s).threshold.observe_only, True),
+    "overloadMemoryHighWatermark": Effect("0.9", lambda s: overload(s).threshold.marks.high, 0.9),
+    "overloadMemoryLowWatermark": Effect("0.5", lambda s: overload(s).threshold.marks.low, 0.5),
+    "overloadMemoryHardWatermark": Effect("0.97", lambda s: overload(s).threshold.hard, 0.97),
+    "overloadDripMillis": Effect("4000", lambda s: overload(s).threshold.drip_seconds, 4.0),
+    "overloadMaxPauseMillis": Effect("15000", lambda s: overload(s).threshold.max_pause_seconds, 15.0),
+    f"{ADAPTIVE}Enabled": Effect("true", lambda s: overload(s).adaptive_enabled, True),
+    f"{ADAPTIVE}ObserveOnly": Effect("true", lambda s: overload(s).adaptive.observe_only, True),
+    f"{ADAPTIVE}IntervalMs": Effect("2000", lambda s: overload(s).adaptive.interval_seconds, 2.0),
+    f"{ADAPTIVE}MemoryHighWatermarkPct": Effect("0.9", lambda s: overload(s).adaptive.memory.high, 0.9),
+    f"{ADAPTIVE}MemoryLowWatermarkPct": Effect("0.5", lambda s: overload(s).adaptive.memory.low, 0.5),
+    f"{ADAPTIVE}BacklogHighWatermarkPct": Effect("0.95", lambda s: overload(s).adaptive.backlog.high, 0.95),
+    f"{ADAPTIVE}BacklogLowWatermarkPct": Effect("0.5", lambda s: overload(s).adaptive.backlog.low, 0.5),
+    f"{ADAPTIVE}BacklogLimitBytes": Effect("4096", lambda s: overload(s).adaptive.backlog_limit_bytes, 4096),
+    f"{ADAPTIVE}MinRateFactor": Effect("0.2", lambda s: overload(s).adaptive.min_rate_factor, 0.2),
+    f"{ADAPTIVE}MaxRateChangeFactor": Effect("0.5", lambda s: overload(s).adaptive.max_rate_change, 0.5),
+    f"{ADAPTIVE}SharesByBytes": Effect("true", lambda s: overload(s).adaptive.shares_by_bytes, True),
+    f"{ADAPTIVE}Topics": Effect("other", lambda s: "topic" in overload(s).adaptive.topics, False),
+    f"{ADAPTIVE}ExceptTopics": Effect("top*", lambda s: "topic" in overload(s).adaptive.topics, False),
+    "publishThrottleMaxPauseMillis": Effect("2500", lambda s: s.proxy.relay_engines.slots.books.max_pause_millis, 2500),
+    f"{ADAPTIVE}PerTopicMetricsEnabled": Effect("true", lambda s: overload(s).shows_topics, True),
 }
+# With both throttles, each key of overload control has somebody to tell.
+THROTTLES: Final = ("overloadThrottleEnabled", f"{ADAPTIVE}Enabled")
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
@@ -188,7 +223,9 @@ def test_no_other_key_has_an_entry() -> None:
 async def test_a_changed_key_takes_effect(name: str, tmp_path: Path) -> None:
     effect = EFFECTS[name]
     directory = str(tmp_path / "lists") if name == "topicListSpillMaxMB" else ""
-    async with staged(topicListSpillDirectory=directory) as stage:
+    is_overload = name.startswith(("overload", ADAPTIVE, "publishThrottle"))
+    throttles: dict[str, Any] = dict.fromkeys((key for key in THROTTLES if is_overload and key != name), "true")
+    async with staged(topicListSpillDirectory=directory, **throttles) as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
         await stage.relayed()

@@ -16,6 +16,9 @@ from tests.support.proxies.shared_lists import (
     waiting_to_grow,
 )
 
+# Both engines write lists that many share.
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
 Cut = Callable[[AsyncClient], None]
 cuts = pytest.mark.parametrize(
     "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]

@@ -33,8 +33,9 @@ from tests.support.clients.async_client import (
     new_schema_frame,
     topics_frame,
 )
-from tests.support.patience import PATIENCE_SECONDS, in_time, patient
+from tests.support.patience import PATIENCE_SECONDS, in_time, patient, patient_clocks
 from tests.support.proxies.proxy_under_test import MIB, SLOW_READER_RCVBUF, TOPIC, namespace
+from tests.support.walkthrough import ROOT
 from tests.support.web.web_pages import Scrape, scrape
 
 KIB: Final = 1024
@@ -137,6 +138,10 @@ async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys:
             "brokerProxyAllowedTargetPorts": "*",
             "shutdownPreDrainMillis": 0,
             "shutdownDrainMillis": 200,
+            # Clients that do not read yet are the test's doing, however long a busy machine takes.
+            "keepAliveIntervalSeconds": 3600,
+            "tcpUserTimeoutMillis": 0,
+            **patient_clocks(),
             **keys,
         }
         config = directory / "proxy.conf"
@@ -291,6 +296,19 @@ async def test_clients_that_ask_and_never_read_are_bounded(tmp_path: Path, what:
         await (await proxy.connected()).ping()
 
 
+@pytest.mark.usefixtures("relay_engine")
+async def test_relays_at_rest_cost_two_connections_at_rest_at_most(tmp_path: Path) -> None:
+    relays = 400
+    async with weighed(tmp_path, **limits(1, 1)) as proxy:
+        for _ in range(relays):
+            await (await proxy.client()).connect(target=f"{LOOPBACK}:{proxy.broker.port}")
+        await proxy.quiet("active_connections")
+        allowed = proxy.allowed(0, 0, 2 * relays)
+        report("relays at rest", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+
+
+@pytest.mark.usefixtures("relay_engine")
 async def test_relays_that_nobody_reads_hold_one_read_each_while_the_broker_floods(tmp_path: Path) -> None:
     relays, buffer = 50, 256 * KIB
     async with weighed(tmp_path, relayBufferBytes=buffer, **limits(1, 1)) as proxy:
@@ -303,3 +321,46 @@ async def test_relays_that_nobody_reads_hold_one_read_each_while_the_broker_floo
         allowed = 2 * buffer * relays + proxy.allowed(0, 0, relays)
         report("relays", proxy, allowed)
         assert proxy.growth_bytes <= allowed
+
+
+# --- what one more relay takes --------------------------------------------------------------------
+
+
+def stated(engine: str, situation: str) -> str:
+    """Return what docs/memory.md allows one more pair, in an engine."""
+    page = (ROOT / "docs/memory.md").read_text(encoding="utf-8")
+    section = page.partition("### A relayed pair\n")[2].partition("\n### ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:2] == "| "]
+    (row,) = [row for row in rows if row[0].startswith(situation)]
+    return row[rows[0].index(f"{engine} engine")]
+
+
+async def one_more(proxy: Weighed, first: int, then: int, rcvbuf: int | None, *still: str) -> float:
+    """Return what each of `then` relays takes behind the first ones, once all of them stand still."""
+    taken = []
+    for count in (first, then):
+        for _ in range(count):
+            await (await proxy.client(rcvbuf)).connect(target=f"{LOOPBACK}:{proxy.broker.port}")
+        await proxy.quiet(*still)
+        taken.append(proxy.child.resident_bytes())
+    return (taken[1] - taken[0]) / then
+
+
+async def test_one_more_relay_at_rest_takes_what_the_page_says(tmp_path: Path, relay_engine: str) -> None:
+    kibibytes, unit = stated(relay_engine, "at rest").split()
+    assert unit == "KiB"
+    async with weighed(tmp_path, **limits(1, 1)) as proxy:
+        each = await one_more(proxy, 200, 400, None, "active_connections")
+        print(f"one more relay at rest, {relay_engine}: {each:,.0f} bytes")
+        assert each <= int(kibibytes) * KIB
+
+
+async def test_one_more_relay_whose_client_stands_still_takes_one_read_more(tmp_path: Path, relay_engine: str) -> None:
+    buffer = 64 * KIB
+    at_rest = int(stated(relay_engine, "at rest").split()[0]) * KIB
+    assert stated(relay_engine, "for each direction") == "1 x `relayBufferBytes`"
+    async with weighed(tmp_path, relayBufferBytes=buffer, **limits(1, 1)) as proxy:
+        proxy.broker.script.after_handshake = AfterHandshake.FLOOD
+        each = await one_more(proxy, 20, 60, SLOW_READER_RCVBUF, "active_connections", "binary_bytes_total")
+        print(f"one more relay that stands still, {relay_engine}: {each:,.0f} bytes")
+        assert each <= buffer + at_rest

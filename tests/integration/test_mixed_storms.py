@@ -12,6 +12,7 @@ import pytest
 from protocol.commands import PONG_FRAME
 from proxy.app import proxy as app
 from proxy.cli.demo.topics import DEFAULT_NAMESPACE, GeneratedTopics
+from proxy.net.spill import spill
 from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -68,6 +69,20 @@ async def test_clients_that_read_are_served_while_others_take_nothing() -> None:
         answers = await asyncio.gather(*(client.answer() for client in slow))
         assert [answer.error.message for answer in answers] == [""] * SLOW
         assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+
+
+async def test_clients_that_read_wait_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nothing moves in this time: so slow may a disk be.
+    monkeypatch.setattr(spill, "SWEEP_SECONDS", 3600)
+    async with staged(NAMES, **STORM, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+        quick = [await stage.connected() for _ in range(QUICK)]
+        for number, client in enumerate(quick, SLOW):
+            await listed(client, number)
+        slow = await slow_readers(stage)
+        assert stage.direct.held <= LIMIT_MIB * MIB // 2, "lists that can move count half of their size"
+        await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, SLOW + QUICK)))
+        for client in slow:
+            await client.answer()
 
 
 async def test_a_list_that_fits_into_the_send_buffer_waits_for_no_reader() -> None:

@@ -44,6 +44,18 @@ AGAINST_THE_CONVENTION = {
     f"pulsar_proxy_topic_list_{memory}_wait_time_ms{suffix}": "metric names should not contain abbreviated units"
     for memory in ("heap", "direct")
     for suffix in ("", "_created")
+} | {
+    # The name of pulsar-25239.
+    "pulsar_proxy_adaptive_throttle_active_topic_count": (
+        'non-histogram and non-summary metrics should not have "_count" suffix'
+    )
+}
+
+# The metrics of these are there while they are enabled.
+OPTIONAL: dict[str, Any] = {
+    "overloadThrottleEnabled": "true",
+    "adaptivePublisherThrottlingEnabled": "true",
+    "relayMemoryPoolMB": 64,
 }
 
 Page = dict[str, set[str]]
@@ -81,7 +93,7 @@ def labels_of(text: str) -> Page:
 
 async def test_what_is_asked_for_is_on_the_page_of_a_proxy_that_has_worked(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"eventLogDirectory": tmp_path / "events", **PemFiles.write(tmp_path / "tls").server_keys}
-    async with staged(**keys) as stage:
+    async with staged(**keys, **OPTIONAL) as stage:
         page = labels_of(await page_of_work(stage))
     for query, where in asked_for().items():
         named = metrics(query) - FOREIGN_METRICS
@@ -95,7 +107,7 @@ async def test_what_is_asked_for_is_on_the_page_of_a_proxy_that_has_worked(tmp_p
 
 
 async def test_labels_have_the_values_that_queries_ask_for(tmp_path: Path) -> None:
-    async with staged(eventLogDirectory=tmp_path) as stage:
+    async with staged(eventLogDirectory=tmp_path, **OPTIONAL) as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
         page = await get(stage.proxy.web_port, "/metrics")
@@ -141,6 +153,6 @@ def objections(promtool: str, text: str) -> dict[str, str]:
 async def test_prometheus_own_check_has_no_objection_but_to_names_of_pip_442(tmp_path: Path) -> None:
     promtool = tool("promtool")
     keys: dict[str, Any] = {"eventLogDirectory": tmp_path / "events", **PemFiles.write(tmp_path / "tls").server_keys}
-    async with staged(**keys) as stage:
+    async with staged(**keys, **OPTIONAL) as stage:
         text = await page_of_work(stage)
     assert objections(promtool, text) == AGAINST_THE_CONVENTION

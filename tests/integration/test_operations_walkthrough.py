@@ -23,6 +23,7 @@ from tests.support.auth.tls import PemFiles, certificate, client_context
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, command_of, connect_frame, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.relay_engines import python_path
 from tests.support.walkthrough import BEFORE, ROOT, Block, Walk, all_sections, missing_of, not_run, walking
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -65,7 +66,7 @@ def environment(directory: Path, **more: object) -> dict[str, object]:
     }
     return {
         **kept,
-        "PYTHONPATH": ROOT,
+        "PYTHONPATH": python_path(ROOT),
         "TMPDIR": directory,
         "XDG_RUNTIME_DIR": directory,
         "PREFIX": Path(sys.executable).parents[1],

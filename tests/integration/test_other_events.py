@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from aiohttp import web
 
 from protocol.command_type import CommandType
@@ -28,6 +29,7 @@ def read_all(directory: Path) -> list[dict[str, Any]]:
 # --- frames for watchers --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
     async with staged(events=kept(), watchTopicListMaxPauseMillis=FOREVER) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
@@ -49,6 +51,7 @@ async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
         assert (update["kind"], update["response_bytes"]) == ("watch_update", len(UPDATE))
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_a_watch_frame_that_passes_without_memory_has_waited_and_held_nothing() -> None:
     async with staged(events=kept(), watchTopicListMaxPauseMillis=20) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
@@ -61,6 +64,7 @@ async def test_a_watch_frame_that_passes_without_memory_has_waited_and_held_noth
         assert event["direct_bytes"] == len(UPDATE)
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_a_watcher_that_leaves_while_its_frame_waits_is_cancelled() -> None:
     async with staged(events=kept(), watchTopicListMaxPauseMillis=FOREVER) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)

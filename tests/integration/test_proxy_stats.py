@@ -8,7 +8,6 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.config.config import Config
-from proxy.relay.relay import Relay
 from proxy.web.http.clients import WebClient
 from proxy.web.http.documents import Answer, Document, GuardSettings, refusal
 from proxy.web.http.renderings import Renderings
@@ -30,11 +29,12 @@ async def document(stage: Stage, path: str) -> Any:
     return json.loads(page.text)
 
 
-def relay_of(stage: Stage) -> Relay:
+def relay_of(stage: Stage) -> Any:
     (relay,) = stage.proxy.sessions.all_relays()
     return relay
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_a_relayed_connection_is_shown_with_upstream_s_fields() -> None:
     async with staged() as stage:
         assert await document(stage, f"{STATS}/connections") == []
@@ -50,11 +50,12 @@ async def test_a_relayed_connection_is_shown_with_upstream_s_fields() -> None:
         }
 
 
+@pytest.mark.usefixtures("relay_engine")
 async def test_its_rates_are_those_of_what_the_client_sends() -> None:
     async with staged() as stage:
         client = await stage.relayed()
         relay = relay_of(stage)
-        began = relay._rates_since
+        began = relay._books._rates_since
         for number in range(4):
             await client.send(producer(number))
             await client.command()

@@ -16,7 +16,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.clients.connection import ClientConnection
 from proxy.net.tls import places
 from proxy.net.tls.transport import TlsTransport
-from proxy.relay.relay import Relay
+from proxy.relay.relay import AsyncioRelay
 from tests.support.auth.tls import (
     PemFiles,
     Sealer,
@@ -115,9 +115,9 @@ async def joined(
         broker.peers[-1].close()
 
 
-def relay_of(stage: Stage) -> Relay:
+def relay_of(stage: Stage) -> AsyncioRelay:
     (relay,) = stage.proxy.sessions._addresses
-    assert isinstance(relay, Relay)
+    assert isinstance(relay, AsyncioRelay)
     return relay
 
 

@@ -40,8 +40,8 @@ def hello() -> bytes:
     return sealer.outgoing.read()
 
 
-async def crowd(stage: Stage, sent: bytes, number: int = MANY) -> list[AsyncClient]:
-    """Give clients of another address that have sent `sent`, and nothing after it."""
+async def crowd(stage: Stage, sent: bytes, number: int = MANY, *, at_once: bool = True) -> list[AsyncClient]:
+    """Give clients of another address that have sent `sent`, and nothing after it; `at_once`: all are there."""
     clients = []
     for _ in range(number):
         address = (LOOPBACK, stage.proxy.tls_port)
@@ -50,7 +50,8 @@ async def crowd(stage: Stage, sent: bytes, number: int = MANY) -> list[AsyncClie
         stage.clients.append(client)
         await client.send(sent)
         clients.append(client)
-    await stage.until(lambda: len(stage.proxy.sessions) >= number, "all clients")
+    if at_once:
+        await stage.until(lambda: len(stage.proxy.sessions) >= number, "all clients")
     return clients
 
 
@@ -96,7 +97,8 @@ async def test_half_done_handshakes_never_hold_more_than_their_places(
 ) -> None:
     times(monkeypatch, 0.05, 0.05)
     async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=4) as stage:
-        await crowd(stage, hello())
+        # On a busy machine the first have lost their places before the last are accepted.
+        await crowd(stage, hello(), at_once=False)
         tls = stage.proxy.counters.tls
         await stage.until(lambda: tls.handshakes.get(("client", "displaced"), 0) >= MANY - 4, "places change hands")
         assert half_done(stage) <= 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.net.tls import files as tls_files
-from proxy.relay.relay import Relay
+from proxy.relay.relay import AsyncioRelay
 from tests.support.auth.tls import (
     PemFiles,
     authority,
@@ -107,7 +107,7 @@ async def test_a_relay_under_traffic_outlives_many_rotations_on_both_sides(tmp_p
             await stage.until(lambda done=number + 1: reloads(stage, "applied") == done, "the new files")  # type: ignore[misc]
         assert sent == received
         (relay,) = stage.proxy.sessions._addresses
-        assert isinstance(relay, Relay)
+        assert isinstance(relay, AsyncioRelay)
         broker.peers[0].close()
 
 

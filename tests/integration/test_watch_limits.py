@@ -19,13 +19,15 @@ from proxy.cli.demo.topics import ListedTopics
 from proxy.core.errors import DisconnectCause
 from proxy.core.process_memory import resident_bytes
 from proxy.relay.counters import WatchCounters, WatchOvershoot
-from proxy.relay.relay import Relay
+from proxy.relay.engine import Relay
 from proxy.relay.watch_limits import SHARE_PART
-from proxy.relay.watch_relay import WatchedRelay
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import PING, AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
+from tests.support.proxies.relays import TO_CLIENT, reads, waits_for_memory
 from tests.support.sockets.frames import watch_success, watch_update
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
 
 KIB: Final = 1024
 WINDOW: Final = 256 * KIB
@@ -50,7 +52,7 @@ class Pair:
         assert self.stage.caused(cause) == 1, self.stage.proxy.counters.shared.disconnects
 
     async def paused(self) -> None:
-        await self.stage.until(lambda: self.relay.broker.waits_for_memory, "a watch frame that waits")
+        await self.stage.until(lambda: waits_for_memory(self.relay), "a watch frame that waits")
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +67,10 @@ async def greet(peer: AsyncClient) -> None:
 
 
 async def joined(stage: Stage, broker: RawBroker, rcvbuf: int | None = None) -> Pair:
-    before = set(stage.proxy.sessions._addresses)
+    before = set(stage.proxy.sessions.all_relays())
     client = await stage.client(rcvbuf)
     await client.connect(target=f"127.0.0.1:{broker.port}")
-    (relay,) = set(stage.proxy.sessions._addresses) - before
-    assert isinstance(relay, Relay)
+    (relay,) = set(stage.proxy.sessions.all_relays()) - before
     return Pair(stage, client, broker.peers[-1], relay)
 
 
@@ -112,7 +113,7 @@ async def test_upstream_weak_point_6_watch_traffic_is_limited() -> None:
             group.create_task(send_all(pair.broker, (MESSAGE, LIST, MESSAGE)))
             assert await client.receive(len(MESSAGE)) == MESSAGE
             await stage.until(lambda: stage.direct.queue_size == 1, "a watch frame in the queue for direct memory")
-            assert not pair.relay.broker.reading
+            assert not reads(pair.relay, TO_CLIENT)
             taken.release()
             assert await client.receive(len(LIST) + len(MESSAGE)) == LIST + MESSAGE
         await stage.until(lambda: not stage.direct.held, "the permit given back")
@@ -155,9 +156,13 @@ async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(h
         stuck = [await joined(stage, broker, rcvbuf=128 * KIB) for _ in range(8)]
         async with asyncio.TaskGroup() as group:
             pouring = [group.create_task(send_all(pair.broker, [huge] * 3)) for pair in stuck]
-            await stage.until(lambda: not any(pair.relay.broker.reading for pair in stuck), "relays that stand still")
-            assert 0 < stage.direct.held <= stage.direct.limit // SHARE_PART
-            assert overshoots(stage)[WatchOvershoot.SHARE] > 0
+            # A frame that waits for its permit stands still, too, but only for a moment.
+            await stage.until(
+                lambda: not any(reads(pair.relay, TO_CLIENT) for pair in stuck) and stage.direct.held,
+                "relays that stand",
+            )
+            await stage.until(lambda: overshoots(stage)[WatchOvershoot.SHARE], "frames above the part")
+            assert stage.direct.held <= stage.direct.limit // SHARE_PART
             for task in pouring:
                 task.cancel()
 
@@ -190,10 +195,15 @@ async def test_one_client_that_does_not_read_holds_one_window_and_no_other_watch
         reading = await joined(stage, broker)
         async with asyncio.TaskGroup() as group:
             pouring = group.create_task(send_all(stuck.broker, [huge] * 3))
-            await stage.until(lambda: not stuck.relay.broker.reading, "a relay that stands still")
+
+            # A frame that waits for its permit stands still, too, but only for a moment.
+            def stands() -> bool:
+                return not reads(stuck.relay, TO_CLIENT) and 0 < stage.direct.held <= WINDOW
+
+            await stage.until(stands, "a relay that stands still")
             group.create_task(send_all(reading.broker, [LIST] * 20))
             assert await reading.client.receive(20 * len(LIST)) == LIST * 20
-            assert 0 < stage.direct.held <= WINDOW
+            await stage.until(stands, "a relay that still stands")
             pouring.cancel()
         assert stage.direct.statistics().peak_held <= 2 * WINDOW
 
@@ -223,7 +233,7 @@ async def test_pongs_and_acks_of_the_client_pass_while_a_frame_waits() -> None:
         for _ in range(10):
             await pair.client.send(PING)
             assert await pair.broker.receive(len(PING)) == PING
-        assert pair.relay.broker.waits_for_memory
+        assert waits_for_memory(pair.relay)
         taken.release()
         assert await pair.client.receive(len(UPDATE)) == UPDATE
 
@@ -312,8 +322,8 @@ async def test_a_shutdown_in_a_pause_leaves_nothing() -> None:
         await pair.broker.send(UPDATE)
         await pair.paused()
         await pair.stage.proxy.sessions.drain(0)
-        assert pair.stage.direct.queue_size == 0
         await pair.over(DisconnectCause.SHUTDOWN)
+        assert pair.stage.direct.queue_size == 0
         taken.release()
 
 
@@ -339,7 +349,6 @@ async def test_switched_off_the_relay_is_raw() -> None:
         taken = exhaust(pair.stage)
         await pair.broker.send(LIST)
         assert await pair.client.receive(len(LIST)) == LIST
-        assert not isinstance(pair.relay, WatchedRelay)
         assert seen(pair.stage).successes == 0
         taken.release()
 
@@ -352,9 +361,13 @@ async def test_the_switch_is_for_new_relays_and_spares_walked_ones() -> None:
         assert await pair.client.receive(len(UPDATE)) == UPDATE
         raw = await pair.stage.relayed()
         await raw.ping()
-        kinds = [type(session) for session in pair.stage.proxy.sessions._addresses]
-        assert kinds == [WatchedRelay, Relay]
+        # Switched on again: the frames of the relay that was walked from its beginning are counted, no others.
+        pair.stage.proxy.watch_limits.enabled = True
         taken.release()
+        await pair.broker.send(UPDATE)
+        assert await pair.client.receive(len(UPDATE)) == UPDATE
+        await watch(raw, 1, namespace(0), ".*")
+        assert (seen(pair.stage).updates, seen(pair.stage).successes) == (2, 0)
 
 
 # --- with the embedded broker ---------------------------------------------------------------------

@@ -11,6 +11,12 @@ from tests.support.auth.tls import serve_with_tls
 del test_a_frame_is_streamed_and_never_stored  # noqa: F821
 
 
+@pytest.fixture
+def relay_engine() -> str:
+    """Return the one engine that has relays with TLS."""
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_with_tls(tmp_path, monkeypatch)

@@ -255,3 +255,10 @@ async def test_a_client_that_gets_no_connection_to_a_broker_learns_no_address_of
         assert answer.status == 503
         assert "connections to the server" in reason
         assert not any(sign.isdigit() for sign in reason)
+
+
+async def test_one_address_cannot_use_up_the_rate_of_requests_for_others() -> None:
+    async with web_staged(httpRequestsLimitEnabled="true", httpRequestsMaxPerSecond="0.05") as at:
+        async with elsewhere() as crowd:
+            assert [await status_of(at, crowd) for _ in range(5)] == [200, 429, 429, 429, 429]
+        assert [await status_of(at) for _ in range(2)] == [200, 429]

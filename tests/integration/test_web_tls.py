@@ -9,9 +9,7 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
-from proxy.net.tls import freed_memory
 from tests.support.auth.tls import PemFiles, certificate, client_context, server_context
-from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 from tests.support.web.web_stage import ADMIN, web_staged
@@ -141,28 +139,3 @@ async def test_a_client_that_does_not_come_to_http_is_closed(
         async with in_time():
             assert await reader.read() == b""
         writer.close()
-
-
-async def test_memory_of_many_half_done_handshakes_goes_back_to_the_system(
-    files: PemFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned = asyncio.Event()
-
-    async def in_thread(*_: object) -> None:
-        returned.set()
-
-    monkeypatch.setattr(freed_memory, "in_thread", in_thread)
-    monkeypatch.setattr(freed_memory, "CALM_SECONDS", 0.0)
-    monkeypatch.setattr(freed_memory, "CROWD", 12)
-    async with web_staged(**web_keys(files)) as at:
-        web = at.stage.proxy.web
-        assert web is not None
-        assert web.tls_port is not None
-        listener = web._listeners[-1]
-        clients = [await AsyncClient.open(web.tls_port) for _ in range(12)]
-        await at.stage.until(lambda: len(listener._opening) == 12, "a handshake with each client")
-        assert not returned.is_set()
-        for client in clients:
-            client.close()
-        async with in_time():
-            await returned.wait()

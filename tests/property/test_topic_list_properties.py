@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from protocol.frames import HEAD_BYTES, read_head
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import CountingScanner, TopicListAnswer, TopicListScanner
+from protocol.topic_list import CountingScanner, DelegatingScanner, TopicListAnswer, TopicListScanner
+from tests.support.native import found_by, native_class
 from tests.support.sockets.frames import list_frame, pieces_of
 
 # Lengths around those at which a length byte is added or a name becomes too long to be kept across chunks.
@@ -32,6 +33,11 @@ def fed(data: bytes, sizes: list[int]) -> CountingScanner:
         counted.changed,
         counted.topics_hash,
     )
+    if (native := native_class()) is not None:
+        other = DelegatingScanner(len(data), native)
+        for piece in pieces_of(data, sizes):
+            other.feed(bytearray(piece))
+        assert found_by(other) == found_by(counted)
     return counted
 
 

@@ -89,6 +89,10 @@ class List:
     def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
         return Charge(self.key)
 
+    @property
+    def charged_member(self) -> Member:
+        return self.members[0]
+
     def key_of(self, member: Member) -> str:
         return self.key
 

@@ -16,6 +16,7 @@ from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import Broker
 from tests.support.clients.wire import ServerRefusedError, WireClient, WireError
 from tests.support.patience import patient
+from tests.support.relay_engines import python_path
 from tests.support.sockets.ports import free_ports
 
 _ROOT: Final = Path(__file__).parent.parent.parent
@@ -79,7 +80,7 @@ def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | No
     config = directory / f"proxy-{service_port}.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     command = [sys.executable, "-m", "proxy", "serve", "--config", str(config)]
-    process = ChildProcess("proxy", command, config.with_suffix(".log"), {"PYTHONPATH": str(_ROOT)})
+    process = ChildProcess("proxy", command, config.with_suffix(".log"), {"PYTHONPATH": python_path(_ROOT)})
     proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process)
     try:
         # The web port comes a moment behind the other.

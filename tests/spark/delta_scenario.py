@@ -7,9 +7,14 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
+from pyspark.sql.types import StructType
+
+from eventlog.schema import FIELDS
 from pipeline.compact import CompactSettings, compact
 from pipeline.errors import PipelineError
+from pipeline.schema import table_schema
 from pipeline.session import open_session
+from pipeline.tables.events import EVENTS
 from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
@@ -21,6 +26,11 @@ def main(directory: Path) -> dict[str, object]:
     spark = open_session("tests", settings)
     job = Ingest(spark, directory, settings)
     seen: dict[str, object] = {}
+    # The table of events as it was before version 2 of their schema.
+    later = {field.name for field in FIELDS if field.since > 1}
+    old = StructType([column for column in table_schema(EVENTS) if column.name not in later])
+    writer = spark.createDataFrame([], old).write.format("delta").partitionBy(*EVENTS.partition_by)
+    writer.save(f"{job.common.out}/{EVENTS.name}")
     write_events(job.source / "a.jsonl.gz", [event(0), event(1), event(1), event(9, ts_us=T0_US - 240 * HOUR_US)])
     (job.source / "b.jsonl").write_text("no json\n")
     seen["batch"] = asdict(job.run())

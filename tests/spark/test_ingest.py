@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from eventlog.schema import SCHEMA_VERSION
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest import Books, IngestSettings, ingest
 from pipeline.sinks import read_table
@@ -33,6 +34,20 @@ def test_events_are_kept_with_their_hour(job: Ingest) -> None:
     ]
 
 
+def test_events_of_every_version_are_kept_beside_each_other(job: Ingest) -> None:
+    fixtures = Path(__file__).parents[1] / "fixtures"
+    first, second = ((fixtures / f"events-v{version}.jsonl").read_text() for version in (1, 2))
+    (job.source / "a.jsonl").write_text(first)
+    old = job.run().kept
+    assert old == first.count("\n")
+    # The newer proxy is another one, so that its numbers are other events.
+    (job.source / "b.jsonl").write_text(second.replace('"proxy-0"', '"proxy-1"'))
+    assert job.run().kept == 3
+    rows = job.events().where("kind = 'throttle'").select("throttle_action", "throttle_topic").orderBy("seq").collect()
+    assert [tuple(row) for row in rows] == [("pause", None), ("activate", "persistent://acme/orders/new-partition-3")]
+    assert job.events().where("throttle_by IS NULL").count() == old + 1
+
+
 WRONG = {
     "no json": ("malformed", None),
     "[" + json.dumps(event(1)) + "]": ("malformed", None),
@@ -44,7 +59,7 @@ WRONG = {
     json.dumps(event(1, client_version="\u00e9"), ensure_ascii=False) + "{}": ("malformed", None),
     json.dumps(event(1))[:-40]: ("malformed", None),
     json.dumps(event(1)).replace('"', "'"): ("malformed", None),
-    json.dumps(event(1, schema_version=2, kind="unheard of")): ("future_version", None),
+    json.dumps(event(1, schema_version=SCHEMA_VERSION + 1, kind="unheard of")): ("future_version", None),
     json.dumps(event(1, schema_version=40_000)): ("future_version", None),
     json.dumps(event(1) | {"seq": "7"}): ("wrong_type", "seq"),
     json.dumps(event(1, coalesced="yes")): ("wrong_type", "coalesced"),

@@ -11,10 +11,24 @@ import os
 from time import perf_counter
 from typing import Final
 
+from proxy.config.config import Config
+
 # Far above what any step of a test takes on an idle machine: only a test that fails waits as long.
 PATIENCE_SECONDS: Final = 20.0
 MOST: Final = 12.0
 _WORK: Final = 300_000
+# With their defaults they are above what a step of a test takes on an idle machine.
+_CLOCKS: Final = frozenset(
+    (
+        "brokerProxyConnectTimeoutMs",
+        "handshakeTimeoutMillis",
+        "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
+        "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis",
+        "topicListBrokerAnswerTimeoutMillis",
+        "topicListRequestTimeoutMillis",
+        "topicListWriteStallTimeoutMillis",
+    )
+)
 # What the work takes on an idle machine with cores of 3 GHz.
 _IDLE_SECONDS: Final = 0.02
 
@@ -38,6 +52,12 @@ def patient(seconds: float) -> float:
 def patient_millis(millis: int) -> int:
     """Return the same of milliseconds, as keys of the proxy and clients of Pulsar ask for them."""
     return round(patient(millis))
+
+
+def patient_clocks() -> dict[str, int]:
+    """Return the clocks of a proxy that end what takes too long, scaled for this machine."""
+    declared = Config.keys()
+    return {key.name: patient_millis(key.default) for key in declared if key.name in _CLOCKS}
 
 
 def in_time(seconds: float = PATIENCE_SECONDS) -> asyncio.Timeout:

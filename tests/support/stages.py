@@ -18,6 +18,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "check": 75,
     "unit": 110,
     "integration": 200,
+    "without-extension": 25,
     "deploy": 25,
     "spark and pulsar": 420,
 }

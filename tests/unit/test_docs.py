@@ -22,6 +22,7 @@ ELSEWHERE = {
     *("proxyRoles", "authenticateOriginalAuthData"),
     *("readOnlyRootFilesystem", "restartPolicy", "terminationGracePeriodSeconds"),
     *("brokerUrl", "nativeUrl"),
+    *("backlogSize", "sendTimeout"),
     *("requestRate", "byteRate", "clientAddress", "brokerAddress"),
     *("notAfter", "subjectAltName"),
     *("msgRateIn", "msgByteIn", "msgRateOut", "msgByteOut"),

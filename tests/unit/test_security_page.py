@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 # The last section is about what an operator decides, not about threats.
 TABLES = PAGE.partition("\n## What an operator decides")[0]
-NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`")
 ROW = re.compile(r"^- \*\*(.+(?:\n  .+)*)", re.MULTILINE)
 THREAT = re.compile(r"(.+?)\*\*: (.+) Shown by (.+)", re.DOTALL)
 THREATS = (

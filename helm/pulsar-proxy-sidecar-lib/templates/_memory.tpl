@@ -38,7 +38,8 @@ proxy adds them up at its start. Written by hand are only the templates of what 
   {{- if $counts -}}
     {{- $bytes := int64 $part.each -}}
     {{- range $key := $part.times -}}
-      {{- $factor := include (ternary "pulsar-proxy-lib.answerLimit" "pulsar-proxy-lib.int" (eq $key "answerLimit")) (dict "settings" $.settings "key" $key) -}}
+      {{- $derived := has $key (list "answerLimit" "relayReaders") -}}
+      {{- $factor := include (printf "pulsar-proxy-lib.%s" (ternary $key "int" $derived)) (dict "settings" $.settings "key" $key) -}}
       {{- $bytes = mul $bytes (int64 $factor) -}}
     {{- end -}}
     {{- $sum = add $sum $bytes -}}
@@ -76,6 +77,23 @@ proxy adds them up at its start. Written by hand are only the templates of what 
   {{- end -}}
 {{- end -}}
 {{- int64 $answer -}}
+{{- end -}}
+
+{{- /* The relay threads that there are at most, and the event loop. */ -}}
+{{- define "pulsar-proxy-lib.relayReaders" -}}
+{{- $threads := include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "numIOThreads") | default "4" -}}
+{{- $engine := include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "relayEngine") -}}
+{{- if regexMatch "^(?i)asyncio$" $engine -}}{{- $threads = "0" -}}{{- end -}}
+{{- add 1 (min 64 (int64 $threads)) -}}
+{{- end -}}
+
+{{- /* `true` if relays share a pool of memory, and if they do not. */ -}}
+{{- define "pulsar-proxy-lib.relayPool" -}}
+{{- $pool := include "pulsar-proxy-lib.value" (dict "settings" . "key" "relayMemoryPoolMB") -}}
+{{- if regexMatch "^0*[1-9][0-9]*$" $pool -}}true{{- end -}}
+{{- end -}}
+{{- define "pulsar-proxy-lib.noRelayPool" -}}
+{{- if not (include "pulsar-proxy-lib.relayPool" .) -}}true{{- end -}}
 {{- end -}}
 
 {{- /* `true` if the web ports pass anything on. */ -}}
@@ -122,13 +140,16 @@ not be less than what the configuration allows unless `memory.allowLess` is true
 {{- end -}}
 {{- end -}}
 
-{{- /* Refuse to compute memory where a limit is switched off: a factor of the sum that may be 0 has no other 0. */ -}}
+{{- /*
+Refuse to compute memory where a limit is switched off: a factor of the sum that may be 0 has no other 0. A key whose
+default is 0 leaves the kernel its choice, which memory.extra is for (docs/memory.md).
+*/ -}}
 {{- define "pulsar-proxy-lib.bounded" -}}
 {{- range $line := .table.budget -}}
   {{- range $part := $line.parts -}}
     {{- range $key := $part.times -}}
       {{- $about := get $.table.keys $key -}}
-      {{- if and $about (eq 0 (int64 $about.least)) (eq (include "pulsar-proxy-lib.int" (dict "settings" $ "key" $key)) "0") -}}
+      {{- if and $about (eq 0 (int64 $about.least)) (ne $about.default "0") (eq (include "pulsar-proxy-lib.int" (dict "settings" $ "key" $key)) "0") -}}
         {{- fail (printf "configData.%s: got 0 (no limit), expected a limit, or memory.limit: no memory can be computed without one" $key) -}}
       {{- end -}}
     {{- end -}}

@@ -9,6 +9,7 @@ from proxy.core.counters import SharedCounters
 from proxy.net.counters import NetCounters
 from proxy.net.spill.counters import SpillCounters
 from proxy.net.tls.counters import TlsCounters
+from proxy.overload.counters import OverloadCounters
 from proxy.relay.counters import RelayCounters
 from proxy.requests.counters import RequestCounters
 from proxy.telemetry.events.counters import EventLogCounters
@@ -36,8 +37,10 @@ class Counters:
         "config_reloads",
         "controllers",
         "event_log",
+        "kernels_choice",
         "net",
         "otlp_exports",
+        "overload",
         "relay",
         "requests",
         "shared",
@@ -61,10 +64,13 @@ class Counters:
         self.brokers = BrokerCounters(shared)
         self.requests = RequestCounters(shared, outcomes)
         self.relay = RelayCounters(shared)
+        self.overload = OverloadCounters(shared)
         self.clients = ClientCounters(shared)
         self.web = WebCounters(shared)
         self.budget_bytes = 0
         self.budget_parts: Mapping[str, int] = {}
+        # Memory that only the kernel bounds, by owner; no part of the budget.
+        self.kernels_choice: Mapping[str, int] = {}
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
         self.config_accepted = True
         self.config_applied_at = 0.0

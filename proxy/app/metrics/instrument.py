@@ -66,7 +66,8 @@ class Instrument:
     `read` returns one number per tuple of label values; for a summary `durations` returns the durations instead.
     `created`: export a `_created` sample too, as upstream's client library does. `better` says in what a metric of
     upstream's proxy is more exact here (docs/compatibility.md). `otel` is the OpenTelemetry name where the convention
-    differs from the rule of `otel_name`; `up_down`: a gauge that OpenTelemetry calls an up-down counter.
+    differs from the rule of `otel_name`; `up_down`: a gauge that OpenTelemetry calls an up-down counter. `present`
+    returns whether there is such a metric now: what is switched off has no family at all; None: always.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Instrument:
     origin: Literal["PIP-442", "pulsar", "convention", "ours"] = "ours"
     otel: str = ""
     up_down: bool = False
+    present: Callable[[MetricSources], bool] | None = None
 
     @property
     def exposed_name(self) -> str:
@@ -159,7 +161,11 @@ class _Once:
 def take(instruments: Iterable[Instrument], sources: MetricSources) -> list[Reading]:
     """Read all instruments; call this on the event loop, which owns the counters."""
     sources = replace(sources, heap=_Once(sources.heap), direct=_Once(sources.direct))
-    return [_read(instrument, sources) for instrument in instruments]
+    return [
+        _read(instrument, sources)
+        for instrument in instruments
+        if instrument.present is None or instrument.present(sources)
+    ]
 
 
 def _read(instrument: Instrument, sources: MetricSources) -> Reading:

@@ -7,10 +7,17 @@ from typing import Final
 from proxy.app.metrics import process
 from proxy.app.metrics.instrument import Instrument, MetricSources
 from proxy.app.metrics.rows import gauge, labelled, of_process
+from proxy.core.native import native
 from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
 from proxy.core.version import VERSION
 
 __all__ = ["PROCESS_ROWS"]
+
+
+def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+    extension = native()
+    version = extension.version if extension.module is not None else ""
+    return {(VERSION, sys.version.partition(" ")[0], sources.counters.relay.engine.name, version): 1}
 
 
 def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
@@ -22,8 +29,16 @@ def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
         ("large frames before CONNECTED",): 0 if sources.handshakes is None else sources.handshakes.statistics().held,
         **_spill(sources),
         ("kernel send buffers",): sources.counters.net.writers_kernel_bytes,
+        ("relays, both directions stalled",): _relays(sources),
+        ("ended connections, unsent bytes",): sources.counters.net.ended_bytes,
         **{(f"event log, {sink}",): numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
+
+
+def _relays(sources: MetricSources) -> int:
+    """Return the kernel memory of relayed sockets, and with a pool what relays hold in user space."""
+    relay = sources.counters.relay
+    return sum(relay.socket_memory) + (0 if relay.pool is None else relay.pool.used_bytes)
 
 
 def _spill(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
@@ -37,8 +52,10 @@ def _fits(sources: MetricSources) -> float:
 
 
 PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
-    Instrument("pulsar_proxy_build_info", "gauge", "Always 1; the labels name the versions that run.",
-               lambda _: {(VERSION, sys.version.partition(" ")[0]): 1}, labels=("version", "python")),
+    Instrument("pulsar_proxy_build_info", "gauge",
+               "Always 1; the labels name the versions that run, the engine of relays, and the version of the native "
+               "extension (empty: none).",
+               _build, labels=("version", "python", "relay_engine", "native")),
     Instrument("pulsar_proxy_event_loop_lag_seconds", "summary",
                "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
@@ -52,6 +69,9 @@ PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
              "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
              "larger of `kernel send buffers` and `relays, both directions stalled` counts.",
              lambda c: c.budget_parts, "gauge", "bytes"),
+    labelled("memory_kernels_choice_bytes", "part",
+             "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
+             lambda c: c.kernels_choice, "gauge", "bytes"),
     Instrument("pulsar_proxy_memory_budget_used_bytes", "gauge",
                "Bytes in use of each part of the budget whose use is counted.", _used, labels=("part",), unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_fits", "gauge",

@@ -1,12 +1,17 @@
 """Helpers that declare this proxy's own metrics, for `traffic_rows` and `process_rows`."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import Instrument, Kind, MetricSources, Unit
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.tenants import TenantNumbers
+
+if TYPE_CHECKING:
+    from limiter.soft_pool import PoolRecord
+    from proxy.relay.memory.pool import RelayPool
 
 
 def counted(name: str, text: str, read: Callable[[Counters], float], unit: Unit = "") -> Instrument:
@@ -58,6 +63,30 @@ def per_tenant(name: str, text: str, read: Callable[[TenantNumbers], int], unit:
         lambda s: {(tenant.encode(errors="replace").decode(),): read(n) for tenant, n in s.tenants.rows()},
         labels=("tenant",), unit=unit,
     )  # fmt: skip
+
+
+def of_pool(
+    name: str, kind: Kind, text: str, read: "Callable[[RelayPool], float]", unit: Unit = ""
+) -> Instrument:  # fmt: skip
+    """Declare a metric of the relay pool; there is no sample without a pool."""
+
+    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+        pool = sources.counters.relay.pool
+        return {} if pool is None else {(): read(pool)}
+
+    return Instrument(f"pulsar_proxy_relay_pool_{name}", kind, text, readings, unit=unit)
+
+
+def of_commands(
+    name: str, kind: Kind, text: str, read: "Callable[[PoolRecord], float]", unit: Unit = ""
+) -> Instrument:  # fmt: skip
+    """Declare a metric of the memory for commands; there is no sample without a limit."""
+
+    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+        held = sources.counters.requests.command_bytes
+        return {} if held is None else {(): read(held.record())}
+
+    return Instrument(f"pulsar_proxy_commands_{name}", kind, text, readings, unit=unit)
 
 
 def of_process(

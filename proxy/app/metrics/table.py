@@ -6,10 +6,11 @@ Rule: /metrics, the OTLP export, docs/reference/metrics.md and docs/compatibilit
 from typing import Final
 
 from proxy.app.metrics.instrument import Instrument
+from proxy.app.metrics.overload_rows import OVERLOAD_ROWS
 from proxy.app.metrics.process_rows import PROCESS_ROWS
 from proxy.app.metrics.traffic_rows import TRAFFIC_ROWS
 from proxy.app.metrics.upstream_rows import UPSTREAM_ROWS
 
 __all__ = ["INSTRUMENTS"]
 
-INSTRUMENTS: Final[tuple[Instrument, ...]] = (*UPSTREAM_ROWS, *TRAFFIC_ROWS, *PROCESS_ROWS)
+INSTRUMENTS: Final[tuple[Instrument, ...]] = (*UPSTREAM_ROWS, *TRAFFIC_ROWS, *OVERLOAD_ROWS, *PROCESS_ROWS)

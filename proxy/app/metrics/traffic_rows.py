@@ -1,9 +1,11 @@
 """The rows of metrics about clients, brokers and their traffic that only this proxy has."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.app.metrics.rows import counted, gauge, labelled, per_limiter, per_sink, per_tenant
+from proxy.app.metrics.rows import counted, gauge, labelled, of_commands, of_pool, per_limiter, per_sink, per_tenant
+from proxy.relay.memory.sockets import SocketMemory
 from proxy.requests.counters import RequestCounters
 
 __all__ = ["TRAFFIC_ROWS"]
@@ -12,6 +14,10 @@ __all__ = ["TRAFFIC_ROWS"]
 def _topic_keeps(sources: MetricSources) -> Readings:
     keeps = sources.counters.event_log.topic_keeps
     return {} if keeps is None else {(): int(keeps)}
+
+
+def _sockets(memory: SocketMemory) -> Mapping[str, float]:
+    return {"broker": memory.towards_brokers, "client": memory.towards_clients}
 
 
 def _sharing(counters: RequestCounters) -> float:
@@ -45,7 +51,7 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
           lambda c: c.requests.unproven_readers_bytes(), "bytes"),
     gauge("lists_unproven_readers_waiting", "Requests of such clients that wait for their share of direct memory.",
           lambda c: c.requests.unproven_readers_waiting()),
-    gauge("lookups_waiting", "Lookups that wait for their turn at a broker: 1,000 at a time, in turns by connection.",
+    gauge("lookups_waiting", "Lookups that wait for their turn at a broker: 1,000 at a time, in turns by address.",
           lambda c: c.requests.lookups_waiting),
     counted("lists_answer_bytes",
             "Bytes of brokers' topic lists: the names and 2 to 4 bytes for each, and some for the flags.",
@@ -65,6 +71,12 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
 
     labelled("disconnects", "cause", "Connections of clients and brokers that ended, by cause.",
              lambda c: c.shared.disconnects),
+    gauge("ended_sockets", "Sockets of connections that have ended, for whose peers the kernel still has much to send.",
+          lambda c: c.net.ended_sockets),
+    gauge("ended_socket_bytes", "Memory in the kernel of these sockets.", lambda c: c.net.ended_bytes, "bytes"),
+    labelled("ended_socket_resets", "reason",
+             "Peers that were reset because they had not taken all bytes of a connection that has ended, by reason.",
+             lambda c: c.net.ended_resets),
     gauge("client_awaited_headers", "Connections whose PROXY header has not arrived yet (haProxyProtocolEnabled).",
           lambda c: c.net.awaited_headers),
     gauge("client_writers", "Clients with unsent data at the last check; the check runs once a second.",
@@ -101,6 +113,35 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     labelled("relay_bytes", "direction", "Bytes relayed between clients and brokers, by direction.",
              lambda c: {"to_broker": c.relay.relay_bytes_to_broker, "to_client": c.relay.relay_bytes_to_client},
              unit="bytes"),
+    labelled("relay_socket_bytes", "side", "Kernel memory of relayed sockets, by the side that they lead to.",
+             lambda c: _sockets(c.relay.socket_memory), "gauge", "bytes"),
+    of_pool("limit_bytes", "gauge", "Memory that relays may hold together (relayMemoryPoolMB).",
+            lambda pool: pool.limit_bytes, "bytes"),
+    of_pool("used_bytes", "gauge", "Bytes that relays have read and their receivers have not taken.",
+            lambda pool: pool.used_bytes, "bytes"),
+    of_pool("muted_connections", "gauge",
+            "Directions of relays that are not read: the pool is used up, and their receivers take nothing.",
+            lambda pool: pool.muted),
+    of_pool("muted_seconds", "counter", "Time that directions have waited for memory, all added up.",
+            lambda pool: pool.muted_seconds, "seconds"),
+    of_pool("overshoots", "counter", "Reads that took the pool above its limit, at most one of each thread at a time.",
+            lambda pool: pool.overshoots),
+    of_pool("depleted_seconds", "counter", "Time in which nothing of the pool was free.",
+            lambda pool: pool.depleted_seconds, "seconds"),
+    of_commands("limit_bytes", "gauge", "Memory for commands that are held for brokers (maxConcurrentLookupRequestMB).",
+                lambda held: held.limit_bytes, "bytes"),
+    of_commands("used_bytes", "gauge", "Bytes of commands that are held for brokers.",
+                lambda held: held.used_bytes, "bytes"),
+    of_commands("muted_connections", "gauge", "Clients that are not read because that memory is used up.",
+                lambda held: held.muted),
+    of_commands("muted_seconds", "counter", "Time that clients have waited for that memory, all added up.",
+                lambda held: held.muted_millis / 1000, "seconds"),
+    of_commands("overshoots", "counter", "Commands that took that memory above its limit.",
+                lambda held: held.overshoots),
+    of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
+                lambda held: held.depleted_millis / 1000, "seconds"),
+    counted("relay_native_refusals", "Relays that the native engine had no room for, so that the event loop took them.",
+            lambda c: c.relay.native_refusals),
     labelled("relay_truncations", "place", "Relayed TLS streams that ended without close_notify, by where they ended.",
              lambda c: c.relay.truncations),
     labelled("watch_frames", "kind", "Frames of topic-list watchers relayed to clients.",
@@ -149,6 +190,12 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
              lambda c: c.brokers.broker_names()),
     gauge("names_hanging", "Threads that resolve a name for longer than 10 s. Nobody can end them; they are bounded.",
           lambda c: c.brokers.broker_names_hanging()),
+    Instrument("pulsar_proxy_target_dials", "gauge",
+               "Connections that are opened to hosts which clients make up, by state; they take turns by address.",
+               lambda s: {(state,): n for state, n in s.counters.brokers.broker_dials().items()},
+               labels=("state",)),
+    counted("target_dials_given_up", "Such connections that had to end after 2 s because others waited.",
+            lambda c: c.brokers.broker_dials_given_up()),
     counted("broker_connection_pauses", "Pauses in reading a broker connection for lack of memory.",
             lambda c: c.brokers.broker_connection_pauses),
     labelled("broker_open_failures", "cause", "Request connections to brokers that could not be opened, by cause.",

@@ -41,4 +41,12 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
         "--accept-refusals", action="store_true",
         help="do not count refusals as failures: for limits that are too small on purpose",
     )  # fmt: skip
+    parser.add_argument(
+        "--overload", action="store_true",
+        help="a storm of producers instead, which the threshold throttle holds and releases (--connections of them)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--overload-seconds", type=float, default=26.0, metavar="S",
+        help="seconds that the producers send (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--broker-only", action="store_true", help="run broker and proxy without a storm, until Ctrl-C")

@@ -74,6 +74,8 @@ def _checked(options: argparse.Namespace) -> GeneratedTopics:
             raise ValueError(f"--{name.replace('_', '-')}: got {getattr(options, name)}, expected 1 or more")
     if options.namespaces < 0:
         raise ValueError(f"--namespaces: got {options.namespaces}, expected 0 or more")
+    if not 1 <= options.overload_seconds <= 3600:
+        raise ValueError(f"--overload-seconds: got {options.overload_seconds}, expected 1 to 3600")
     if not 0 <= options.slow_share <= 1:
         raise ValueError(f"--slow-share: got {options.slow_share}, expected 0 to 1")
     if not 0 <= options.late_seconds <= STORM_SECONDS:
@@ -89,6 +91,10 @@ async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopic
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    if options.overload:
+        from proxy.cli.demo.overload import run_overload
+
+        return await run_overload(options)
     with tempfile.TemporaryDirectory(prefix="pulsar-proxy-demo-") as directory:
         async with _processes(options, topics, Path(directory)) as processes:
             if options.broker_only:

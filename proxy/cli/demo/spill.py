@@ -29,6 +29,12 @@ def directory_for_lists(places: Sequence[Path]) -> Path | None:
 
 async def lists_moved(host: str, port: int) -> int:
     """Return how many lists the proxy has moved to disk; raises OSError or TimeoutError if its web port is gone."""
+    lines = [line for line in await metric_lines(host, port) if line.startswith(_LISTS)]
+    return int(float(lines[0].rpartition(b" ")[2])) if lines else 0
+
+
+async def metric_lines(host: str, port: int) -> list[bytes]:
+    """Return the lines of the proxy's metrics; raises OSError or TimeoutError if its web port is gone."""
     async with asyncio.timeout(ANSWER_SECONDS):
         reader, writer = await asyncio.open_connection(host, port)
         try:
@@ -36,5 +42,4 @@ async def lists_moved(host: str, port: int) -> int:
             answer = await reader.read(-1)
         finally:
             writer.close()
-    lines = [line for line in answer.splitlines() if line.startswith(_LISTS)]
-    return int(float(lines[0].rpartition(b" ")[2])) if lines else 0
+    return answer.splitlines()

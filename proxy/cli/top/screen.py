@@ -19,6 +19,7 @@ NAME_WIDTH: Final = 44
 FIRST_ROWS: Final = (3, 2, 3)
 _MIB: Final = 1024 * 1024
 _INDENT: Final = 9
+_TOPICS_SHOWN: Final = 3
 # The common prefix of all keys of both memory limiters; a narrow line leaves it out.
 _COMMON_KEY: Final = "maxTopicListInFlight"
 _LEAST_CLIENT_WIDTH: Final = 21
@@ -72,12 +73,19 @@ def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
     yield 0, list(_proxy(document))
     found = [f"{clients['lookup_mode']} in lookup mode", f"{clients['relayed']} relayed"]
     yield 0, _fold("clients", [*found, f"accepted {clients['accepted']}", f"rejected {clients['rejected']}"], columns)
+    if older := clients.get("unbounded_receive_buffers"):
+        yield 3, _fold("", [f"{older} came before their receive buffers were bounded"], columns)
     yield 2, _fold("brokers", _counts(document["broker_connections"]), columns)
     for name, limiter in document["limiters"].items():
         yield 0, [_bar_line(name, limiter), *_fold("", _waits(limiter), columns)]
     # A proxy before this row, or without a directory, has no lists on disk.
     if (spill := document.get("spill", {})).get("limit_bytes"):
         yield 2, [_disk_line(spill), *_fold("", _disk_counts(spill), columns)]
+    if relays := document.get("relays"):
+        yield 3, [*_pool_line(relays), *_fold("relays", _relay_counts(relays), columns)]
+    # A proxy before this row, or without a throttle, has none.
+    if overload := document.get("overload"):
+        yield 1, _overload(overload, columns)
     outcomes = (_outcome(name, count, lists["per_second"]) for name, count in lists["outcomes"].items() if count)
     yield 0, _fold("lists", [f"asked {lists['asked']}", *outcomes], columns)
     yield 3, _fold("closed", [f"slow readers: {text}" for text in _counts(document["slow_readers_closed"])], columns)
@@ -92,6 +100,7 @@ def _proxy(document: Document) -> Iterator[str]:
     yield (
         f"pulsar-proxy {proxy['version']}  {proxy['state']}  up {_duration(proxy['uptime_seconds'])}"
         f"  pid {proxy['pid']}  {proxy['address']}  cluster {proxy['cluster'] or '-'}"
+        f"{_relays(proxy)}"
     )
     container = memory["container_limit_bytes"]
     yield (
@@ -100,10 +109,60 @@ def _proxy(document: Document) -> Iterator[str]:
     )
 
 
+def _relays(proxy: Document) -> str:
+    """Return the engine of relays; a proxy of an older version does not say."""
+    engine, threads = proxy.get("relay_engine"), proxy.get("relay_threads")
+    return (
+        ""
+        if engine is None
+        else f"  relays {engine}" + (f" ({threads} thread{'s' * (threads > 1)})" if threads else "")
+    )
+
+
 def _bar_line(name: str, limiter: Document) -> str:
     held, limit = limiter["held_bytes"], limiter["limit_bytes"]
     most = f"{_mib(limit)} MiB" if limit > 0 else "no limit"
     return f"{name:<8} {_bar(held, limit)} {_mib(held)} of {most}, peak {_mib(limiter['peak_held_bytes'])} MiB"
+
+
+def _pool_line(relays: Document) -> Iterator[str]:
+    if limit := relays["pool_limit_bytes"]:
+        used = relays["pool_used_bytes"]
+        yield f"{'pool':<8} {_bar(used, limit)} {_mib(used)} of {_mib(limit)} MiB, {relays['muted']} muted"
+
+
+def _relay_counts(relays: Document) -> Iterator[str]:
+    yield f"sockets to brokers {_mib(relays['sockets_to_brokers_bytes'])} MiB"
+    yield f"to clients {_mib(relays['sockets_to_clients_bytes'])} MiB"
+    if relays["pool_limit_bytes"]:
+        yield f"muted {relays['muted_seconds']:.0f} s"
+        yield f"used up {relays['depleted_seconds']:.0f} s"
+        yield f"overshoots {relays['overshoots']}"
+
+
+def _overload(overload: Document, columns: int) -> list[str]:
+    """Return the lines of the throttles: signals, marks, who is paused and why, and the topics that send most."""
+    signals, marks, connections = overload["signals"], overload["marks"], overload["connections"]
+    delay = overload["delay_seconds"]
+    first = [
+        *([overload["state"]] if overload["state"] else []),
+        *(f"{name} {'?' if signals[name] is None else format(signals[name], '.2f')}" for name in ("proxy", "brokers")),
+        "marks " + " ".join(f"{name.replace('_', ' ')} {mark:.2f}" for name, mark in marks.items()),
+        f"{connections['paused']} paused, longest {overload['longest_pause_seconds']:.0f} s",
+        *([f"{connections['would_pause']} would be"] if connections["would_pause"] else []),
+        *(f"{reason} {count}" for reason, count in overload["stopped_relays"].items() if count),
+        f"delay {delay.get('median', 0.0):.1f} s, longest {delay.get('longest', 0.0):.1f} s",
+        f"evaluated {overload['age_seconds']:.1f} s ago",
+    ]
+    lines = _fold("overload", first, columns)
+    if overload["memory_pressure"] is not None:
+        shown = [f"pressure {overload['memory_pressure']:.2f}", f"{overload['active_topics']} topics slowed"]
+        rates = [
+            f"{_name(row['topic'])} {_mib(row['allowed'])} of {_mib(row['natural'])} MiB/s"
+            for row in overload["topics"][:_TOPICS_SHOWN]
+        ]
+        lines += _fold("rates", [*shown, *rates], columns)
+    return lines
 
 
 def _disk_line(spill: Document) -> str:

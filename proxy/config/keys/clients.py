@@ -12,14 +12,22 @@ class ClientKeys:
     max_concurrent_inbound_connections = Key(
         "maxConcurrentInboundConnections", 10_000, whole(0, 10_000_000), since="pulsar", section=CLIENTS,
         unit="connections", dynamic=True,
-        doc="Client connections open at the same time. 0: no limit. At the limit the oldest silent or idle connection "
-        "of the address with most of them gives way to a newcomer whose address has far less.",
+        doc="Client connections open at the same time. 0: no limit. At the limit a connection of the address with "
+        "most gives way to a newcomer whose address has far less: silent and idle ones first.",
         better="clients above the limit get ServiceNotReady and come again; upstream sends NotAllowedError",
     )  # fmt: skip
     max_concurrent_inbound_connections_per_ip = Key(
         "maxConcurrentInboundConnectionsPerIp", 0, whole(0, 10_000_000), since="pulsar", section=CLIENTS,
         unit="connections", dynamic=True,
-        doc="Client connections from one address open at the same time. 0: no limit.",
+        doc="Client connections from one address open at the same time; an IPv6 /64 network counts as one "
+        "(inboundConnectionsPerIpNetworkBits). 0: no limit.",
+        better="an IPv6 /64 network counts as one address",
+    )  # fmt: skip
+    inbound_connections_per_ip_network_bits = Key(
+        "inboundConnectionsPerIpNetworkBits", 64, whole(32, 128), section=CLIENTS, unit="bits",
+        doc="The length of the IPv6 network that maxConcurrentInboundConnectionsPerIp counts as one address. 128 where "
+        "many hosts of yours share a /64 network, such as a subnet of a cloud or the pods of a node; 48 where clients "
+        "come from the Internet with whole sites. Turns by address go by /48, then by /64.",
     )  # fmt: skip
     max_concurrent_lookup_requests = Key(
         "maxConcurrentLookupRequests", 50_000, whole(1, 10_000_000), since="pulsar", section=CLIENTS,
@@ -27,6 +35,11 @@ class ClientKeys:
         doc="Lookup-mode requests in progress at the same time, each counted until its answer; a request above the "
         "limit gets TooManyRequests. Topic lists take at most three quarters, and the others wait.",
         better="requests count until their answers; upstream counts a request only until it has begun",
+    )  # fmt: skip
+    max_concurrent_lookup_request_mb = Key(
+        "maxConcurrentLookupRequestMB", -1, whole(-1, 1_048_576), section=CLIENTS, unit="MiB",
+        doc="Memory for the commands of lookup-mode requests in progress, beside their number (KIP-72). While it is "
+        "used up, clients with further commands are not read, and have their turns. -1 or 0: no limit of bytes.",
     )  # fmt: skip
     max_outstanding_requests_per_connection = Key(
         "maxOutstandingRequestsPerConnection", 1000, whole(1, 1_000_000), section=CLIENTS, unit="requests",

@@ -1,10 +1,9 @@
 """Keys of the event log: an event for each topic list, for the pipeline."""
 
 from proxy.config.keys.key import Key, choice, secret_text, text, whole
-from proxy.config.keys.units import HOUR_MILLIS, MILLIS
+from proxy.config.keys.units import HOUR_MILLIS, MIB, MILLIS
 
 EVENTS = "Event log"
-MIB = "MiB"
 LEAST_SALT_BYTES = 16
 
 

@@ -53,7 +53,9 @@ class HttpKeys:
     http_requests_max_per_second = Key(
         "httpRequestsMaxPerSecond", 100.0, decimal(0.01, 1_000_000), since="pulsar", section=HTTP, unit="requests/s",
         dynamic=True,
-        doc="Highest rate of requests if httpRequestsLimitEnabled; a request above it gets 429.",
+        doc="Highest rate of all requests together if httpRequestsLimitEnabled; a request above it gets 429. A quarter "
+        "of a second's requests is kept for principals, or addresses, that ask for less than their share.",
+        better="no client uses up what others may ask for",
     )  # fmt: skip
     proxy_http_response_headers_json = Key(
         "proxyHttpResponseHeadersJson", "", json_object(), since="pulsar", section=HTTP,

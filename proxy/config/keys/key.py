@@ -300,6 +300,11 @@ def words() -> Kind[tuple[str, ...]]:
     return _listed("names separated by commas", str.isprintable)
 
 
+def topic_patterns() -> Kind[tuple[str, ...]]:
+    """Return the kind of lists of topic names in which `*` stands for any text; blank is an empty list."""
+    return _listed("names of topics separated by commas, * stands for any text", str.isprintable)
+
+
 def origins() -> Kind[tuple[str, ...]]:
     """Return the kind of lists of web origins, or `*`; blank is an empty list."""
     return _listed(
@@ -316,6 +321,21 @@ def decimal(least: float, most: float) -> Kind[float]:
         if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", value) or not least <= float(value) <= most:
             raise BadValue(expected)
         return float(value)
+
+    return Kind(expected, parse, blank_is_default=True)
+
+
+def fraction() -> Kind[float]:
+    """Return the kind of parts of a whole, from 0 to 1; a percentage is refused with what it would be."""
+    expected = "a fraction from 0 to 1, such as 0.85"
+
+    def parse(value: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?%?", value):
+            raise BadValue(expected)
+        number = float(value.removesuffix("%"))
+        if number > 1 or value.endswith("%"):
+            raise BadValue(f"{expected}; {number:g} percent is {number / 100:g}" if number <= 100 else expected)
+        return number
 
     return Kind(expected, parse, blank_is_default=True)
 

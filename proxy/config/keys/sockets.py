@@ -1,7 +1,7 @@
 """Keys of sockets and of the kernel's memory for them."""
 
-from proxy.config.keys.key import Key, whole
-from proxy.config.keys.units import BYTES, HOUR_MILLIS, MILLIS, SECONDS
+from proxy.config.keys.key import Key, choice, whole, whole_or_blank
+from proxy.config.keys.units import BYTES, HOUR_MILLIS, MIB, MILLIS, SECONDS
 
 SOCKETS = "Sockets"
 
@@ -22,6 +22,45 @@ class SocketKeys:
         "relayBufferBytes", 262_144, whole(65_536, 1 << 24), section=SOCKETS, unit=BYTES,
         doc="Bytes of a relayed connection held for a slow peer, per direction, before the proxy stops reading the "
         "other peer. Also the size of a read on a busy connection (others read 64 KiB).",
+    )  # fmt: skip
+    relay_unsent_bytes = Key(
+        "relayUnsentBytes", 131_072, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
+        doc="Bytes that the kernel may keep for a relayed socket beside those under way to its peer "
+        "(TCP_NOTSENT_LOWAT), on both sides of a relay from its start. 0: the kernel's choice, up to "
+        "net.ipv4.tcp_wmem for each side.",
+    )  # fmt: skip
+    relay_receive_buffer_bytes = Key(
+        "relayReceiveBufferBytes", 0, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
+        doc="Kernel receive buffer of a relay's socket towards its broker, set before it connects; the kernel doubles "
+        "the size. A bound for what a stalled consumer holds, and for the throughput of far brokers (docs/memory.md). "
+        "0: the kernel's choice, up to net.ipv4.tcp_rmem.",
+    )  # fmt: skip
+    relay_client_receive_buffer_bytes = Key(
+        "relayClientReceiveBufferBytes", 1_048_576, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
+        doc="Kernel receive buffer of accepted clients while a throttle is enabled and acts, so that a producer that "
+        "is paused does not leave its whole window in the proxy. Without a throttle, and with 0: the kernel's choice, "
+        "up to net.ipv4.tcp_rmem.",
+    )  # fmt: skip
+    relay_memory_pool_mb = Key(
+        "relayMemoryPoolMB", -1, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
+        doc="Memory for bytes that relays have read and their receivers have not taken, in all (KIP-72). While it is "
+        "used up, connections are read only as far as their receivers take bytes; others wait, and are read in turns. "
+        "-1 or 0: no pool, each relay holds up to relayBufferBytes in each direction.",
+    )  # fmt: skip
+    relay_engine = Key(
+        "relayEngine", "auto", choice("auto", "native", "asyncio"), section=SOCKETS,
+        doc="The engine that moves the bytes of relayed connections. `native`: threads of the native extension, beside "
+        "the event loop; the start fails without the extension. `asyncio`: the event loop. `auto`: native if the "
+        "extension is installed. Connections with TLS on either side, or with lines in the log (proxyLogLevel), stay "
+        "with asyncio. The threads also write large topic lists that several clients share.",
+    )  # fmt: skip
+    num_io_threads = Key(
+        "numIOThreads", None, whole_or_blank(0, 1024), since="pulsar", section=SOCKETS, unit="threads",
+        doc="Threads of the native relay engine, which write shared topic lists, too. Empty: a thread for each "
+        "processor that affinity and the container's quota allow, at most 4. 0: no threads, asyncio relays.",
+        better="threads for relayed connections and shared topic lists only, with `relayEngine` auto or native; empty "
+        "means a thread for each processor, at most 4 (the Java proxy: two for each); everything else is done by one "
+        "event loop",
     )  # fmt: skip
     accept_backlog = Key(
         "acceptBacklog", 4096, whole(1, 65_535), section=SOCKETS, unit="connections",

@@ -54,9 +54,9 @@ class TlsKeys:
     )  # fmt: skip
     max_concurrent_tls_handshakes = Key(
         "maxConcurrentTlsHandshakes", 256, whole(1, 65_536), section=TLS, unit="handshakes",
-        doc="TLS handshakes of clients that may be half done at the same time; a handshake begins with a whole "
-        "ClientHello. Further clients wait, in turns by address. A handshake that stands still for 0.4 to 1 s is then "
-        "closed.",
+        doc="TLS handshakes of clients that may be half done at the same time, on each port; a handshake begins with a "
+        "whole ClientHello. Further clients wait, in turns by address. A handshake that stands still for 0.4 to 1 s is "
+        "then closed.",
     )  # fmt: skip
     tls_enabled_with_broker = Key(
         "tlsEnabledWithBroker", False, boolean(), since="pulsar", section=TLS,

@@ -90,7 +90,7 @@ class TopicListKeys:
         doc="Share of direct memory for lists and schemas of clients that have not shown that they read: that have "
         "taken less than 256 KiB since they last stood still. Answers that fit into the client's send buffer do not "
         "count, nor do lists from 16 KiB on while `topicListSpillDirectory` has room for them. Half of it is for those "
-        "that answer a PING. 100: no such share.",
+        "that answer a PING, and for lists over HTTP. 100: no such share.",
     )  # fmt: skip
     topic_list_spill_directory = Key(
         "topicListSpillDirectory", "", text(), section=TOPIC_LISTS,

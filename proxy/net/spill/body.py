@@ -32,8 +32,8 @@ class ListInMemory(Protocol):
 class SpillableBody:
     """A list in memory, under a direct permit, or on disk: `file` is None until the list has moved.
 
-    `shared`: there may be readers that have not begun, so all of the list is still needed. `kept`: the list should have
-    moved, and there was no place for it when that was tried last.
+    `shared`: there may be readers that have not begun, so all of the list is still needed. `since`: the loop's time
+    when the list was encoded. `kept`: the list should have moved, and there was no place for it when that was tried.
     """
 
     __slots__ = (
@@ -49,6 +49,7 @@ class SpillableBody:
         "file",
         "kept",
         "moving",
+        "since",
         "size",
         "window",
     )
@@ -61,8 +62,10 @@ class SpillableBody:
         on_left_memory: Callable[["SpillableBody"], None],
         *,
         shared: bool,
+        since: float,
     ) -> None:
         self.size = memory.size
+        self.since = since
         self.file: SpillFile | None = None
         self.moving = False
         self.kept = False

@@ -4,6 +4,7 @@ The clock runs only while there are lists that could move. Without `topicListSpi
 """
 
 import asyncio
+import math
 import resource
 from collections import deque
 from typing import Final, Protocol
@@ -29,6 +30,9 @@ HANG_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 5.0
 # Lists judged in one turn of the loop (2 ms), and lists that may begin to move before the next sweep.
 LISTS_A_TURN: Final = 500
+# A list that its client leaves lying for this part of `topicListRequestTimeoutMillis` moves although nobody waits for
+# its memory: behind an earlier list of its client its clock goes on, and would refuse what the proxy has ready.
+PATIENT_PART: Final = 0.25
 MOST_FOUND: Final = 256
 _KEYS: Final = {
     Kept.NO_SPACE: Config.topic_list_spill_max_mb.name,
@@ -59,8 +63,10 @@ class ListSpill:
         log: Logger,
         writers: Workers,
         readers: Workers,
+        patience_seconds: float = math.inf,
     ) -> None:
         self.space = space
+        self._patience_seconds = patience_seconds
         self._loop = loop
         self._disk = disk
         self._direct = direct
@@ -91,7 +97,8 @@ class ListSpill:
 
     def watch(self, memory: ListInMemory, permit: Permit, *, shared: bool) -> SpillableBody:
         """Return a body that may move to disk; the caller closes it, and releases `permit` if it is still held."""
-        body = SpillableBody(memory, permit, self._read_back, self._left_memory, shared=shared)
+        since = self._loop.time()
+        body = SpillableBody(memory, permit, self._read_back, self._left_memory, shared=shared, since=since)
         self._in_memory[body] = None
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -101,6 +108,7 @@ class ListSpill:
         """Apply changed limits; lists on disk stay there."""
         self.space.limit = config.topic_list_spill_max_mb * MIB
         self.space.key_cap_percent = _key_cap_percent(config)
+        self._patience_seconds = _patience_seconds(config)
 
     async def close(self) -> None:
         """Close all files and end the threads; a disk that does not answer is not waited for longer than 5 s."""
@@ -145,7 +153,7 @@ class ListSpill:
 
     def _looked(self) -> None:
         slow, self._found = self._found, []
-        self._slow = deque(slow if self._direct.short else ())
+        self._slow = deque(filter(self._should_move, slow))
         self.space.ask_again()
         if self._hangs():
             self.space.failing = True
@@ -169,16 +177,24 @@ class ListSpill:
             for body in self._slow:
                 body.kept = True
             return
-        while self._slow and self._moves.free and self._direct.short:
+        while self._slow and self._moves.free:
             body = self._slow.popleft()
-            if body.closed or body.moving or body.file is not None:
+            if body.closed or body.moving or body.file is not None or not self._should_move(body):
                 continue
             found = self.space.reserve(body.rest_bytes, body.key)
-            body.kept = isinstance(found, Kept)
-            if isinstance(found, Kept):
+            if not isinstance(found, Kept):
+                body.kept = False
+                self._moves.start(body, found)
+            elif self._direct.short:
+                body.kept = True
                 self._kept(found, "")
             else:
-                self._moves.start(body, found)
+                # Nobody has to leave the disk for a list whose memory nobody wants.
+                self.space.ask_again()
+
+    def _should_move(self, body: SpillableBody) -> bool:
+        """Return whether somebody waits for the memory of a slow list, or its own clients would be refused soon."""
+        return self._direct.short or self._loop.time() - body.since >= self._patience_seconds
 
     def _kept(self, reason: Kept, detail: str) -> None:
         """Count a list that stays in memory, and log it at most once a second."""
@@ -221,6 +237,10 @@ def most_files() -> int:
     return MOST_FILES if soft == resource.RLIM_INFINITY else min(MOST_FILES, soft // 4)
 
 
+def _patience_seconds(config: Config) -> float:
+    return PATIENT_PART * config.seconds(Config.topic_list_request_timeout_millis)
+
+
 def _key_cap_percent(config: Config) -> int:
     return 100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key
 
@@ -234,4 +254,4 @@ def make_spill(
     # Threads that write also close. Readers never wait for either.
     writers = WorkerThreads(loop, MOVES_AT_ONCE, "list-writer")
     readers = WorkerThreads(loop, READERS, "list-reader")
-    return ListSpill(loop, disk, space, direct, counters, log, writers, readers)
+    return ListSpill(loop, disk, space, direct, counters, log, writers, readers, _patience_seconds(config))

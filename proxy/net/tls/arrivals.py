@@ -135,6 +135,7 @@ class Arrivals:
         self._places: Places[Arrival] = Places(places)
         self._first_steps: set[Arrival] = set()
         self._peeked = bytearray(MOST_HELLO_BYTES)
+        self._counted = (0, 0)
         self._fill_planned = False
         # No holder of a place is looked at before.
         self._again_at = 0.0
@@ -147,7 +148,7 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._watched) + len(self._places)
 
-    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
+    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> Arrival:
         """Accept a socket that was accepted at `since`; `header` is the PROXY header of a load balancer.
 
         The socket belongs to this object from the call on, unless the call raises OSError: the kernel has no memory or
@@ -158,6 +159,7 @@ class Arrivals:
         arrival = Arrival(self, sock, address, header)
         self._sessions.add(arrival, since)
         self._watched[sock.fileno()] = arrival
+        return arrival
 
     def end(self, arrival: Arrival, cause: DisconnectCause) -> None:
         """Close the connection of an arrival; a second call does nothing."""
@@ -293,9 +295,12 @@ class Arrivals:
             self._timer = None
 
     def _count(self) -> None:
-        self._counters.handshakes_in_flight = len(self._places)
-        self._counters.handshakes_waiting = len(self._queue)
-        self._freed.note(len(self._places))
+        in_flight, waiting = len(self._places), len(self._queue)
+        # The numbers are those of all ports together.
+        self._counters.handshakes_in_flight += in_flight - self._counted[0]
+        self._counters.handshakes_waiting += waiting - self._counted[1]
+        self._counted = in_flight, waiting
+        self._freed.note(in_flight)
 
     def _unwatch(self, arrival: Arrival) -> None:
         if arrival.sock is not None and self._watched.pop(arrival.sock.fileno(), None) is not None:

@@ -1,14 +1,16 @@
 """Places for TLS handshakes: who waits for a place, who holds one, and who must give a place back first.
 
-Rule: addresses take turns, and there is no limit for an address: behind a balancer or NAT all clients may have the same
-one. No I/O and no clock here; `arrivals.py` calls these.
+Rule: addresses take turns (of IPv6: sites, and in a site its networks), and there is no limit for an address: behind a
+balancer or NAT all clients may have the same one. No I/O and no clock here; `arrivals.py` calls these.
 """
 
 from collections.abc import Hashable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Generic, Protocol, TypeVar
 
+from limiter.sites import site_of
 from proxy.core.addresses import host_network
+from proxy.core.key_members import KeyMembers, KeyTurns
 
 # A handshake keeps a place for this long, which is longer than a handshake over a slow line.
 PLACE_SECONDS: Final = 1.0
@@ -33,12 +35,12 @@ A = TypeVar("A", bound=Addressed)
 class TurnQueue(Generic[T]):
     """A queue in which keys take turns; the members of a key are served in the order of their arrival."""
 
-    __slots__ = ("_key_of", "_lines")
+    __slots__ = ("_key_of", "_lines", "_turns")
 
     def __init__(self) -> None:
         self._key_of: dict[T, Hashable] = {}
-        # The first key has the next turn.
         self._lines: dict[Hashable, dict[T, None]] = {}
+        self._turns: KeyTurns[Hashable] = KeyTurns()
 
     def __len__(self) -> int:
         return len(self._key_of)
@@ -54,26 +56,24 @@ class TurnQueue(Generic[T]):
     @property
     def next_key(self) -> Hashable:
         """Return the key whose turn is next; the queue must not be empty."""
-        return next(iter(self._lines))
+        return self._turns.next
 
     def skip(self) -> None:
         """Move the next key to the end of the queue."""
-        key = self.next_key
-        self._lines[key] = self._lines.pop(key)
+        self._turns.took_turn(self.next_key)
 
     def push(self, key: Hashable, member: T) -> None:
         """Append a member to the line of its key."""
         self._key_of[member] = key
         self._lines.setdefault(key, {})[member] = None
+        self._turns.add(key)
 
     def pop(self) -> T:
         """Remove and return the first member of the next key, and move that key to the end of the queue."""
         key = self.next_key
-        line = self._lines.pop(key)
-        member = next(iter(line))
-        del line[member], self._key_of[member]
-        if line:
-            self._lines[key] = line
+        member = next(iter(self._lines[key]))
+        self._turns.took_turn(key)
+        self.remove(member)
         return member
 
     def remove(self, member: T) -> None:
@@ -84,6 +84,7 @@ class TurnQueue(Generic[T]):
             del line[member]
             if not line:
                 del self._lines[key]
+                self._turns.discard(key)
 
 
 class Places(Generic[A]):
@@ -94,8 +95,7 @@ class Places(Generic[A]):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._since: dict[A, float] = {}
-        # The oldest first.
-        self._holders: dict[Hashable, dict[A, None]] = {}
+        self._holders: KeyMembers[Hashable, A] = KeyMembers()
 
     def __len__(self) -> int:
         return len(self._since)
@@ -111,33 +111,31 @@ class Places(Generic[A]):
     def take(self, holder: A, now: float) -> None:
         """Record that `holder` has a place from `now` on."""
         self._since[holder] = now
-        self._holders.setdefault(host_network(holder.client_address), {})[holder] = None
+        self._holders.add(host_network(holder.client_address), holder)
 
     def leave(self, holder: A) -> bool:
         """Take the place back; return False if there is none."""
-        if self._since.pop(holder, None) is None:
-            return False
-        key = host_network(holder.client_address)
-        holders = self._holders[key]
-        del holders[holder]
-        if not holders:
-            del self._holders[key]
-        return True
+        self._since.pop(holder, None)
+        return self._holders.remove(holder)
 
     def crowd(self, most: int) -> tuple[list[A], int]:
-        """Return the `most` oldest holders of the key that holds most places, and how many it holds.
+        """Return the `most` oldest holders of the keys that hold most places, and how many their site holds.
 
         A place must be held.
         """
-        crowd = max(self._holders.values(), key=lambda holders: (len(holders), -self._since[next(iter(holders))]))
-        return list(islice(crowd, most)), len(crowd)
+        of, since = self._holders.of, self._since
+        keys = list(self._holders.sizes.largest())
+        site = site_of(min(keys, key=lambda key: since[next(iter(of(key)))]))
+        crowds = [islice(of(key), most) for key in keys if site_of(key) == site]
+        holders = sorted(chain.from_iterable(crowds), key=since.__getitem__)
+        return holders[:most], self._holders.sizes.most
 
     def due(self, holder: A, crowd: int, newcomer: Hashable, waiting: int) -> float:
-        """Return when `holder`, of a key with `crowd` places, must leave for a client of the key `newcomer`.
+        """Return when `holder`, of a site with `crowd` places, must leave for a client of the key `newcomer`.
 
         The more clients wait, the sooner.
         """
-        if crowd > len(self._holders.get(newcomer, ())) + 1:
+        if crowd > self._holders.sizes[newcomer] + 1:
             seconds = LEAST_SECONDS
         else:
             seconds = max(LEAST_SECONDS, PLACE_SECONDS * self.limit / (self.limit + waiting))

@@ -1,11 +1,19 @@
-"""TLS for asyncio protocols that receive bytes, such as aiohttp's, over the same transport with the same bounds."""
+"""TLS for asyncio protocols that receive bytes, such as aiohttp's, over the same transport with the same bounds.
+
+Handshakes take places as on the ports for Pulsar clients (`arrivals.py`): a whole ClientHello first, in turns by
+address.
+"""
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from proxy.net.tls.failures import TlsFailed
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import Logger
+from proxy.net.tls.arrivals import Arrival, Arrivals
+from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
@@ -32,35 +40,74 @@ class _Stream(asyncio.BufferedProtocol):
         self._protocol.data_received(bytes(self._buffers.large[:nbytes]))
 
 
+@dataclass(slots=True)
+class _Accepting:
+    """A handshake that a caller of `accept` waits for; `transport` is set when the handshake is done."""
+
+    factory: Callable[[], asyncio.Protocol]
+    done: asyncio.Future[None]
+    transport: TlsTransport | None = None
+
+
 class TlsStreams:
-    """Accept TLS clients for asyncio protocols; `current` returns the context in force."""
+    """Accept TLS clients of one port for asyncio protocols, at most `places` handshakes at once.
 
-    def __init__(self, shared: TlsShared, buffers: SharedReadBuffer, current: Callable[[], ssl.SSLContext]) -> None:
-        self._shared = shared
+    `current` returns the context in force.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: TlsShared,
+        buffers: SharedReadBuffer,
+        current: Callable[[], ssl.SSLContext],
+        places: int,
+        counters: TlsCounters,
+        log: Logger,
+    ) -> None:
+        self._loop = loop
         self._buffers = buffers
-        self._current = current
+        self._accepting: dict[Arrival, _Accepting] = {}
+        self._arrivals = Arrivals(loop, shared, current, places, self, self._made, counters, log)
 
-    async def accept(self, sock: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
-        """Complete the handshake on `sock`, then make its protocol; raises ConnectionError if the handshake fails.
+    async def accept(
+        self, sock: socket.socket, address: str, until: float, factory: Callable[[], asyncio.Protocol]
+    ) -> None:
+        """Complete the handshake on `sock`, at the latest `until`, then make its protocol.
 
-        The socket belongs to this method from the call on.
+        Raises OSError if the handshake fails, and TimeoutError. The socket belongs to this method from the call on.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def make() -> _Stream:
-            if not done.done():
-                done.set_result(None)
-            return _Stream(factory(), self._buffers)
-
-        def fail(failure: TlsFailed) -> None:
-            if not done.done():
-                done.set_exception(ConnectionError(failure.detail))
-
-        transport = TlsTransport(self._shared, self._current(), make, fail, server_side=True)
-        await loop.connect_accepted_socket(lambda: transport, sock)
+        arrival = self._arrivals.take(sock, address, None, self._loop.time())
+        own = self._accepting[arrival] = _Accepting(factory, self._loop.create_future())
+        cause = DisconnectCause.CONNECTION_LIMIT
         try:
-            await done
-        except BaseException:
-            transport.abort()
+            async with asyncio.timeout_at(until):
+                await own.done
+        except BaseException as error:
+            if isinstance(error, TimeoutError):
+                cause = DisconnectCause.HANDSHAKE_TIMEOUT
+            self._arrivals.end(arrival, cause)
+            if own.transport is not None:
+                # Cancelled in the iteration in which the handshake was done.
+                own.transport.abort()
             raise
+
+    async def close(self) -> None:
+        """Stop watching sockets; callers of `accept` are cancelled before."""
+        await self._arrivals.close()
+
+    def add(self, session: Arrival, since: float) -> None:
+        """Skip: `accept` knows the arrival that it has made."""
+
+    def ended(self, session: Arrival, cause: DisconnectCause) -> None:
+        """Called when a connection has ended before the end of its handshake."""
+        own = self._accepting.pop(session, None)
+        if own is not None and not own.done.done():
+            own.done.set_exception(ConnectionError(f"no tls handshake: {cause}"))
+
+    def _made(self, arrival: Arrival) -> _Stream:
+        own = self._accepting.pop(arrival)
+        own.transport = arrival.transport
+        if not own.done.done():
+            own.done.set_result(None)
+        return _Stream(own.factory(), self._buffers)

@@ -13,8 +13,6 @@ somebody else's hands, could hold memory by announcements until the answers' clo
 The decisions have no I/O and no clock of their own; the owner calls `sweep` once a second.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, Protocol
 
 from proxy.core.errors import QuestionUnanswered
@@ -61,14 +59,13 @@ class ArrivingLists:
     def __len__(self) -> int:
         return len(self._watched)
 
-    @contextmanager
-    def watched(self, answer: ArrivingAnswer, queue: BrokerQueue) -> Iterator[None]:
-        """Watch `answer` of the broker of `queue` in this block."""
+    def watch(self, answer: ArrivingAnswer, queue: BrokerQueue) -> None:
+        """Watch `answer` of the broker of `queue`, until `forget`."""
         self._watched[answer] = _Arrival(queue)
-        try:
-            yield
-        finally:
-            del self._watched[answer]
+
+    def forget(self, answer: ArrivingAnswer) -> None:
+        """Stop watching `answer`."""
+        del self._watched[answer]
 
     def sweep(self, now: float, least_bytes_per_second: int) -> None:
         """End the questions whose answers have been too slow for STILL_SECONDS while others wait."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from limiter.permit import Permit
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
+from proxy.net.away import Pages
 from proxy.net.pump import STEP_BYTES, Body
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.judge import LEAST_REST_BYTES
@@ -201,46 +202,40 @@ class SlabListBody:
         self._slabs = []
 
 
-class PagedBody:
+class PagedBody(Pages):
     """Bytes in an anonymous file: written once, then sent any number of times, never changed.
 
     The kernel may refer to pages that were sent after `close`, until the last reader has them. Raises OSError if there
     is no descriptor for the file.
     """
 
-    __slots__ = ("_fd", "size")
+    __slots__ = ("size",)
 
     def __init__(self) -> None:
-        self._fd = os.memfd_create("topic-list", os.MFD_CLOEXEC)
+        super().__init__(os.memfd_create("topic-list", os.MFD_CLOEXEC))
         self.size = 0
 
     def append(self, piece: memoryview) -> None:
         """Copy `piece` to the end."""
         while len(piece):
-            written = os.write(self._fd, piece)
+            written = os.write(self.pages_fd, piece)
             self.size += written
             piece = piece[written:]
 
     def write(self, fd: int, prefix: memoryview, position: int) -> int:
         """Send up to 256 KiB from `position`, without a copy."""
         if prefix:
-            head = os.pread(self._fd, HEAD_BYTES, 0)
+            head = os.pread(self.pages_fd, HEAD_BYTES, 0)
             return os.writev(fd, (prefix, head))
-        return os.sendfile(fd, self._fd, position, min(STEP_BYTES, self.size - position))
+        return os.sendfile(fd, self.pages_fd, position, min(STEP_BYTES, self.size - position))
 
     def read(self, position: int, count: int) -> memoryview:
         """Copy bytes out of the file, to be encrypted and forgotten."""
-        return memoryview(os.pread(self._fd, count, position))
+        return memoryview(os.pread(self.pages_fd, count, position))
 
     def copy(self, position: int, buffer: memoryview) -> int:
         """Copy bytes from `position` into `buffer`; return how many."""
-        return os.preadv(self._fd, [buffer[: self.size - position]], position)
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        return os.preadv(self.pages_fd, [buffer[: self.size - position]], position)
 
 
 def _shrink(direct: Permit, timeline: NoTimeline, left: int) -> None:

@@ -220,14 +220,14 @@ class ListGroup:
 
     def _member_to_charge(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
         """Return the first member whose key is not at its cap: a capped member must not delay the others."""
-        first: tuple[GroupMember, Hashable] | None = None
-        for member in islice(self.members, MEMBERS_ASKED):
-            found = member, self.key_of(member)
-            if not memory.at_cap(found[1], n):
-                return found
-            first = first or found
-        assert first is not None, "a group without members is over"
-        return first
+        first = next(iter(self.members))
+        key = self._key_for(first.client, self.request.namespace)
+        if len(self.members) > 1 and memory.at_cap(key, n):
+            for member in islice(self.members, 1, MEMBERS_ASKED):
+                other = self.key_of(member)
+                if not memory.at_cap(other, n):
+                    return member, other
+        return first, key
 
     def key_of(self, member: GroupMember) -> Hashable:
         """Return the fairness key that is charged for a member."""
@@ -263,7 +263,8 @@ class ListGroup:
     def stands_at(self, stage: Stage, timeline_stage: int) -> None:
         """Record which wait the group has reached, for refusals (`stage`) and for the timeline (`timeline_stage`)."""
         self.stage = stage
-        self.timeline.enter(timeline_stage)
+        if self.timeline is not NO_TIMELINE:
+            self.timeline.enter(timeline_stage)
 
     def stopped_at(self) -> Stage:
         """Return which wait the group is in: an answer that waits to be read waits for heap memory."""

@@ -32,7 +32,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import CoarseDeadlines, TaskClock, TaskScope
 from proxy.net.output import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.client import ClientView
@@ -119,6 +119,7 @@ class TopicListService:
         self._usage = usage
         self._spill = spill
         self._fairness_keys = fairness_keys
+        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
         self._groups = ListGroups(loop, fairness_keys.key)
         # Swept once a second (`proxy.app.proxy`).
         self.arriving = ArrivingLists(queues, counters)
@@ -148,6 +149,11 @@ class TopicListService:
     async def serve(self, asked: ListRequest) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         asked.begun = True
+        left_already = asked.client.gone
+        if left_already:
+            # The client left in the iteration of the loop in which its request came.
+            self._cancelled(asked)
+            return
         try:
             check_get_topics(asked.request)
             self._usage.asked(asked.request.namespace)
@@ -180,8 +186,7 @@ class TopicListService:
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
         # Step 1: join the requests that ask the same, or begin a group.
         broker = self._brokers.home(request.namespace)
-        key = self._fairness_keys.key(client, request.namespace)
-        unproven = self._unproven.holds(client.output, self._sizes.known(request), key)
+        unproven = self._unproven.holds(client.output, self._sizes.known(request))
         group, member, new = self._groups.join(
             client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
         )
@@ -192,7 +197,7 @@ class TopicListService:
             self._counters.lists_joined += 1
             self._unproven.joined(group, member)
         try:
-            async with asyncio.timeout_at(deadline) as clock:
+            with TaskClock(self._clocks, deadline) as clock:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
@@ -210,7 +215,7 @@ class TopicListService:
         self,
         asked: ListRequest,
         answer: SharedAnswer,
-        clock: asyncio.Timeout,
+        clock: TaskClock,
         share: ReaderShare,
     ) -> None:
         """Step 12: write the list when the client has taken its earlier ones."""
@@ -218,11 +223,11 @@ class TopicListService:
         on_moved = partial(_moved, asked, clock)
         answer.on_moved(on_moved)
         try:
-            with output.holding(answer.body):
+            with output.holding(answer.body) as turn:
                 async with output.write_lock:
                     # From its first byte only the rules for slow readers end a list: no clock cuts a body.
                     await output.send_pumped(
-                        answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share
+                        answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share, turn=turn
                     )
         finally:
             answer.forget(on_moved)
@@ -340,13 +345,14 @@ class TopicListService:
             raise
         group.question_asked(broker, pending)
         longest_wait = self._limiter.heap.timeout_seconds
+        self.arriving.watch(pending, queue)
         try:
-            with self.arriving.watched(pending, queue):
-                answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
+            answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
         except BaseException:
             group.question_failed()
             raise
         finally:
+            self.arriving.forget(pending)
             # From here on the list's memory is the clients' doing, not the broker's.
             room.release()
         group.question_answered()
@@ -405,8 +411,8 @@ class TopicListService:
         if isinstance(found, CountingScanner):
             group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
-            self._sizes.learn(group.request, heap_size(answer.size))
-            self._unproven.learn(answer.size)
+            known = self._sizes.learn(group.request, heap_size(answer.size))
+            self._unproven.learn(answer.size, known=known)
 
     async def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
         """Return the members whose clients accept a frame of that size; settle the others with a failure."""
@@ -426,10 +432,8 @@ class TopicListService:
         return recipients
 
 
-def _moved(asked: ListRequest, clock: asyncio.Timeout) -> None:
+def _moved(asked: ListRequest, clock: TaskClock) -> None:
     """Stop the clock of a request whose list is on disk: such a list waits for nobody but its own client."""
-    # A clock that has run out stays as it is: its task is about to hear of it.
-    if not clock.expired():
-        clock.reschedule(None)
+    clock.stopped = True
     if asked.on_disk is not None:
         asked.on_disk()

@@ -31,13 +31,18 @@ class ListSizes:
         """Return the last known cost of such a request, None if there was none."""
         return self._sizes.get(_key(request))
 
-    def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> None:
-        """Remember the cost of such a request; drop the oldest entry when there are too many."""
+    def learn(self, request: pb.CommandGetTopicsOfNamespace, cost: int) -> bool:
+        """Remember the cost of such a request; drop the oldest entry when there are too many.
+
+        Return whether a cost was known.
+        """
         key = _key(request)
+        known = key in self._sizes
         self._sizes[key] = cost
         self._sizes.move_to_end(key)
         if len(self._sizes) > self._max_entries:
             self._sizes.popitem(last=False)
+        return known
 
 
 def _key(request: pb.CommandGetTopicsOfNamespace) -> int:

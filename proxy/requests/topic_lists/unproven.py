@@ -11,7 +11,7 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -34,7 +34,7 @@ FIRST_AVERAGE_BYTES: Final = 1024 * 1024
 # Lists of clients that are awake and wait for a share may have this part of heap memory.
 AWAKE_HEAP_PART: Final = 8
 T = TypeVar("T")
-# The average moves by this part of the difference to the next list.
+# The average moves by this part of the difference to the next list, if the list is larger.
 _AVERAGE_PART: Final = 8
 
 
@@ -108,13 +108,20 @@ class UnprovenReaders:
         for share in (self.share, self.shares.awake):
             share.set_sharing(share_by_key, key_cap_percent)
 
-    def holds(self, output: Output, size: int | None, key: Hashable) -> bool:
+    def holds(self, output: Output, size: int | None) -> bool:
         """Return whether the rule holds for a client; `size` is what the list will probably have, None if unknown."""
-        return self.shares.in_force and self.shares.holds_for_list(output, size, key)
+        return self.shares.in_force and self.shares.holds_for_list(output, size)
 
-    def learn(self, size: int) -> None:
-        """Take the size of a list into the average that lists of unknown size count as."""
-        self._average_bytes += (size - self._average_bytes) // _AVERAGE_PART
+    def learn(self, size: int, *, known: bool) -> None:
+        """Take the size of a list into the average that lists of unknown size count as.
+
+        A client chooses what it asks for: a list whose size was `known` does not count again, and lists below the
+        average move it by less, the smaller they are, so that no number of tiny lists makes it small.
+        """
+        average = self._average_bytes
+        if not known:
+            weight = min(1.0, size / average) ** 2
+            self._average_bytes = max(1, average + int(weight * (size - average) / _AVERAGE_PART))
 
     async def may_ask(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""
@@ -155,22 +162,20 @@ class UnprovenReaders:
         """Return a share for a list of `size` bytes that holds `heap_bytes` meanwhile; None if it needs none."""
         if not self.shares.in_force:
             return None
-        if not all(self._holds_for(group, member, size) for member in recipients if not member.left):
+        if not all(self.holds(member.client.output, size) for member in recipients if not member.left):
             return None
-        charge = group.charge(self.share, size)
-        if (at_once := self.share.try_acquire(size, charge=charge)) is not None:
+        counted = self.shares.share_bytes(size, group.key_of(group.charged_member))
+        charge = group.charge(self.share, counted)
+        if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
             return at_once
         with self._crowd.with_one(heap_bytes):
-            silent = await self._unless_awake(group, self.share.acquire(size, charge=charge))
+            silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
         if silent is not None:
             return silent
         awake = self.shares.awake
         group.share_ends_when_standing = True
         with self._awake_crowd.with_one(heap_bytes):
             return await awake.acquire(size, charge=group.charge(awake, size))
-
-    def _holds_for(self, group: ListGroup, member: GroupMember, size: int) -> bool:
-        return self.holds(member.client.output, size, group.key_of(member))
 
     def memory_that_refused(self, error: Exception) -> AsyncSemaphore:
         """Return the share or direct memory itself, whichever refused with `error`."""

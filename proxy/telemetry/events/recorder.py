@@ -55,7 +55,8 @@ LONGEST_WAIT_SECONDS: Final = 0.1
 _NOTHING: Final[dict[str, object]] = {
     field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
     for field in FIELDS
-    if field.name not in STAMPED
+    # Later fields are those of other kinds of events.
+    if field.name not in STAMPED and field.since == 1
 }
 
 

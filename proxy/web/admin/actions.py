@@ -29,7 +29,7 @@ class Actions:
         session = entry.member
         if isinstance(session, ClientConnection) and session.transport is None:
             raise HttpRefused(409, f"connection {number} is just being accepted: try again", "busy")
-        row = connection_row(entry, sources.loop.time(), sources.names)
+        row = connection_row(entry, sources.sessions, sources.loop.time(), sources.names)
         self._log("kill", who, client=row["client"], principal=row["principal"], cause=str(DisconnectCause.ADMIN))
         session.abort(DisconnectCause.ADMIN)
         return AdminDocument(row)

@@ -5,13 +5,16 @@ does not depend on its client.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from proxy.clients.connection import ClientConnection
-from proxy.clients.sessions import Session
-from proxy.core.registry import Entry, Registry
-from proxy.relay.relay import Relay
+from proxy.clients.sessions import Session, Sessions
+from proxy.core.registry import Entry
+from proxy.relay.engine import Direction, Relay
 from proxy.web.admin.paging import SLICE_ROWS, Row
+
+if TYPE_CHECKING:
+    from proxy.net.tls.arrivals import Arrival
 
 Names = Callable[[object], str]
 LONGEST_NAME: Final = 200
@@ -19,15 +22,15 @@ LONGEST_NAME: Final = 200
 WINDOW_ROWS: Final = 1000
 
 
-def connection_row(entry: Entry[Session], now: float, names: Names) -> Row:
-    """Return the row of one client at `now`, a time of the loop."""
+def connection_row(entry: Entry[Session], sessions: Sessions, now: float, names: Names) -> Row:
+    """Return the row of one client among `sessions` at `now`, a time of the loop."""
     session = entry.member
-    if isinstance(session, Relay):
-        shown = _relay(session, names)
+    if (relay := sessions.relay_of(session)) is not None:
+        shown = _relay(relay, names)
     elif isinstance(session, ClientConnection):
         shown = _client(session, names)
     else:
-        shown = {**_nothing_yet(session.name), "state": "tls_handshake"}
+        shown = {**_nothing_yet(cast("Arrival", session).name), "state": "tls_handshake"}
     return {"id": entry.id, **shown, "age_seconds": round(now - entry.since, 3)}
 
 
@@ -35,6 +38,7 @@ def _nothing_yet(name: str) -> dict[str, Any]:
     return {
         "client": name, "principal": None, "mode": "handshake", "broker": None, "from_client_bytes": 0,
         "to_client_bytes": 0, "unsent_bytes": 0, "held_bytes": 0, "requests": 0,
+        "idle_seconds": None, "spliced_bytes": 0,
     }  # fmt: skip
 
 
@@ -50,34 +54,28 @@ def _client(client: ClientConnection, names: Names) -> dict[str, Any]:
         "unsent_bytes": client.output.unsent_bytes,
         "held_bytes": client.held_bytes,
         "requests": client.outstanding,
+        "idle_seconds": None,
+        "spliced_bytes": 0,
         "state": "held: " + ", ".join(holds) if holds else "busy" if client.busy else "idle",
     }
 
 
 def _relay(relay: Relay, names: Names) -> dict[str, Any]:
-    client, broker = relay.client, relay.broker
+    shown = relay.snapshot()
     return {
         "client": relay.client_name,
         "principal": _principal(relay.principal, names),
         "mode": "relay",
         "broker": relay.broker_name,
-        "from_client_bytes": relay.to_broker_bytes + client.received,
-        "to_client_bytes": relay.to_client_bytes + broker.received,
-        "unsent_bytes": client.unsent_bytes + broker.unsent_bytes,
-        "held_bytes": client.held_bytes + broker.held_bytes,
+        "from_client_bytes": shown.moved[Direction.TO_BROKER],
+        "to_client_bytes": shown.moved[Direction.TO_CLIENT],
+        "unsent_bytes": sum(shown.unsent),
+        "held_bytes": shown.permit_bytes,
         "requests": 0,
-        "state": _relay_state(relay),
+        "idle_seconds": shown.idle_seconds,
+        "spliced_bytes": shown.spliced_bytes,
+        "state": shown.state,
     }
-
-
-def _relay_state(relay: Relay) -> str:
-    if relay.broker.waits_for_memory:
-        return "waits for memory"
-    if relay.half_open:
-        return "half closed"
-    if not relay.client.reading:
-        return "broker does not read"
-    return "open" if relay.broker.reading else "client does not read"
 
 
 def _principal(principal: object, names: Names) -> str | None:
@@ -88,9 +86,10 @@ class ConnectionsPage:
     """A page of /v1/connections, made in slices; `next` is set once all rows have been yielded."""
 
     def __init__(
-        self, registry: Registry[Session], now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
+        self, sessions: Sessions, now: Callable[[], float], names: Names, wanted: Mapping[str, Any], limit: int
     ) -> None:
-        self._registry = registry
+        self._sessions = sessions
+        self._registry = sessions.registry
         self._now = now
         self._names = names
         self._wanted = {name: wanted[name] for name in ("mode", "principal") if name in wanted}
@@ -104,7 +103,7 @@ class ConnectionsPage:
             now, rows = self._now(), []
             for number in ids:
                 entry = self._registry.find(number)
-                row = None if entry is None else connection_row(entry, now, self._names)
+                row = None if entry is None else connection_row(entry, self._sessions, now, self._names)
                 if row is None or any(row[name] != value for name, value in self._wanted.items()):
                     continue
                 rows.append(row)

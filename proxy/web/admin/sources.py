@@ -26,6 +26,9 @@ class ProcessControl(Protocol):
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
         """Begin to stop, and return how long that may take; None if the proxy is stopping already."""
 
+    def fail(self) -> None:
+        """Stop in order, with an exit code that says that the proxy has failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdminSources:

@@ -44,17 +44,20 @@ class Views:
         return AdminDocument(self._sources.top())
 
     def connections(self, parameters: Parameters) -> Answer:
-        registry = self._sources.sessions.registry
+        sessions = self._sources.sessions
         limit = int(parameters.get("limit", DEFAULT_PAGE))
-        page = ConnectionsPage(registry, self._sources.loop.time, self._names, parameters, limit)
-        return Rows({"total": len(registry)}, "connections", page.steps(int(parameters.get("after", 0))), page.tail)
+        page = ConnectionsPage(sessions, self._sources.loop.time, self._names, parameters, limit)
+        return Rows(
+            {"total": len(sessions.registry)}, "connections", page.steps(int(parameters.get("after", 0))), page.tail
+        )
 
     def connection(self, parameters: Parameters) -> Answer:
         number = id_of(parameters)
-        entry = self._sources.sessions.registry.find(number)
+        sessions = self._sources.sessions
+        entry = sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
-        return AdminDocument(connection_row(entry, self._sources.loop.time(), self._names))
+        return AdminDocument(connection_row(entry, sessions, self._sources.loop.time(), self._names))
 
     def limiters(self, _: Parameters) -> Answer:
         return Rows({}, "limiters", self._limiters(list(self._semaphores())), named=True)

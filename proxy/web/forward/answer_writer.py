@@ -5,23 +5,29 @@ client's connection is reset, so that half a list never looks like a whole list.
 """
 
 import fcntl
+import socket
 import sys
 import termios
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
 from proxy.core.errors import DisconnectCause
-from proxy.net.write_watch import WriteProgress, WriteWatch
+from proxy.net.output import PROOF_BYTES
+from proxy.net.write_watch import STALLED_SECONDS, WriteProgress, WriteWatch
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.endings import reset
 from proxy.web.http.places import Sample
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
 
     from aiohttp import StreamReader
     from aiohttp.web import BaseRequest, StreamResponse
+
+    from proxy.web.forward.topic_list_permits import ListUnderWay
+
+# An answer's header, at most as a rule.
+HEADER_BYTES: Final = 4096
 
 
 class BrokerClock:
@@ -47,19 +53,26 @@ class BrokerClock:
 class AnswerWriter:
     """Writes a body to the client of `request` (a `proxy.net.write_watch.Writer`).
 
-    `holds_memory`: a direct permit covers the body's window.
+    `window` is the topic list whose direct permit covers the body's window; None for other bodies.
     """
 
     def __init__(
-        self, request: "BaseRequest", client: str, counters: WebCounters, watch: WriteWatch, *, holds_memory: bool
+        self,
+        request: "BaseRequest",
+        client: str,
+        counters: WebCounters,
+        watch: WriteWatch,
+        window: "ListUnderWay | None" = None,
     ) -> None:
         self.progress: WriteProgress | None = None
         self._request = request
         self._client = client
         self._counters = counters
         self._watch = watch
-        self._holds_memory = holds_memory
+        self._window = window
         self._handed_bytes = 0
+        # Bytes that the client had taken when it last stood still.
+        self._stood_at = 0
         self._ended = False
 
     async def write(
@@ -85,6 +98,7 @@ class AnswerWriter:
                 self._handed_bytes += len(piece)
                 await response.write(piece)
                 await self._request.writer.drain()
+                self._note_proof()
                 sent += len(piece)
                 self._counters.bytes_to_clients += len(piece)
                 if clock is not None:
@@ -93,6 +107,22 @@ class AnswerWriter:
             self._ended = True
             self._watch.discard(self)
         return sent
+
+    def has_room_for(self, size: int | None) -> bool:
+        """Return whether the socket's send buffer takes `size` bytes at once (None: unknown)."""
+        own = self._socket
+        if size is None or own is None or self._buffered_bytes:
+            return False
+        # Half of a send buffer is for the kernel's own records.
+        room = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
+        return size + HEADER_BYTES + self._kernel_bytes <= room
+
+    def _note_proof(self) -> None:
+        window = self._window
+        if window is None or window.owed_bytes or self._handed_bytes - self._stood_at < PROOF_BYTES:
+            return
+        if self._taken_bytes - self._stood_at >= PROOF_BYTES:
+            window.share_ends()
 
     def cut(self) -> None:
         """Reset the client's connection before its answer is complete."""
@@ -121,7 +151,7 @@ class AnswerWriter:
     @property
     def holds_memory(self) -> bool:
         """Return whether a direct permit covers the bytes that wait."""
-        return self._holds_memory
+        return self._window is not None
 
     @property
     def holds_up_a_list(self) -> bool:
@@ -130,8 +160,9 @@ class AnswerWriter:
 
     @property
     def owed(self) -> tuple[int, int] | None:
-        """Return None: lists over HTTP take no shares, and the stall rule and the least rate end their readers."""
-        return None
+        """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
+        window = self._window
+        return None if window is None or not window.owed_bytes else (id(self), window.owed_bytes)
 
     @property
     def disk_bytes(self) -> int:
@@ -140,7 +171,13 @@ class AnswerWriter:
 
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client's kernel has acknowledged."""
-        progress.note(now, self._buffered_bytes, self._kernel_bytes)
+        moved = progress.note(now, self._buffered_bytes, self._kernel_bytes)
+        if moved or now - progress.progressed_at <= STALLED_SECONDS:
+            return
+        self._stood_at = self._taken_bytes
+        # Where nobody is closed for what is owed, a reader that stands stays in its share.
+        if self._window is not None and self._watch.limits.min_bytes_per_second:
+            self._window.share_ends()
 
     def evict(self, cause: DisconnectCause) -> int:
         """Reset the connection; return the unsent bytes, the kernel's included."""
@@ -155,6 +192,10 @@ class AnswerWriter:
         self._reset()
 
     @property
+    def _taken_bytes(self) -> int:
+        return self._handed_bytes - self._buffered_bytes - self._kernel_bytes
+
+    @property
     def _transport(self) -> "asyncio.Transport | None":
         transport = self._request.transport
         return None if transport is None or transport.is_closing() else transport
@@ -165,7 +206,7 @@ class AnswerWriter:
         return transport.get_write_buffer_size() if transport is not None else 0
 
     @property
-    def _socket(self) -> "socket.socket | None":
+    def _socket(self) -> socket.socket | None:
         transport = self._transport
         return transport.get_extra_info("socket") if transport is not None else None
 

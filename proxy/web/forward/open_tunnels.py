@@ -5,7 +5,10 @@ have the same address. No I/O and no clock here.
 """
 
 from collections.abc import Hashable
+from itertools import chain
 from typing import Protocol
+
+from proxy.core.key_members import KeyMembers
 
 
 class OpenTunnel(Hashable, Protocol):
@@ -28,8 +31,7 @@ class OpenTunnels:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._open: dict[OpenTunnel, None] = {}
-        self._of_key: dict[Hashable, dict[OpenTunnel, None]] = {}
+        self._open: KeyMembers[Hashable, OpenTunnel] = KeyMembers()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -37,20 +39,11 @@ class OpenTunnels:
     def enter(self, tunnel: OpenTunnel) -> None:
         """Add a tunnel; if all places are taken, end the longest idle tunnel of the key with most."""
         while len(self._open) >= self.limit:
-            most = max(map(len, self._of_key.values()))
-            crowd = (each for tunnels in self._of_key.values() if len(tunnels) == most for each in tunnels)
-            idle = min(crowd, key=lambda each: each.active_at)
+            idle = min(chain.from_iterable(self._open.largest()), key=lambda each: each.active_at)
             self.leave(idle)
             idle.give_way()
-        self._open[tunnel] = None
-        self._of_key.setdefault(tunnel.key, {})[tunnel] = None
+        self._open.add(tunnel.key, tunnel)
 
     def leave(self, tunnel: OpenTunnel) -> None:
         """Forget a tunnel that ends; a second call does nothing."""
-        if tunnel not in self._open:
-            return
-        del self._open[tunnel]
-        of_key = self._of_key[tunnel.key]
-        del of_key[tunnel]
-        if not of_key:
-            del self._of_key[tunnel.key]
+        self._open.remove(tunnel)

@@ -24,6 +24,7 @@ from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import BodyPayload, NotReplayable, RequestBody
@@ -76,6 +77,7 @@ class ProxyServices:
     log: Logger
     connections: ServerConnections
     withheld: Callable[[str, str], None]
+    loop_budget: LoopBudget
 
 
 @dataclass(slots=True)
@@ -351,24 +353,23 @@ class ReverseProxy:
             response.content_length = answer.content_length
         elif exchange.request.version >= aiohttp.HttpVersion11 and not bodiless:
             response.enable_chunked_encoding()
-        if not bodiless and exchange.under_way is not None:
+        services, under_way = self._services, exchange.under_way
+        writer = AnswerWriter(exchange.request, exchange.client.name, services.counters, services.writes, under_way)
+        if not bodiless and under_way is not None:
             # From here on the answer fills its window.
-            await exchange.under_way.answer_begins()
-        self._services.counters.answered(answer.status)
+            await under_way.answer_begins(fits=writer.has_room_for(answer.content_length))
+        services.counters.answered(answer.status)
         if not bodiless:
-            await self._stream(exchange, response, answer)
+            await self._stream(exchange, response, answer, writer)
         return response
 
-    async def _stream(self, exchange: _Exchange, response: web.StreamResponse, answer: aiohttp.ClientResponse) -> None:
-        services = self._services
-        writer = AnswerWriter(
-            exchange.request, exchange.client.name, services.counters, services.writes,
-            holds_memory=exchange.under_way is not None,
-        )  # fmt: skip
+    async def _stream(
+        self, exchange: _Exchange, response: web.StreamResponse, answer: aiohttp.ClientResponse, writer: AnswerWriter
+    ) -> None:
         exchange.visit.writer = writer
         try:
             await response.prepare(exchange.request)
-            sent = await writer.write(response, answer.content, services.limits.buffer_bytes, exchange.clock)
+            sent = await writer.write(response, answer.content, self._services.limits.buffer_bytes, exchange.clock)
             await response.write_eof()
         except (aiohttp.ClientError, TimeoutError) as error:
             # ClientError includes an answer that is shorter than its Content-Length.

@@ -5,6 +5,10 @@ The permit waits in the common queue of all lists, and is released after the las
 (`topicListMaxOutstandingPerBroker`), because an answer that waits for its permit keeps a connection to the broker: the
 others wait in turns by fairness key. A client that leaves frees its place at once. A client without a permit gets the
 same error text as a client of the binary port.
+
+Nothing is known of a web client before its list, and it answers no PING. So a window takes a share of what is for
+clients that are awake (`proxy.requests.reader_shares`), until the client has taken more than a receive buffer, or
+stands still.
 """
 
 from collections.abc import AsyncIterator, Hashable
@@ -17,6 +21,7 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DisconnectCause
+from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -43,13 +48,28 @@ class ListUnderWay:
         self.key = permits.key_of(client, namespace)
         self.waited_seconds = 0.0
         self.slot: Permit | None = None
+        self.share: Permit | None = None
         self.permit: Permit | None = None
         self.granted_at = 0.0
         self._permits = permits
 
-    async def answer_begins(self) -> None:
-        """Wait for the permit of the window, and give the slot back; raises HttpRefused with 429."""
-        await self._permits.take_window(self)
+    async def answer_begins(self, *, fits: bool) -> None:
+        """Wait for the permit of the window, and give the slot back; raises HttpRefused with 429.
+
+        An answer that fits into the socket's send buffer leaves memory whether its client reads or not.
+        """
+        await self._permits.take_window(self, fits=fits)
+
+    @property
+    def owed_bytes(self) -> int:
+        """Return what the client holds without a share."""
+        in_share = self.share is not None and not self.share.released
+        return 0 if in_share or self.permit is None else self.window_bytes
+
+    def share_ends(self) -> None:
+        """Release the share: the client reads, or it stands still and owes the window."""
+        if self.share is not None:
+            self.share.release()
 
     def failed(self, error: PermitAcquireError) -> None:
         """Record that no permit was granted."""
@@ -64,6 +84,7 @@ class TopicListPermits:
     def __init__(
         self,
         direct: AsyncSemaphore,
+        shares: ReaderShares,
         fairness_keys: FairnessKeys,
         refusals: RefusalLog,
         usage: UsageTracker,
@@ -73,6 +94,7 @@ class TopicListPermits:
         recorder: Recorder | None = None,
     ) -> None:
         self._direct = direct
+        self._shares = shares
         self._fairness_keys = fairness_keys
         self._refusals = refusals
         self._usage = usage
@@ -110,12 +132,15 @@ class TopicListPermits:
         finally:
             self._give_back(under_way)
 
-    async def take_window(self, under_way: ListUnderWay) -> None:
-        """Take the permit of the window of a list; the slot ends with the wait."""
+    async def take_window(self, under_way: ListUnderWay, *, fits: bool) -> None:
+        """Take the permit of the window of a list, and a share before unless it `fits`; the slot ends with the wait."""
         if under_way.permit is not None:
             return
         if under_way.record is not None:
             under_way.record.asks(under_way.window_bytes)
+        if self._shares.in_force and not fits:
+            awake = self._shares.awake
+            under_way.share = await self._acquire(awake, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.permit = await self._acquire(self._direct, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.granted_at = self._clock.time()
         if under_way.record is not None:
@@ -124,7 +149,7 @@ class TopicListPermits:
             under_way.slot.release()
 
     async def _acquire(self, semaphore: AsyncSemaphore, size: int, under_way: ListUnderWay, stage: Stage) -> Permit:
-        """Wait for a permit; the two waits of a list together have the time-out of direct memory."""
+        """Wait for a permit; the waits of a list together have the time-out of direct memory."""
         began = self._clock.time()
         seconds = max(0.0, self._direct.timeout_seconds - under_way.waited_seconds)
         try:
@@ -142,6 +167,7 @@ class TopicListPermits:
     def _give_back(self, under_way: ListUnderWay) -> None:
         if under_way.slot is not None:
             under_way.slot.release()
+        under_way.share_ends()
         if under_way.permit is None:
             return
         under_way.permit.release()

@@ -21,6 +21,7 @@ from proxy.core.tasks import TaskScope
 from proxy.web.forward.broker_client import socket_for
 from proxy.web.forward.headers import UnsafeHeader, to_client
 from proxy.web.forward.open_tunnels import OpenTunnels
+from proxy.web.forward.paced_streams import StreamTurns
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -37,13 +38,15 @@ TLS_SHUTDOWN_SECONDS: Final = 1.0
 class _FromClient:
     """Receives the client's bytes of a tunnel, in the place of aiohttp's WebSocket parser."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    def __init__(self, reader: asyncio.StreamReader, turns: StreamTurns) -> None:
         self._reader = reader
+        self._turns = turns
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Pass the client's bytes to the stream reader."""
         if data:
             self._reader.feed_data(data)
+            self._turns.arrived(self._reader)
         return False, b""
 
     def feed_eof(self) -> None:
@@ -178,11 +181,13 @@ class WebSocketTunnels:
         # A full reader pauses the socket.
         from_client.set_transport(transport)
         transport.write(head)
-        connection.set_parser(cast("WebSocketReader", _FromClient(from_client)))
+        turns = StreamTurns(self._services.loop_budget, client.turn_key)
+        connection.set_parser(cast("WebSocketReader", _FromClient(from_client, turns)))
         counters = self._services.counters
         counters.answered(101)
         counters.tunnels += 1
-        tunnel = _Tunnel(client.turn_key, self._services.limits.exchange_seconds, self._services.limits.buffer_bytes)
+        limits = self._services.limits
+        tunnel = _Tunnel(client.turn_key, turns, limits.exchange_seconds, limits.buffer_bytes)
         self._open_tunnels.enter(tunnel)
         watch = _CredentialsWatch(self._guard, client, tunnel.end)
         try:
@@ -204,8 +209,9 @@ class WebSocketTunnels:
 class _Tunnel:
     """The two directions of a tunnel, which end together (a `proxy.web.forward.open_tunnels.OpenTunnel`)."""
 
-    def __init__(self, key: Hashable, idle_seconds: float, step_bytes: int) -> None:
+    def __init__(self, key: Hashable, turns: StreamTurns, idle_seconds: float, step_bytes: int) -> None:
         self.key = key
+        self._turns = turns
         self.active_at = asyncio.get_running_loop().time()
         self.gave_way = False
         self._idle_seconds = idle_seconds
@@ -254,6 +260,7 @@ class _Tunnel:
         self, from_client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, clock: asyncio.Timeout
     ) -> None:
         while piece := await from_client.read(self._step_bytes):
+            await self._turns.wait(from_client)
             to_broker.write(piece)
             await to_broker.drain()
             self.to_broker += len(piece)
@@ -262,7 +269,10 @@ class _Tunnel:
     async def _to_client(
         self, from_broker: asyncio.StreamReader, request: web.BaseRequest, clock: asyncio.Timeout
     ) -> None:
-        while (transport := request.transport) is not None and (piece := await from_broker.read(self._step_bytes)):
+        while piece := await from_broker.read(self._step_bytes):
+            await self._turns.wait(from_broker)
+            if (transport := request.transport) is None:
+                return
             transport.write(piece)
             await request.writer.drain()
             self.to_client += len(piece)

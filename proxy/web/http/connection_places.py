@@ -6,11 +6,14 @@ for connections without a request and for those that ask for a page of the proxy
 of these. Nobody who holds all places keeps a probe out, from whatever address.
 
 When all places are held, a request of a host with fewer than others ends the youngest request of the host with most
-that waits to be admitted, or its longest one if none waits. A request of the host with most gets none.
+that waits to be admitted, or its longest one if none waits. A request of the host with most gets none. The rule
+holds for sites of IPv6 first, then for the networks of a site.
 """
 
 from collections.abc import Hashable
 from typing import Final, Generic, Protocol, TypeVar
+
+from proxy.core.key_members import KeyMembers
 
 # Probes need one for a millisecond each; more, because a crowd may open connections at the same time.
 _KEPT: Final = 32
@@ -42,12 +45,16 @@ class ConnectionPlaces(Generic[C]):
 
     def __init__(self, connections: int) -> None:
         self.limit = connections - kept_of(connections)
-        self.held = 0
         # The longest first. A connection that asks for a page is here, too.
         self._resting: dict[C, None] = {}
-        # Connections with a place by host, the longest first; of these, the ones that are not admitted yet.
-        self._passing: dict[str, dict[C, None]] = {}
-        self._waiting: dict[str, dict[C, None]] = {}
+        # Connections with a place by host; of these, the ones that are not admitted yet.
+        self._passing: KeyMembers[str, C] = KeyMembers()
+        self._waiting: KeyMembers[str, C] = KeyMembers()
+
+    @property
+    def held(self) -> int:
+        """Return how many places are held."""
+        return len(self._passing)
 
     def rests(self, connection: C) -> None:
         """Record that nothing is passed on for a connection, from now on."""
@@ -58,18 +65,17 @@ class ConnectionPlaces(Generic[C]):
         """Forget a connection that is lost; a second call does nothing."""
         self._resting.pop(connection, None)
         self.admitted(connection)
-        self.held -= _drop(self._passing, connection)
+        self._passing.remove(connection)
 
     def take(self, connection: C) -> None:
         """Record that a request is to be passed on, whose connection holds a place from now on."""
         self.forget(connection)
         for books in (self._passing, self._waiting):
-            books.setdefault(connection.host, {})[connection] = None
-        self.held += 1
+            books.add(connection.host, connection)
 
     def admitted(self, connection: C) -> None:
         """Record that the request no longer waits for its turn."""
-        _drop(self._waiting, connection)
+        self._waiting.remove(connection)
 
     @property
     def full(self) -> bool:
@@ -78,13 +84,11 @@ class ConnectionPlaces(Generic[C]):
 
     def victim_for(self, host: str) -> C | None:
         """Return the connection whose place a request of `host` takes; None if its host has as many as any."""
-        if not self._passing:
+        most = next(self._passing.sizes.outweighing(host, 1), None)
+        if most is None:
             return None
-        most, crowd = max(self._passing.items(), key=lambda each: len(each[1]))
-        if len(crowd) <= len(self._passing.get(host, ())) + 1:
-            return None
-        waiting = self._waiting.get(most)
-        return next(reversed(waiting)) if waiting else next(iter(crowd))
+        waiting = self._waiting.of(most)
+        return next(reversed(waiting)) if waiting else next(iter(self._passing.of(most)))
 
     def longest_idle(self) -> C | None:
         """Return the connection that has been idle the longest."""
@@ -93,13 +97,3 @@ class ConnectionPlaces(Generic[C]):
     def longest_resting(self) -> C | None:
         """Return the connection that has been waiting for a page, or not taken it, the longest, if none is idle."""
         return next(iter(self._resting), None)
-
-
-def _drop(books: dict[str, dict[C, None]], connection: C) -> bool:
-    of_host = books.get(connection.host)
-    if of_host is None or connection not in of_host:
-        return False
-    del of_host[connection]
-    if not of_host:
-        del books[connection.host]
-    return True

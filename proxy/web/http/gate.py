@@ -2,7 +2,7 @@
 
 Rules: a request beyond `maxConcurrentHttpRequests` waits in turns by key (`places.py`) for a few seconds, which is less
 than clients wait; then it is refused with 503. A request beyond `httpRequestsMaxPerSecond` is refused at once with 429
-and Retry-After.
+and Retry-After; no key uses up what others may ask for (`shared_rate.py`).
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
 from proxy.web.http.errors import HttpRefused, retry_after
 from proxy.web.http.places import Guest, Place, SharedPlaces
+from proxy.web.http.shared_rate import SharedRate
 
 # Shorter than the time-outs of clients, so that each request is answered.
 GATE_SECONDS: Final = 5.0
@@ -42,9 +43,7 @@ class Gate:
         self._places = SharedPlaces(
             "http requests", limits.max_requests, clock, rates, log, max_waiting=limits.max_waiting
         )
-        # A token bucket with the requests of one second, at least one.
-        self._left = max(1.0, limits.max_per_second)
-        self._filled_at = clock.time()
+        self._rate = SharedRate(limits.max_per_second, clock.time())
 
     @property
     def in_work(self) -> int:
@@ -59,13 +58,14 @@ class Gate:
     def apply(self, limits: GateLimits) -> None:
         """Apply changed limits; requests that wait keep their time-out."""
         self.limits = limits
+        self._rate.apply(limits.max_per_second)
         self._places.semaphore.set_limit(limits.max_requests)
         self._places.semaphore.max_queue = limits.max_waiting
 
     async def enter(self, guest: Guest) -> Place:
         """Wait for a place, which the caller must release; raises HttpRefused. A cancelled call holds no place."""
         limits = self.limits
-        if limits.rate_limited and not self._take():
+        if limits.rate_limited and not self._rate.take(guest.key, self._clock.time()):
             reason = f"more than {limits.max_per_second:g} requests a second (httpRequestsMaxPerSecond)"
             raise HttpRefused(429, reason, "rate", retry_after(1 / limits.max_per_second))
         try:
@@ -75,12 +75,3 @@ class Gate:
             why = "and none has ended in time" if late else f"and {error.queued} wait already"
             reason = f"{error.held} requests are in work {why} (maxConcurrentHttpRequests)"
             raise HttpRefused(503, reason, "concurrency", retry_after(1)) from error
-
-    def _take(self) -> bool:
-        now, rate = self._clock.time(), self.limits.max_per_second
-        self._left = min(max(1.0, rate), self._left + (now - self._filled_at) * rate)
-        self._filled_at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True

@@ -5,7 +5,8 @@ arrival. A key has no limit of its own: behind a balancer or NAT all clients may
 wait, a look once a second ends as many others as wait, and no more:
 - first requests whose clients have taken or sent less than the least rate since the last look, those of the key with
   most places first;
-- then, for keys below their share, the longest requests of keys above their share, and none below two seconds.
+- then, for keys below their share, the longest requests of keys above their share, and none below two seconds. Networks
+  of IPv6 share what their site (/48) has.
 No I/O, no clock of its own.
 """
 
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from limiter.clock import Clock, Timer
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.sites import SiteKey, site_of
 from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
 
@@ -75,6 +77,10 @@ class Place:
         self.look = 0
         # A guest that was told to leave has left before this moment, as a rule.
         self.leaves_by = since
+
+    def may_leave(self, now: float) -> bool:
+        """Return whether the place was held for long enough."""
+        return now - self.since >= KEPT_SECONDS
 
     def release(self) -> None:
         """Return the place to those who wait; a second call does nothing."""
@@ -182,8 +188,9 @@ class SharedPlaces:
     def _make_room(self, now: float) -> None:
         staying, waiting = self._staying(now), self.semaphore.queue_size
         held = Counter(place.guest.key for place in staying)
-        slow = [(-held[place.guest.key], rate, place.since, place) for rate, place in self._slow if place in staying]
-        slow.sort(key=lambda each: each[:3])
+        sites = _by_site(held)
+        slow = [(rate, place.since, place) for rate, place in self._slow if place in staying]
+        slow.sort(key=lambda each: (-sites[site_of(each[2].guest.key)], -held[each[2].guest.key], *each[:2]))
         self._slow = []
         leaving = len(self._places) - len(staying)
         ended = self._end((place for *_, place in slow), waiting - leaving, now, slow=True)
@@ -207,17 +214,51 @@ class SharedPlaces:
         return ended
 
     def _above_share(self, now: float, leaving: int) -> Iterator[Place]:
-        """Yield places of keys above their share, one for each that a key below its share waits for."""
-        staying = self._staying(now)
+        """Yield places of keys above their share, one for each that a key below its share waits for.
+
+        Sites have shares of all places, and the keys of a site have shares of what the site has.
+        """
+        staying = list(self._staying(now))
         held = Counter(place.guest.key for place in staying)
         waiting: Counter[Hashable] = Counter()
         for some in self.semaphore.waiters(_MOST_WAITERS, _MOST_WAITERS):
             waiting.update(each.key for each in some if each.waited_seconds >= _A_LOOK)
-        share = max(1, self.semaphore.limit // max(1, len(held.keys() | waiting.keys())))
-        needed = sum(min(count, max(0, share - held[key])) for key, count in waiting.items()) - leaving
-        for key, count in held.most_common() if needed > 0 else ():
-            above = count - share
-            longest = (place for place in staying if place.guest.key == key and now - place.since >= KEPT_SECONDS)
-            for place in islice(longest, max(0, min(above, needed))):
+        sites, sites_waiting = _by_site(held), _by_site(waiting)
+        share = _share(self.semaphore.limit, sites, sites_waiting)
+        yielded: set[Place] = set()
+        needed = _needed(share, sites, sites_waiting) - leaving
+        for site, count in sites.most_common() if needed > 0 else ():
+            longest = [place for place in staying if site_of(place.guest.key) == site and place.may_leave(now)]
+            # The keys of a site that hold most leave first.
+            longest.sort(key=lambda place: -held[place.guest.key])
+            for place in longest[: max(0, min(count - share, needed))]:
                 needed -= 1
+                yielded.add(place)
                 yield place
+        for site in dict.fromkeys(key.site for key in waiting if isinstance(key, SiteKey)):
+            inside = Counter({key: count for key, count in held.items() if site_of(key) == site})
+            inside_waiting = Counter({key: count for key, count in waiting.items() if site_of(key) == site})
+            share_inside = _share(max(share, sites[site]), inside, inside_waiting)
+            needed = _needed(share_inside, inside, inside_waiting) - leaving - len(yielded)
+            for key, count in inside.most_common() if needed > 0 else ():
+                longest = [place for place in staying if place.guest.key == key and place.may_leave(now)]
+                for place in longest[: max(0, min(count - share_inside, needed))]:
+                    needed -= 1
+                    if place not in yielded:
+                        yield place
+
+
+def _by_site(counts: Counter[Hashable]) -> Counter[Hashable]:
+    sites: Counter[Hashable] = Counter()
+    for key, count in counts.items():
+        sites[site_of(key)] += count
+    return sites
+
+
+def _share(limit: int, held: Counter[Hashable], waiting: Counter[Hashable]) -> int:
+    return max(1, limit // max(1, len(held.keys() | waiting.keys())))
+
+
+def _needed(share: int, held: Counter[Hashable], waiting: Counter[Hashable]) -> int:
+    """Return how many places those that wait have to get until each has its share."""
+    return sum(min(count, max(0, share - held[key])) for key, count in waiting.items())

@@ -72,6 +72,8 @@ def broker_kind(credentials: Credentials, tls_port: int, web_tls_port: int, *, w
         "authorizationEnabled": "true",
         "superUserRoles": "admin,proxy",
         "proxyRoles": "proxy",
+        # As in the standalone.conf that Pulsar ships.
+        "webSocketServiceEnabled": "true",
         # Then forwarded credentials are a must, and are looked at; else a proxy's word for its clients is enough.
         "authenticateOriginalAuthData": str(wants_forwarded).lower(),
     }

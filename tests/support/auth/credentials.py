@@ -92,7 +92,7 @@ class Court:
         }
 
 
-class _StillWheel(_Wheel):
+class _StillWheel(_Wheel[Session]):
     """Goes round for nobody: a test looks when it wants to."""
 
     def turn(self) -> list[Session]:

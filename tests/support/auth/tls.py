@@ -332,4 +332,4 @@ def serve_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Stage, "client", client)
     for key, value in PemFiles.write(directory).server_keys.items():
-        monkeypatch.setitem(proxy_under_test._DEFAULTS, key, str(value))
+        monkeypatch.setitem(proxy_under_test.DEFAULTS, key, str(value))

@@ -1,6 +1,9 @@
 """Stand in for the list of brokers where a test has one that is always up."""
 
+import asyncio
+
 from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import BrokerUnavailable
 
 
 class OneBroker:
@@ -11,6 +14,9 @@ class OneBroker:
         self.reports: list[str] = []
 
     def home(self, key: str) -> BrokerAddress:
+        return self.broker
+
+    def pick_at_once(self, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
         return self.broker
 
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
@@ -24,3 +30,18 @@ class OneBroker:
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
         self.reports.append(error)
+
+
+class SilentBroker(OneBroker):
+    """A broker that never comes up; or with a `gate` when that opens, and then with an error."""
+
+    def __init__(self, broker: BrokerAddress, gate: asyncio.Event | None = None) -> None:
+        super().__init__(broker)
+        self._gate = asyncio.Event() if gate is None else gate
+
+    def pick_at_once(self, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
+        return None
+
+    async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
+        await self._gate.wait()
+        raise BrokerUnavailable("no broker is up")

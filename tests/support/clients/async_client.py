@@ -44,9 +44,11 @@ class AsyncClient:
         self._unsent = b""
 
     @classmethod
-    async def open(cls, port: int, rcvbuf: int | None = None) -> Self:
+    async def open(cls, port: int, rcvbuf: int | None = None, source: str = LOOPBACK) -> Self:
         sock = socket.socket()
         sock.setblocking(False)
+        if source != LOOPBACK:
+            sock.bind((source, 0))
         if rcvbuf is not None:
             # Before connect(): the window scale is fixed by the handshake.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)

@@ -30,10 +30,10 @@ _EVENT_SECONDS = 5.0
 class _JumpingSelector(selectors.DefaultSelector):
     """Let time pass only when no socket is ready."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_seconds: float) -> None:
         super().__init__()
         self.now = 1000.0
-        self._grace_seconds = patient(_GRACE_SECONDS)
+        self._grace_seconds = patient(grace_seconds)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(self._grace_seconds if timeout else timeout and 0)
@@ -51,8 +51,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Run on real sockets in virtual time."""
 
-    def __init__(self) -> None:
-        self._selector_in_use = _JumpingSelector()
+    def __init__(self, grace_seconds: float = _GRACE_SECONDS) -> None:
+        self._selector_in_use = _JumpingSelector(grace_seconds)
         super().__init__(self._selector_in_use)
 
     def time(self) -> float:
@@ -72,6 +72,11 @@ def run_on(loop_factory: LoopFactory, main: Coroutine[Any, Any, T]) -> T:
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` in virtual time."""
     return run_on(VirtualLoop, main)
+
+
+def run_without_sockets(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main`, which uses no socket, in virtual time: hours of it take moments."""
+    return run_on(lambda: VirtualLoop(0.0), main)
 
 
 async def eventually(condition: Callable[[], object], what: str = "condition") -> None:

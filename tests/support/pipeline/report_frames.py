@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from pipeline.report.clock import Clock, when
-from pipeline.report.facts import Facts, Overview
+from pipeline.report.facts import Facts, Overview, Slowed
 
 MIB = 2**20
 BEGIN_US = 1_767_225_600_000_000  # 2026-01-01 00:00:00 UTC
@@ -72,6 +72,8 @@ def facts() -> Facts:
         whatif=whatif(),
         calibration=calibration(),
         advice=advice(),
+        slowed=slowed(),
+        marks=marks(),
         fragment="# why\nmaxTopicListInFlightHeapMemSizeMB=16\n",
     )  # fmt: skip
 
@@ -81,8 +83,41 @@ def only_events() -> Facts:
     nothing = pd.DataFrame()
     return replace(
         facts(), quarantine=nothing, top_costs=nothing, sharing=nothing, storms=nothing, storm_count=0,
-        members=nothing, whatif=nothing, calibration=nothing, advice=nothing, fragment=None,
+        members=nothing, whatif=nothing, calibration=nothing, advice=nothing, slowed=None, marks=nothing,
+        fragment=None,
     )  # fmt: skip
+
+
+def slowed() -> Slowed:
+    hour = pd.Timestamp("2026-01-01 00:00:00")
+    topics = pd.DataFrame(
+        [
+            {"topic": f"persistent://{HOSTILE}", "observed": False, "reasons": "backlog and memory", "seconds": 90.0,
+             "natural_bytes_per_second": 4.0 * MIB, "allowed_bytes_per_second": 1.0 * MIB,
+             "natural_messages_per_second": 4000.0, "allowed_messages_per_second": 1000.0,
+             "max_pressure_permille": 830, "begin": hour, "end": hour},
+        ]
+    )  # fmt: skip
+    hours = pd.DataFrame(
+        [
+            {"hour_start": hour, "throttle": "adaptive", "observed": False, "topics": 1, "seconds": 90.0,
+             "most_connections": None, "max_pressure_permille": 830.0, "max_ratio_permille": 845},
+            {"hour_start": hour, "throttle": "threshold", "observed": True, "topics": 0, "seconds": 400.0,
+             "most_connections": 40.0, "max_pressure_permille": None, "max_ratio_permille": 860},
+        ]
+    )  # fmt: skip
+    return Slowed(topics, hours, 1)
+
+
+def marks() -> pd.DataFrame:
+    rows = [
+        {"high": high, "low": 0.7, "bin": number, "at_ms": BEGIN_US // 1000 + number * 1000, "seconds": 60,
+         "pressed_seconds": 30, "paused_seconds": 10 if high < 0.9 else 0, "pressure": 0.5 / high,
+         "allowed_share": 0.5 * high, "max_pressure": 0.9, "least": 0.2}
+        for high in (0.85, 0.95)
+        for number in range(5)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def memory() -> pd.DataFrame:

@@ -24,6 +24,7 @@ from proxy.clients.upload_watch import UploadWatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
+from proxy.core.task_turns import LeaveTurns
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
@@ -47,6 +48,7 @@ LIMITS = ClientLimits(
     keep_alive=True,
 )
 BROKER = BrokerAddress("broker", 6650)
+LOOKUP_SECONDS = 1.0
 
 
 class Lists:
@@ -57,12 +59,14 @@ class Lists:
 
     def __init__(self) -> None:
         self.served: list[int] = []
+        self.arrivals: list[float] = []
         self.gate: asyncio.Event | None = None
         self.queues = SimpleNamespace(limits=SimpleNamespace(request_timeout_seconds=28.0))
 
     async def serve(self, asked: ListRequest) -> None:
         asked.begun = True
         self.served.append(asked.request.request_id)
+        self.arrivals.append(asked.arrived)
         if self.gate is not None:
             await self.gate.wait()
         asked.client.output.send(commands.error(asked.request.request_id, ServerError.UnknownError, "no list"))
@@ -74,6 +78,9 @@ class Registry:
     def __init__(self) -> None:
         self.ends: list[DisconnectCause] = []
 
+    def credentials_came(self, session: ClientConnection) -> None:
+        """Nothing here counts clients whose credentials are checked."""
+
     def handshake_done(self, session: ClientConnection) -> None:
         pass
 
@@ -84,8 +91,8 @@ class Registry:
 class Visitor:
     """A client in lookup mode, and what it was sent since."""
 
-    def __init__(self, services: ClientServices, room: int) -> None:
-        self.session = ClientConnection(services, "192.0.2.1")
+    def __init__(self, services: ClientServices, room: int, address: str) -> None:
+        self.session = ClientConnection(services, address)
         self.socket = MemoryTransport(services.loop, room)
         self.socket.connect(self.session)
         self.arrives(connect_frame())
@@ -120,7 +127,7 @@ class Desk:
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
         brokers = OneBroker(BROKER)
-        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters.requests, 1.0)
+        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters.requests, LOOKUP_SECONDS)
         self.services = ClientServices(
             loop=loop,
             shared=SharedReadBuffer(),
@@ -139,6 +146,7 @@ class Desk:
                 self.loop_budget,
                 schemas=cast(Any, None),
                 refusals=self.refusals,
+                leaving=LeaveTurns(loop, self.loop_budget),
             ),
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),
@@ -150,9 +158,9 @@ class Desk:
         )
         self.visitors: list[Visitor] = []
 
-    def visitor(self, room: int = 1 << 40) -> Visitor:
+    def visitor(self, room: int = 1 << 40, address: str = "192.0.2.1") -> Visitor:
         """Let a client in that takes `room` bytes."""
-        self.visitors.append(Visitor(self.services, room))
+        self.visitors.append(Visitor(self.services, room, address))
         return self.visitors[-1]
 
     def work_long_enough(self) -> None:
@@ -170,6 +178,7 @@ async def desk(**limits: Any) -> AsyncIterator[Desk]:
         yield on
         for visitor in on.visitors:
             visitor.session.abort(DisconnectCause.SHUTDOWN)
+        on.services.requests.leaving.finish()
         await turns()
         places = on.services.requests.lookups.list_places
         assert (len(on.loop_budget), on.slots.held, len(hangup)) == (0, 0, 0)

@@ -13,7 +13,8 @@ from protocol.command_type import CommandType
 from proxy.app.metrics.counters import Counters
 from proxy.telemetry.events.timeline import STAGE_FIELDS
 
-EXPECTED: Final = {field.name: field for field in FIELDS if field.name not in STAMPED}
+# Later fields belong to events of throttles.
+EXPECTED: Final = {field.name: field for field in FIELDS if field.name not in STAMPED and field.since == 1}
 COSTS: Final = ("heap_held_us", "direct_held_us", "heap_byte_us", "direct_byte_us")
 _RANGES: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 _REFUSALS: Final = {"heap": "refused_heap", "heap_update": "refused_heap", "direct": "refused_direct"}
@@ -82,6 +83,9 @@ def list_outcome_of(event: Event) -> str | None:
 
 def faults_of(event: Event) -> list[str]:
     """Say what is wrong with an event, whatever it is about."""
+    if event["kind"] == "throttle":
+        later = {field.name for field in FIELDS if field.since > 1}
+        return [f"fields: {event.keys()}"] if not EXPECTED.keys() <= event.keys() <= EXPECTED.keys() | later else []
     if list(event) != list(EXPECTED):
         return [f"fields: {set(event) ^ set(EXPECTED)} missing, too much or not in their order"]
     found = [f"{name}: {event[name]!r}" for name, field in EXPECTED.items() if not _fits(event[name], field)]

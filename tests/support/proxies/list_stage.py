@@ -80,7 +80,7 @@ class Asked:
     def abandoned(self) -> bool:
         """Tell whether nobody waits for the answer."""
         asked = self.broker.connection._asked.get(self.request.request_id)
-        return asked is None or asked.question._abandoned  # type: ignore[attr-defined]
+        return asked is None or asked._abandoned  # type: ignore[attr-defined]
 
 
 class BrokerEnd:

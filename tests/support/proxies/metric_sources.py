@@ -2,11 +2,18 @@
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
+from proxy.overload.counters import TopicNumbers
+from proxy.overload.samples import Signals
+from proxy.relay.memory.pool import RelayPool
+from proxy.relay.memory.sockets import SocketMemory
+from proxy.requests.request_bytes import RequestBytes
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -25,9 +32,46 @@ class FullBooks:
         return LimiterStatistics(name="fake", **self._numbers)
 
 
+class FullView:
+    """The view of overload control with both throttles enabled, and every number of its own."""
+
+    shows_topics = True
+
+    def __init__(self, numbers: "itertools.count[int]") -> None:
+        self._topic = TopicNumbers("persistent://t/n/a", True, *(float(next(numbers)) for _ in range(5)))
+        self.signals = Signals(
+            proxy_ratio=next(numbers), broker_ratio=next(numbers), source="test", used_bytes=0,
+            limit_bytes=next(numbers), owners={"rest": next(numbers)},
+        )  # fmt: skip
+        self.threshold_state = "paused"
+        self.paused = {"paused": next(numbers), "would_pause": next(numbers)}
+        self.longest_pause_seconds = next(numbers)
+        self.memory_pressure = next(numbers)
+        self.active_topics = next(numbers)
+
+        self.marks = {"high": float(next(numbers)), "low": float(next(numbers))}
+
+    def topics(self) -> list[TopicNumbers]:
+        return [self._topic]
+
+    def largest_topics(self, most: int) -> list[TopicNumbers]:
+        return [self._topic][:most]
+
+    def age_seconds(self) -> float:
+        return 0.5
+
+
 def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters = Counters(causes=["shutdown", "idle"], outcomes=["answered"])
-    rooms = (counters.net, counters.tls, counters.brokers, counters.requests, counters.relay, counters.clients)
+    rooms = (
+        counters.net,
+        counters.tls,
+        counters.brokers,
+        counters.requests,
+        counters.relay,
+        counters.clients,
+        counters.overload,
+    )
     for book in (
         *rooms, counters, counters.shared, counters.relay.watch, counters.web, counters.authentication,
     ):  # fmt: skip
@@ -49,6 +93,13 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     fixed = {name: next(numbers) for name in ("up", "down")}
     brokers = counters.brokers
     brokers.broker_connection_states = brokers.broker_member_states = brokers.broker_names = lambda: fixed
+    brokers.broker_dials = lambda: fixed
+    counters.overload.view = FullView(numbers)
+    counters.overload.paused_by = {"threshold": next(numbers)}
+    counters.overload.delays = {"median": next(numbers), "longest": next(numbers)}
+    for controller in (counters.overload.threshold, counters.overload.adaptive):
+        for name in controller.__slots__:
+            setattr(controller, name, next(numbers))
     counters.tls.expiries = lambda: {"server": 86_400.5}
     counters.tls.list_expiries = lambda: {"server": 43_200.5}
     counters.controllers["clock"] = lambda: 0.25
@@ -57,6 +108,14 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters.event_log.sinks = lambda: {"files": sink}
     counters.event_log.files = lambda: fixed
     counters.event_log.topic_keeps = True
+    counters.kernels_choice = {"unsent bytes of relays": next(numbers)}
+    counters.relay.socket_memory = SocketMemory(next(numbers), next(numbers))
+    pool = counters.relay.pool = RelayPool(1000, lambda: 5.0)
+    pool.books.pool_change(0, 1000 + next(numbers))
+    pool.books.pool_wait(0, next(numbers))
+    clock: Any = SimpleNamespace(time=lambda: 5.0)
+    commands = counters.requests.command_bytes = RequestBytes(clock, 1000)
+    commands.hold(1000 + next(numbers))
     return counters
 
 

@@ -23,7 +23,9 @@ from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support import relay_engines
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import patient_clocks
 from tests.support.proxies.events import CheckedSink
 
 MIB: Final = 1024 * 1024
@@ -34,7 +36,7 @@ LIST_BYTES: Final = TOPICS * (NAME_BYTES + 2)
 # What follows the names of a list: filtered, hash, changed.
 FLAGS_BYTES: Final = 2 + 10 + 2
 SLOW_READER_RCVBUF: Final = 4096
-_DEFAULTS: Final = {
+DEFAULTS: Final = {
     "servicePort": "0",
     "webServicePort": "0",
     "webServicePageReuseMillis": "0",
@@ -50,6 +52,7 @@ _DEFAULTS: Final = {
     "controlSocketPath": "none",
     # One list fills these limits: the tests of waits say themselves who reads and who does not.
     "topicListUnprovenReadersMemoryPercent": "100",
+    **relay_engines.defaults(),
 }
 
 
@@ -57,7 +60,8 @@ def config_for(broker_url: str, **keys: object) -> Config:
     """Load a configuration as the command line does; routes of the reverse proxy have no flags, but variables."""
     given = {key: str(value) for key, value in keys.items()}
     routes = {f"PULSAR_PREFIX_{key}": given.pop(key) for key in list(given) if key.startswith("httpReverseProxy.")}
-    return Config.load(None, routes, {**_DEFAULTS, "brokerServiceURL": broker_url, **given})
+    clocks = {name: str(millis) for name, millis in patient_clocks().items()}
+    return Config.load(None, routes, {**DEFAULTS, **clocks, "brokerServiceURL": broker_url, **given})
 
 
 def namespace(number: int) -> str:
@@ -80,9 +84,9 @@ class Stage:
     # What the log has of refused clients, which are told less.
     details: list[str] = field(default_factory=list)
 
-    async def client(self, rcvbuf: int | None = None, port: int | None = None) -> AsyncClient:
+    async def client(self, rcvbuf: int | None = None, port: int | None = None, source: str = LOOPBACK) -> AsyncClient:
         """Open a connection on which nothing was sent."""
-        client = await AsyncClient.open(self.proxy.port if port is None else port, rcvbuf)
+        client = await AsyncClient.open(self.proxy.port if port is None else port, rcvbuf, source)
         self.clients.append(client)
         return client
 
@@ -195,6 +199,7 @@ class Stage:
             "lists on disk": 0 if self.proxy.spill is None else self.proxy.spill.busy,
             "shares of unproven readers": self.unproven.held + self.unproven.queue_size,
             "questions of unproven readers": sum(queue.unproven.held + queue.unproven.queue_size for queue in queues),
+            "dials to made-up hosts": sum(self.proxy.counters.brokers.broker_dials().values()),
             "put off": len(self.proxy.sockets.loop_budget),
         }
 

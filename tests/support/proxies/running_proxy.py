@@ -15,7 +15,7 @@ from typing import Any
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient_clocks
 
 
 @dataclass
@@ -72,7 +72,8 @@ class Running:
         return [line for line in lines if line.get("event") == event]
 
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.child.pid}/fd"))
+        """Count open files; a file that is only just read is not counted."""
+        return min(len(os.listdir(f"/proc/{self.child.pid}/fd")) for _ in range(20))
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -91,6 +92,7 @@ async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -
         "shutdownPreDrainMillis": 0,
         "controlSocketPath": directory / "control.sock",
         "brokerServiceURL": broker.service_url,
+        **patient_clocks(),
         **keys,
     }
     config = directory / "proxy.conf"

@@ -12,9 +12,12 @@ from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
@@ -71,6 +74,7 @@ def web_parts(
         config=settings,
         pages=own_pages(settings.status_file_path, lambda: [render()], readiness),
         direct=direct,
+        shares=ReaderShares(direct, LimiterMetrics(loop.time), loop),
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
@@ -85,6 +89,7 @@ def web_parts(
             tls_ports=False,
         ),
         withheld=lambda target, path: None,
+        loop_budget=LoopBudget(loop, loop.time),
     )  # fmt: skip
 
 

@@ -300,6 +300,23 @@ CASES = (
         told_seconds=600,
     ),
     Case(
+        "PulsarProxyProducersHeld", "warning",
+        {'pulsar_proxy_overload_paused_connections{S,what="paused"}': steady(1)},
+        "10.0.0.7:8080 does not read 1 producing connections, because memory is short",
+        (
+            {'pulsar_proxy_overload_paused_connections{S,what="paused"}': steady(0)},
+            {'pulsar_proxy_overload_paused_connections{S,what="would_pause"}': steady(9)},
+        ),
+        labels={"what": "paused"},
+    ),
+    Case(
+        "PulsarProxyOverloadControlFails", "warning",
+        {"pulsar_proxy_overload_evaluation_failures_total": growing(1)},
+        "evaluations of a throttle of 10.0.0.7:8080 fail",
+        ({"pulsar_proxy_overload_evaluation_failures_total": steady(7)},),
+        begins_seconds=30,
+    ),
+    Case(
         "PulsarProxyEventsDropped", "warning",
         {'pulsar_proxy_event_log_dropped_total{S,sink="topic"}': "500x9 0+3x110"},
         "the event log of 10.0.0.7:8080 lost 60 events for topic in 10 minutes",

@@ -21,6 +21,12 @@ def test_tables_elsewhere_need_files_here(given: list[str], said: str, capsys: p
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("job", ["run", "whatif"])
+def test_marks_that_make_no_sense_are_refused(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([job, "--out", "tables", "--overload-high", "85"]) == ExitCode.USAGE
+    assert "--overload-high: got '85', expected fractions" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

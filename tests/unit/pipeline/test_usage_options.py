@@ -99,6 +99,13 @@ def test_trigger_of_no_stream_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize("words", [["--overload-low", "0.9"], ["--overload-high", "85"], ["--overload-low", "nan"]])
+def test_marks_that_make_no_sense_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", "--out", "o", *words]) == ExitCode.USAGE
+    assert "--overload-low, --overload-high: got" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_session")
 @pytest.mark.parametrize(
     "words", [["--times", "nan"], ["--times", "inf"], ["--times", "0.5"], ["--floor", "0"], ["--gap=-1"], ["--top=0"]]
 )

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -24,14 +24,17 @@ from protocol.topic_list import (
     MOST_FIELDS,
     MOST_SLOW_FIELDS,
     CountingScanner,
+    DelegatingScanner,
     OpaqueAnswer,
     TopicListAnswer,
     TopicListScanner,
     heap_size,
 )
+from proxy.brokers import admitted_request
 from proxy.brokers.admitted_request import TopicListRequest
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, RequestTimeline
 from tests.support.loops.clock import ManualClock
+from tests.support.native import found_by, native_class, native_scanner, offered
 from tests.support.sockets.frames import framed, list_answer, list_frame
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ def rest_of(topics: Sequence[str] = (), **flags: object) -> bytes:
 
 
 S = TypeVar("S", bound=TopicListScanner)
+Scanner = Callable[[int], TopicListScanner]
+SCANNERS = (TopicListScanner, CountingScanner, native_scanner)
 
 
 def fed(scanner: S, data: bytes, chunk_bytes: int) -> S:
@@ -59,8 +64,10 @@ def fed(scanner: S, data: bytes, chunk_bytes: int) -> S:
 
 
 def scan(data: bytes, chunk_bytes: int = SLAB_BYTES) -> CountingScanner:
-    """Count the names of a list; a scanner that does not count must find the same flags."""
+    """Count the names of a list; a scanner that does not count must find the same flags, a native one everything."""
     counted = fed(CountingScanner(len(data)), data, chunk_bytes)
+    if (native := native_class()) is not None:
+        assert found_by(fed(DelegatingScanner(len(data), native), data, chunk_bytes)) == found_by(counted)
     light = fed(TopicListScanner(len(data)), data, chunk_bytes)
     assert (light.filtered, light.changed, light.topics_hash) == (
         counted.filtered,
@@ -195,12 +202,23 @@ class TestCost:
     @pytest.mark.parametrize(
         ("timeline", "expected"), [(NO_TIMELINE, TopicListScanner), (TIMELINE, CountingScanner)], ids=["off", "on"]
     )
-    def test_names_are_counted_for_an_event_log_only(self, timeline: NoTimeline, expected: type) -> None:
+    def test_names_are_counted_for_an_event_log_only(
+        self, timeline: NoTimeline, expected: type, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(admitted_request, "native_class", lambda name: None)
+        assert type(self.scanner_of(timeline)) is expected
+
+    @pytest.mark.parametrize("timeline", [NO_TIMELINE, TIMELINE], ids=["off", "on"])
+    def test_the_native_extension_reads_and_counts_where_it_is_here(self, timeline: NoTimeline) -> None:
+        offered("TopicListScanner")
+        assert type(self.scanner_of(timeline)) is DelegatingScanner
+
+    def scanner_of(self, timeline: NoTimeline) -> TopicListScanner:
         head = read_head(list_frame(77, ["a" * 100])[:HEAD_BYTES])
         permit = cast(Permit, None)
         with closing(asyncio.new_event_loop()) as loop:
             asked = TopicListRequest(loop, SlabPool(), 1 << 20, lambda: None, permit, timeline)
-            assert type(asked.make(head).scanner) is expected
+            return asked.make(head).scanner
 
     @pytest.mark.parametrize("name", ["t" * 20, "t" * 100, "t" * 128, "t" * 512, "é" + "t" * 98])
     def test_no_object_is_made_of_a_name(self, name: str) -> None:
@@ -230,20 +248,17 @@ class TestHostileBroker:
     TAIL = b"\x12\x7f" + b"\x12" * 120
 
     @pytest.mark.parametrize("field", [b"\x12\x00", b"\x12\x01\x12", b"\x7a\x00", b"\x18\x00"])
-    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
-    def test_a_slab_of_empty_fields_is_refused_after_a_few_thousand_steps(
-        self, scanner: type[TopicListScanner], field: bytes
-    ) -> None:
+    @pytest.mark.parametrize("scanner", SCANNERS)
+    def test_a_slab_of_empty_fields_is_refused_after_a_few_thousand_steps(self, scanner: Scanner, field: bytes) -> None:
         slab = bytearray(field * ((SLAB_BYTES - len(self.TAIL)) // len(field)) + self.TAIL)
+        read = scanner(2 * SLAB_BYTES)
         with lines_of(topic_list) as lines, pytest.raises(MalformedFrame, match="topic list has more than"):
-            scanner(2 * SLAB_BYTES).feed(slab)
+            read.feed(slab)
         assert len(lines) < 10 * MOST_FIELDS
 
-    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
+    @pytest.mark.parametrize("scanner", SCANNERS)
     @pytest.mark.parametrize("length", [14, 15, 18, 100, 127, 128, 129, 500])
-    def test_names_as_long_as_a_topic_s_pass_whatever_they_are_made_of(
-        self, scanner: type[TopicListScanner], length: int
-    ) -> None:
+    def test_names_as_long_as_a_topic_s_pass_whatever_they_are_made_of(self, scanner: Scanner, length: int) -> None:
         field = rest_of(["\x12" * length])
         count = 3 * SLAB_BYTES // len(field)
         fed(read := scanner(count * len(field)), field * count, SLAB_BYTES)
@@ -278,15 +293,13 @@ class TestMalformed:
         ],
     )
     @pytest.mark.parametrize("chunk_bytes", [1, 4, SLAB_BYTES])
-    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
-    def test_bytes_that_are_no_list_are_refused(
-        self, scanner: type[TopicListScanner], data: bytes, chunk_bytes: int
-    ) -> None:
+    @pytest.mark.parametrize("scanner", SCANNERS)
+    def test_bytes_that_are_no_list_are_refused(self, scanner: Scanner, data: bytes, chunk_bytes: int) -> None:
         with pytest.raises(MalformedFrame):
             fed(scanner(len(data)), data, chunk_bytes)
 
-    @pytest.mark.parametrize("scanner", [TopicListScanner, CountingScanner])
-    def test_a_second_request_id_is_refused_because_it_would_win(self, scanner: type[TopicListScanner]) -> None:
+    @pytest.mark.parametrize("scanner", SCANNERS)
+    def test_a_second_request_id_is_refused_because_it_would_win(self, scanner: Scanner) -> None:
         with pytest.raises(MalformedFrame, match="second request id"):
             fed(scanner(5), b"\x12\x01a\x08\x05", 5)
 

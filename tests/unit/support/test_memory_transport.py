@@ -135,6 +135,6 @@ def test_other_descriptors_are_the_kernels_beside_a_transport_in_memory() -> Non
         assert memory.fd != kernel.fd
         writing = Writing(body, kernel.fd)
         writing.until_full()
-        assert kernel.read() == PREFIX + os.pread(body._fd, writing.position, 0)
+        assert kernel.read() == PREFIX + os.pread(body.pages_fd, writing.position, 0)
         assert memory.read() == b""
         body.close()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import tools
 from tests.support.patience import patient
+from tests.support.relay_engines import VARIABLE
 from tests.support.tools import (
     RECORD,
     TOOLS,
@@ -18,6 +19,7 @@ from tests.support.tools import (
     Tool,
     ipv6_loopback,
     main,
+    native_extension,
     record,
     recorded,
     told_of,
@@ -32,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tools, "RECORD", tmp_path / "cache" / "missing.jsonl")
     monkeypatch.delenv("REQUIRE_TOOLS", raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     return tools.RECORD
 
 
@@ -72,6 +75,18 @@ def test_each_missing_one_of_several_is_recorded(file: Path, monkeypatch: pytest
     with pytest.raises(pytest.skip.Exception, match=r"install .* buildah debootstrap$"):
         tools.tools("buildah", "debootstrap")
     assert [gap.tool for gap in recorded(file)] == ["buildah", "debootstrap"]
+
+
+def test_an_optional_tool_is_missed_but_never_required(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    has_nothing(monkeypatch)
+    monkeypatch.setenv("REQUIRE_TOOLS", "1")
+    with pytest.raises(pytest.skip.Exception, match=r"not checked: the Rust of the native extension .no cargo here"):
+        tool("cargo")
+    with pytest.raises(pytest.skip.Exception):
+        unusable("native extension", "pulsar-proxy-native is not installed")
+    assert [gap.tool for gap in recorded(file)] == ["cargo", "native extension"]
+    with pytest.raises(pytest.fail.Exception):
+        tools.tools("cargo", "mandoc")
 
 
 @pytest.mark.parametrize("value", ["1", "true"])
@@ -129,6 +144,22 @@ def test_a_machine_without_ipv6_is_a_gap_for_which_nothing_can_be_installed(
     assert told_of(recorded(file)) == (
         "not checked: brokers at addresses of IPv6 (no loopback: cannot assign requested address)"
     )
+
+
+@pytest.mark.parametrize("choice", ["asyncio", "none"])
+def test_an_extension_that_a_run_was_asked_to_do_without_is_no_gap(
+    choice: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, choice)
+    with pytest.raises(pytest.skip.Exception, match=f"{VARIABLE}={choice}"):
+        native_extension()
+    with pytest.raises(pytest.skip.Exception):
+        unusable("cargo", "another gap")
+    assert [gap.tool for gap in recorded(file)] == ["cargo"]
+    assert main(["--report"], file) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"left out, as asked ({VARIABLE}={choice}): what needs the native extension"
+    ]
 
 
 def test_a_new_record_says_that_nothing_is_missing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

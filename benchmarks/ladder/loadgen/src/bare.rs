@@ -1,6 +1,7 @@
-//! A bare relay: the least that anything between client and broker costs. It copies with reads of 64 KiB or splices
-//! through a pipe, looks at no byte, and keeps no account; what a real proxy does beyond that is its own price. One
-//! thread accepts and connects, and has nothing to do afterwards; the others carry the bytes.
+//! A bare relay: the least that anything between client and broker costs. It copies with reads of 64 KiB, splices
+//! through a pipe, or opens and seals TLS on the client's side; it looks at no byte otherwise and keeps no account. What
+//! a real proxy does beyond that is its own price. One thread accepts, connects and shakes hands, and has nothing to do
+//! afterwards; the others carry the bytes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem;
@@ -8,9 +9,13 @@ use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 
 use crate::args::Args;
+use crate::credentials::Identity;
+use crate::link::Link;
 use crate::sys::{self, Epoll, Event, Pipe};
+use crate::tls::Tls;
 
 const READ_BYTES: usize = 64 * 1024;
 const PIPE_BYTES: usize = 256 * 1024;
@@ -33,7 +38,7 @@ struct Way {
 
 /// A client and its connection to the broker; `ways[i]` carries from `sides[i]` to the other.
 struct Pair {
-    sides: [TcpStream; 2],
+    sides: [Link; 2],
     ways: [Way; 2],
     interest: [u32; 2],
 }
@@ -51,24 +56,44 @@ pub fn run(args: &Args) -> Result<(), String> {
     let broker = args.loopback("broker")?.ok_or("got no --broker, expected 127.0.0.1:PORT")?;
     let (port, threads) = (args.number("port", 0)? as u16, args.number("threads", 1)?.max(1));
     let opened = TcpListener::bind(("127.0.0.1", port));
+    let files = args.optional("certificate").zip(args.optional("key"));
+    let identity = files.map(|(certificate, key)| Identity::from_files(certificate, key)).transpose()?;
+    let splice = args.switch("splice");
     let served =
-        opened.and_then(|listener| serve(&listener, broker, threads as usize, args.switch("splice")));
+        opened.and_then(|listener| serve(&listener, broker, threads as usize, splice, identity.as_ref()));
     served.map_err(|error| format!("bare: {error}"))
 }
 
-fn serve(listener: &TcpListener, broker: SocketAddrV4, threads: usize, splice: bool) -> io::Result<()> {
+fn serve(
+    listener: &TcpListener,
+    broker: SocketAddrV4,
+    threads: usize,
+    splice: bool,
+    identity: Option<&Identity>,
+) -> io::Result<()> {
     sys::deepen_backlog(listener, 4096)?;
     let workers = (0..threads).map(|_| Worker::start()).collect::<io::Result<Vec<_>>>()?;
     for (inbox, mut bell) in workers.iter().cycle().map(|(inbox, bell)| (inbox, bell)) {
         let (client, _) = listener.accept()?;
-        // A broker that refuses: the client is closed, and the next one comes.
-        let Ok(pair) = TcpStream::connect(broker).and_then(|broker| Pair::new(client, broker, splice)) else {
+        // A broker that refuses, or a failed handshake: the client is closed, and the next one comes.
+        let Ok(pair) = shaken(client, identity)
+            .and_then(|client| Pair::new(client, TcpStream::connect(broker)?.into(), splice))
+        else {
             continue;
         };
         inbox.send(pair).map_err(|_| io::Error::other("a thread has ended"))?;
         bell.write_all(&[1])?;
     }
     Ok(())
+}
+
+/// Shake hands with a client, if TLS is spoken.
+fn shaken(client: TcpStream, identity: Option<&Identity>) -> io::Result<Link> {
+    let Some(identity) = identity else { return Ok(client.into()) };
+    client.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut link = Link::secured(client, Tls::server(identity)?);
+    link.shake()?;
+    Ok(link)
 }
 
 impl Worker {
@@ -116,6 +141,8 @@ impl Worker {
                 self.epoll.add(stream, sys::IN, (2 * slot + side) as u64)?;
             }
             self.pairs[slot] = Some(pair);
+            // What came with the end of a handshake is decrypted already, and no event tells of it.
+            self.serve(slot, 0, sys::IN, buffer);
         }
         Ok(())
     }
@@ -131,11 +158,11 @@ impl Worker {
 }
 
 impl Pair {
-    fn new(client: TcpStream, broker: TcpStream, splice: bool) -> io::Result<Pair> {
-        let sides = [client, broker];
-        for stream in &sides {
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
+    fn new(client: Link, broker: Link, splice: bool) -> io::Result<Pair> {
+        let mut sides = [client, broker];
+        for side in &mut sides {
+            side.socket().set_nodelay(true)?;
+            side.set_polled()?;
         }
         Ok(Pair { sides, ways: [Way::new(splice)?, Way::new(splice)?], interest: [sys::IN; 2] })
     }
@@ -145,12 +172,16 @@ impl Pair {
     }
 
     fn step(&mut self, side: usize, events: u32, buffer: &mut [u8]) -> io::Result<()> {
-        let other = 1 - side;
+        let Pair { sides: [client, broker], ways: [to_broker, to_client], .. } = self;
+        let (here, there, from_here, from_there) = match side {
+            0 => (client, broker, to_broker, to_client),
+            _ => (broker, client, to_client, to_broker),
+        };
         if events & (sys::OUT | sys::HANGUP) != 0 {
-            self.ways[other].pass(&self.sides[other], &self.sides[side], buffer)?;
+            from_there.pass(there, here, buffer)?;
         }
         if events & (sys::IN | sys::HANGUP) != 0 {
-            self.ways[side].pass(&self.sides[side], &self.sides[other], buffer)?;
+            from_here.pass(here, there, buffer)?;
         }
         Ok(())
     }
@@ -160,8 +191,9 @@ impl Pair {
     fn watch(&mut self, epoll: &Epoll, slot: usize) -> io::Result<()> {
         for side in [0, 1] {
             let (from, to) = (&self.ways[side], &self.ways[1 - side]);
-            let reading = if from.ended || from.blocked() { 0 } else { sys::IN };
-            let interest = reading | if to.blocked() { sys::OUT } else { 0 };
+            let (full_there, full_here) = (self.sides[1 - side].unsent(), self.sides[side].unsent());
+            let reading = if from.ended || from.blocked() || full_there { 0 } else { sys::IN };
+            let interest = reading | if to.blocked() || full_here { sys::OUT } else { 0 };
             let (stream, token) = (&self.sides[side], (2 * slot + side) as u64);
             match (mem::replace(&mut self.interest[side], interest), interest) {
                 (before, now) if before == now => {}
@@ -188,16 +220,16 @@ impl Way {
     }
 
     /// Carry what is there, until there is no more, no room for it, or others are due.
-    fn pass(&mut self, from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
+    fn pass(&mut self, from: &mut Link, to: &mut Link, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..READS {
             self.flush(to)?;
-            if self.ended || self.blocked() {
+            if self.ended || self.blocked() || to.unsent() {
                 return Ok(());
             }
             match self.take(from, to, buffer) {
                 Ok(0) => {
                     self.ended = true;
-                    let _ = to.shutdown(Shutdown::Write); // fails if that side has gone, which its own way will find
+                    let _ = to.socket().shutdown(Shutdown::Write); // fails if that side has gone, which its own way will find
                 }
                 Ok(count) if count < buffer.len() => return Ok(()),
                 Ok(_) => {}
@@ -209,7 +241,7 @@ impl Way {
     }
 
     /// Take once and pass it on as far as there is room; give how much was taken, 0 at the source's end.
-    fn take(&mut self, mut from: &TcpStream, mut to: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    fn take(&mut self, from: &mut Link, to: &mut Link, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.held {
             Held::Copied(rest) => {
                 let count = from.read(buffer)?;
@@ -218,21 +250,24 @@ impl Way {
                 Ok(count)
             }
             Held::Piped(pipe) => {
-                let count = pipe.fill(from)?;
-                unless_full((count > 0).then(|| pipe.drain(to)))?;
+                let count = pipe.fill(from.socket())?;
+                unless_full((count > 0).then(|| pipe.drain(to.socket())))?;
                 Ok(count)
             }
         }
     }
 
-    fn flush(&mut self, mut to: &TcpStream) -> io::Result<()> {
+    fn flush(&mut self, to: &mut Link) -> io::Result<()> {
+        if !to.flushed()? {
+            return Ok(());
+        }
         match &mut self.held {
             Held::Copied(rest) => {
                 let written = unless_full((!rest.is_empty()).then(|| to.write(rest)))?;
                 rest.drain(..written);
             }
             Held::Piped(pipe) => {
-                unless_full((pipe.held > 0).then(|| pipe.drain(to)))?;
+                unless_full((pipe.held > 0).then(|| pipe.drain(to.socket())))?;
             }
         }
         Ok(())
@@ -269,7 +304,7 @@ mod tests {
                 });
             }
         });
-        thread::spawn(move || serve(&listener, broker, threads, splice));
+        thread::spawn(move || serve(&listener, broker, threads, splice, None));
         relay
     }
 
@@ -298,7 +333,7 @@ mod tests {
                 (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
             let relay = listener.local_addr().unwrap();
             let address = broker.local_addr().unwrap().to_string().parse().unwrap();
-            thread::spawn(move || serve(&listener, address, 1, splice));
+            thread::spawn(move || serve(&listener, address, 1, splice, None));
             let mut client = TcpStream::connect(relay).unwrap();
             drop(broker.accept().unwrap());
             client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -60,6 +60,8 @@ struct Manner {
     silent: bool,
     /// What it floods with.
     flood: Rc<[u8]>,
+    /// The kernel's send buffer of a connection; 0 leaves the kernel's choice.
+    send_buffer_bytes: i32,
 }
 
 struct Broker {
@@ -94,6 +96,7 @@ pub fn run(args: &Args) -> Result<(), String> {
             "pong" => answers::pongs().into(),
             other => return Err(format!("--flood-frames: got {other:?}, expected message or pong")),
         },
+        send_buffer_bytes: args.number("send-buffer-bytes", 0)? as i32,
     };
     let certificate = args.optional("certificate").zip(args.optional("key"));
     let identity =
@@ -152,6 +155,9 @@ impl Broker {
                 Err(error) => return Err(error),
             };
             stream.set_nodelay(true)?;
+            if self.manner.send_buffer_bytes > 0 {
+                sys::set_send_buffer(&stream, self.manner.send_buffer_bytes)?;
+            }
             let mut link = match identity {
                 None => Link::from(stream),
                 Some(identity) => Link::secured(stream, Tls::server(identity)?),
@@ -393,7 +399,13 @@ mod tests {
     #[test]
     fn topics_of_elsewhere_are_redirected_and_all_questions_counted() {
         let redirect = Some("pulsar://there".to_owned());
-        let mut broker = broker(Manner { max_message_bytes: 1, redirect, silent: false, flood: Rc::new([]) });
+        let mut broker = broker(Manner {
+            max_message_bytes: 1,
+            redirect,
+            silent: false,
+            flood: Rc::new([]),
+            send_buffer_bytes: 0,
+        });
         for (topic, url, response) in
             [("a/elsewhere/t", "pulsar://there", 0), ("a/here/t", "pulsar://here", 1)]
         {

@@ -59,6 +59,19 @@ impl Link {
         self.stream.set_nonblocking(nonblocking)
     }
 
+    /// Do not block; the caller reads once without an event, because bytes may be decrypted already.
+    pub fn set_polled(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.polled = true;
+        }
+        self.stream.set_nonblocking(true)
+    }
+
+    /// The socket, for those who look at no byte.
+    pub fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
     pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(limit)
     }

@@ -23,6 +23,7 @@ mod processor;
 mod relay;
 mod session;
 mod stats;
+mod stopped;
 mod sys;
 mod tls;
 mod topics;
@@ -37,7 +38,7 @@ use args::Args;
 use credentials::Trust;
 use session::Target;
 
-const SCENARIOS: [&str; 11] = [
+const SCENARIOS: [&str; 12] = [
     "lists",
     "late-readers",
     "mixed-storm",
@@ -47,10 +48,11 @@ const SCENARIOS: [&str; 11] = [
     "relay",
     "idle",
     "stalled-consumers",
+    "stopped-consumers",
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 42] = [
+const OPTIONS: [&str; 43] = [
     "address",
     "via",
     "connections",
@@ -87,6 +89,7 @@ const OPTIONS: [&str; 42] = [
     "key",
     "flood",
     "flood-frames",
+    "send-buffer-bytes",
     "attackers",
     "rate",
     "web",
@@ -119,6 +122,7 @@ fn run() -> Result<(), String> {
         "relay" => relay::run(&args, &target),
         "idle" => memory::idle(&args, &target),
         "stalled-consumers" => memory::stalled_consumers(&args, &target),
+        "stopped-consumers" => stopped::run(&args, &target),
         "connects" => connects::run(&args, &target),
         "hostile" => hostile::run(&args, &target),
         other => {

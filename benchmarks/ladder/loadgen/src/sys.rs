@@ -22,6 +22,7 @@ const SOCK_STREAM_CLOEXEC: i32 = 1 | 0o2000000;
 const SOCK_NONBLOCK: i32 = 0o4000;
 const EINPROGRESS: i32 = 115;
 const SOL_SOCKET: i32 = 1;
+const SO_SNDBUF: i32 = 7;
 const SO_RCVBUF: i32 = 8;
 const O_NONBLOCK_CLOEXEC: i32 = 0o4000 | 0o2000000;
 const F_SETPIPE_SZ: i32 = 1031;
@@ -201,6 +202,12 @@ pub fn connect_with_receive_buffer(address: SocketAddrV4, bytes: i32) -> io::Res
 /// Set SO_RCVBUF of a connection: the window scale is fixed by then, but not how much is taken.
 pub fn set_receive_buffer(socket: &impl AsRawFd, bytes: i32) -> io::Result<()> {
     checked(unsafe { setsockopt(socket.as_raw_fd(), SOL_SOCKET, SO_RCVBUF, &bytes, 4) })?;
+    Ok(())
+}
+
+/// Set SO_SNDBUF: what a peer does not take is then nobody else's memory.
+pub fn set_send_buffer(socket: &impl AsRawFd, bytes: i32) -> io::Result<()> {
+    checked(unsafe { setsockopt(socket.as_raw_fd(), SOL_SOCKET, SO_SNDBUF, &bytes, 4) })?;
     Ok(())
 }
 

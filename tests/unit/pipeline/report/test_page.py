@@ -19,8 +19,8 @@ from tests.support.web.html_pages import Page
 MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
 LARGEST_PAGE_BYTES = 5_000_000
 TITLES = [
-    "Summary", "Advice", "Demand and limits", "Waits", "Refusals", "Storms", "Who costs how much", "Sharing", "What if",
-    "Calibration", "Data quality",
+    "Summary", "Advice", "Demand and limits", "Waits", "Refusals", "Storms", "Who costs how much", "Sharing",
+    "Who was slowed", "What if", "Other marks", "Calibration", "Data quality",
 ]  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 import pytest
 
-from proxy.app.budget import LINES, Load, total_bytes, worst_case, worst_case_bytes, worst_case_parts
+from proxy.app.budget import LINES, Load, kernels_choice, total_bytes, worst_case, worst_case_bytes, worst_case_parts
 from proxy.config.config import Config
+from proxy.net.tcp_buffers import TcpBuffers
 
 MIB = 1024 * 1024
 
@@ -153,3 +154,35 @@ def test_what_is_shown_of_relays_counts_when_it_is_on() -> None:
     shown = lines["relayed commands that are shown"]
     assert shown > 1000 * 8 * 1024
     assert total == budget(maxConcurrentInboundConnections=1000)[1] + shown
+
+
+OF_CLIENTS = "received bytes of relays, from clients"
+
+
+@pytest.mark.parametrize(
+    ("keys", "acts"),
+    [
+        ({}, False),
+        ({"overloadThrottleEnabled": "true"}, True),
+        ({"adaptivePublisherThrottlingEnabled": "true"}, True),
+        ({"overloadThrottleEnabled": "true", "overloadThrottleObserveOnly": "true"}, False),
+        ({"adaptivePublisherThrottlingEnabled": "true", "adaptivePublisherThrottlingObserveOnly": "true"}, False),
+        ({"overloadThrottleEnabled": "true", "adaptivePublisherThrottlingEnabled": "true"}, True),
+        (
+            {
+                "overloadThrottleEnabled": "true", "overloadThrottleObserveOnly": "true",
+                "adaptivePublisherThrottlingEnabled": "true",
+            },
+            True,
+        ),
+    ],
+)  # fmt: skip
+def test_received_bytes_of_clients_are_bounded_once_while_a_throttle_acts_else_the_kernels_choice(
+    keys: dict[str, str], acts: bool
+) -> None:
+    lines, _ = budget(**keys)
+    overrides = {"brokerServiceURL": "pulsar://broker:6650"} | keys
+    choice = kernels_choice(Config.load(overrides=overrides), TcpBuffers(send=1, receive=3))
+    chosen = {line.owner: line.limit_bytes for line in choice}
+    assert lines.get(OF_CLIENTS) == (2 * 10_000 * MIB if acts else None)
+    assert chosen.get(OF_CLIENTS) == (None if acts else 10_000 * 3)

@@ -1,3 +1,4 @@
+import itertools
 import math
 import subprocess
 import sys
@@ -17,11 +18,13 @@ from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
+from proxy.core.native import native
 from proxy.core.process_memory import MemoryPaths
 from proxy.core.version import VERSION
+from proxy.relay.engine_choice import EngineChoice
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
-from tests.support.proxies.metric_sources import known_process
+from tests.support.proxies.metric_sources import FullView, known_process
 
 ROOT = Path(__file__).resolve().parents[4]
 TOPIC_LIST = "pulsar_proxy_topic_list_"
@@ -232,11 +235,12 @@ def test_an_internal_error_is_counted_and_reported() -> None:
 
 def test_every_counter_reaches_a_metric() -> None:
     setting = Setting()
-    zero = setting.samples()
     counters = setting.counters
+    counters.overload.view = FullView(itertools.count(1))
+    zero = setting.samples()
     rooms = [getattr(counters, name) for name in Counters.__slots__]
     books = [counters, counters.relay.watch, *(room for room in rooms if hasattr(room, "__slots__"))]
-    assert len(books) == 13
+    assert len(books) == 14
     for book in books:
         for name in type(book).__slots__:
             if isinstance(getattr(book, name), int):
@@ -244,6 +248,18 @@ def test_every_counter_reaches_a_metric() -> None:
                 changed = setting.samples()
                 assert [key for key in zero if changed[key] == 12_345], name
                 setattr(book, name, 0)
+
+
+def test_a6_throttle_that_is_not_enabled_has_no_metric_at_all() -> None:
+    setting = Setting()
+    assert "throttle" not in setting.text()
+    assert "overload" not in setting.text()
+    view = setting.counters.overload.view = FullView(itertools.count(1))
+    view.threshold_state, view.shows_topics = "paused", False
+    names = {name for name, _ in setting.samples()}
+    assert "pulsar_proxy_overload_state" in names
+    assert "pulsar_proxy_adaptive_throttle_active_topic_count" in names
+    assert not any(name.startswith("pulsar_proxy_topic_adaptive") for name in names)
 
 
 def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
@@ -313,7 +329,11 @@ def test_members_of_a_group_are_counted_on_average() -> None:
 
 def test_what_runs_is_named() -> None:
     python = sys.version.partition(" ")[0]
-    assert Setting().value("pulsar_proxy_build_info", version=VERSION, python=python) == 1
+    setting = Setting()
+    setting.counters.relay.engine = EngineChoice("native", 2, "2 processors")
+    extension = native()
+    names = {"relay_engine": "native", "native": extension.version if extension.module is not None else ""}
+    assert setting.value("pulsar_proxy_build_info", version=VERSION, python=python, **names) == 1
 
 
 def test_a_tenant_with_a_name_that_cannot_be_written_is_shown_all_the_same() -> None:

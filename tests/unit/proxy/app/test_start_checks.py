@@ -1,4 +1,4 @@
-"""What the keys of the event log mean together, and what it needs that may not be there."""
+"""What the keys of the event log mean together, and what it and the native engine need that may not be there."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 
 from proxy.app.start_checks import start_faults
 from proxy.config.config import Config, ConfigError
+from proxy.core.native import NativeExtension
 from proxy.telemetry.events import requirements
 
 TOPIC = "persistent://public/log/events"
@@ -127,3 +128,14 @@ def test_directory_that_is_a_file_is_told_before_the_start(tmp_path: Path) -> No
 
 def test_directory_that_can_be_made_is_no_fault(tmp_path: Path) -> None:
     assert start_faults(load(eventLogDirectory=tmp_path / "a" / "b", eventLogTopic=TOPIC)) == []
+
+
+def test_a_native_engine_that_is_not_here_is_found_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = NativeExtension(None, missing="pulsar-proxy-native is not installed")
+    monkeypatch.setattr("proxy.app.start_checks.native", lambda: missing)
+    assert start_faults(load()) == []
+    (fault,) = start_faults(load(relayEngine="native"))
+    assert str(fault) == (
+        "command line: relayEngine: got native, expected auto or asyncio, or the extension of this version: "
+        "pulsar-proxy-native is not installed"
+    )

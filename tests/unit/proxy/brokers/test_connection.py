@@ -28,6 +28,16 @@ from tests.support.sockets.memory_transport import MemoryTransport
 CLOCKS = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=10.0, idle_seconds=3600)
 
 
+class Question(SmallRequest):
+    """A question, and how it ended."""
+
+    outcome: pb.BaseCommand | Exception | None = None
+
+    def ended(self, outcome: pb.BaseCommand | Exception) -> None:
+        assert self.outcome is None
+        self.outcome = outcome
+
+
 class Owner:
     """Note what a connection reports (`proxy.brokers.connection.BrokerConnectionOwner`)."""
 
@@ -79,9 +89,9 @@ class Bench:
             self.connection.buffer_updated(count)
             data = data[count:]
 
-    def ask(self) -> tuple[int, SmallRequest]:
+    def ask(self) -> tuple[int, Question]:
         request_id = self.connection.new_request_id()
-        question = SmallRequest(self.connection.loop, CommandType.LOOKUP_RESPONSE, lambda: None)
+        question = Question(CommandType.LOOKUP_RESPONSE)
         self.connection.ask(question, request_id, b"")
         return request_id, question
 
@@ -106,8 +116,8 @@ def answer(request_id: int) -> bytes:
     return commands.lookup_connect(request_id, "pulsar://owner:6650")
 
 
-def answered(question: SmallRequest) -> bool:
-    return question.answer.done() and question.answer.exception() is None
+def answered(question: Question) -> bool:
+    return question.outcome is not None and not isinstance(question.outcome, Exception)
 
 
 @asynccontextmanager
@@ -143,7 +153,7 @@ def test_a_question_left_unanswered_ends_no_other() -> None:
         await on.pass_seconds(6, pongs=True)
         later_id, later = on.ask()
         await on.pass_seconds(6, pongs=True)
-        assert isinstance(left.answer.exception(), QuestionUnanswered)
+        assert isinstance(left.outcome, QuestionUnanswered)
         assert (on.connection.open, on.connection.usable, on.owner.unanswered) == (True, True, 1)
         on.arrives(answer(later_id))
         assert answered(later)
@@ -155,7 +165,7 @@ def test_an_answer_that_comes_too_late_is_passed_over() -> None:
     async def play(on: Bench) -> None:
         late_id, late = on.ask()
         await on.pass_seconds(12, pongs=True)
-        assert isinstance(late.answer.exception(), QuestionUnanswered)
+        assert isinstance(late.outcome, QuestionUnanswered)
         next_id, next_question = on.ask()
         on.arrives(answer(late_id) + answer(next_id))
         assert answered(next_question)
@@ -188,7 +198,7 @@ def test_a_broker_that_answers_nothing_at_all_ends_with_its_connection() -> None
         assert on.connection.open
         await on.pass_seconds(6, pongs=False)
         assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
-        assert all(question.answer.exception() for question in questions)
+        assert all(isinstance(question.outcome, Exception) for question in questions)
 
     played(play)
 
@@ -220,7 +230,7 @@ def test_a_broker_that_leaves_too_many_questions_is_silent(monkeypatch: pytest.M
 
 
 def test_a_list_whose_bytes_stop_in_the_middle_ends_the_connection() -> None:
-    class Diverted(SmallRequest):
+    class Diverted(Question):
         def on_response_head(self, head: Any) -> SlabBody:
             return SlabBody(head.rest_bytes, SlabPool(0))
 
@@ -228,7 +238,7 @@ def test_a_list_whose_bytes_stop_in_the_middle_ends_the_connection() -> None:
             pass
 
     async def play(on: Bench) -> None:
-        question = Diverted(on.connection.loop, CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, lambda: None)
+        question = Diverted(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE)
         request_id = on.connection.new_request_id()
         on.connection.ask(question, request_id, b"")
         on.arrives(list_answer(request_id, ("x" * 100_000,))[:50_000])
@@ -236,6 +246,33 @@ def test_a_list_whose_bytes_stop_in_the_middle_ends_the_connection() -> None:
         assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
 
     played(play)
+
+
+# --- questions together ---------------------------------------------------------------------------
+
+
+async def test_the_questions_of_one_iteration_are_one_write() -> None:
+    async with bench() as on:
+        written = [event for event in on.socket.events if event.startswith("write")]
+        for number in range(3):
+            on.connection.ask(Question(CommandType.LOOKUP_RESPONSE), number, b"question %d" % number)
+        assert [event for event in on.socket.events if event.startswith("write")] == written
+        await turns(1)
+        assert [event for event in on.socket.events if event.startswith("write")] == [*written, "write 30"]
+        on.connection.ask(Question(CommandType.LOOKUP_RESPONSE), 4, b"alone")
+        on.connection.write_joined()
+        await turns(2)
+        assert [event for event in on.socket.events if event.startswith("write")][-1] == "write 5"
+
+
+async def test_questions_of_a_connection_that_ends_at_once_fail_unwritten() -> None:
+    async with bench() as on:
+        question = Question(CommandType.LOOKUP_RESPONSE)
+        on.connection.ask(question, 1, b"question")
+        on.connection.abort(DisconnectCause.SHUTDOWN)
+        await turns(2)
+        assert isinstance(question.outcome, Exception)
+        assert "write 8" not in on.socket.events
 
 
 # --- turns ----------------------------------------------------------------------------------------
@@ -248,13 +285,13 @@ async def test_answers_are_handed_on_a_share_at_a_time() -> None:
         assert len(answer(1)) * 40 < SMALL_READ_BYTES
         on.arrives(data[:SMALL_READ_BYTES])
         share = ITERATION_SECONDS / TASK_SECONDS
-        at_once = sum(question.answer.done() for _, question in asked)
+        at_once = sum(question.outcome is not None for _, question in asked)
         assert share - 1 <= at_once <= share + 1
         assert not on.connection.reading
         await turns(5)
         on.arrives(data[SMALL_READ_BYTES:])
         await turns(12)
-        assert all(question.answer.done() for _, question in asked)
+        assert all(question.outcome is not None for _, question in asked)
         assert on.connection.reading
 
 

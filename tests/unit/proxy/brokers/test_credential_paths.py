@@ -24,6 +24,7 @@ ALLOWED = {
     "own.current(": {"proxy/auth/own/broker_credentials.py"},
     "authorization_header(": {
         "proxy/brokers/list_question.py",  # configured web services only
+        "proxy/overload/broker_questions.py",  # the same, and no redirect is followed
         "proxy/telemetry/events/topic_credentials.py",
         "proxy/web/forward/own_credentials.py",
     },

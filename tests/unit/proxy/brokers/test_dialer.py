@@ -7,9 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.brokers.dialer import HEAD_START_SECONDS, Dialer, SocketOptions, _Race, interleaved
+from proxy.brokers.dialer import (
+    ATTEMPTS_AT_ONCE,
+    HEAD_START_SECONDS,
+    Dialer,
+    SocketOptions,
+    _Race,
+    interleaved,
+)
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import BrokerUnavailable
+from proxy.net.dial_places import LEAST_DIAL_SECONDS, SOCKETS_A_DIAL, DialPlaces
 from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
 from tests.support.tools import ipv6_loopback
 
@@ -206,6 +214,48 @@ def test_the_timeout_covers_all_addresses_together() -> None:
         run_virtual(main(port))
 
 
+def test_a_dial_to_a_made_up_host_gives_its_place_to_another_address_that_waits() -> None:
+    async def main(silent: int, listening: int) -> None:
+        loop = asyncio.get_running_loop()
+        began, places = loop.time(), DialPlaces(1, loop)
+        dialer = Dialer(loop, OPTIONS, 10.0, places=places)
+
+        async def dial(port: int, network: str | None) -> Connected:
+            return await dialer.connect(CheckedTarget(BrokerAddress("host", port), ["127.0.0.1"], network), Connected)
+
+        crowd = [loop.create_task(dial(silent, "192.0.2.1")) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        assert places.states() == {"opening": 1, "waiting": 1}
+        # A known broker needs no place.
+        await close(await dial(listening, None))
+        assert loop.time() - began < 0.5
+        await close(await dial(listening, "192.0.2.2"))
+        with pytest.raises(BrokerUnavailable, match="given up for clients of other addresses"):
+            await crowd[0]
+        # A turn of the crowd may come before the other's.
+        assert LEAST_DIAL_SECONDS <= loop.time() - began <= 2 * LEAST_DIAL_SECONDS + 0.5
+        with pytest.raises(BrokerUnavailable):
+            await crowd[1]
+        assert places.states() == {"opening": 0, "waiting": 0}
+
+    with silent_broker() as silent, broker() as listening:
+        run_virtual(main(silent, listening))
+
+
+def test_a_dial_to_a_made_up_host_that_finds_no_place_in_time_is_refused() -> None:
+    async def main(port: int) -> None:
+        loop = asyncio.get_running_loop()
+        places = DialPlaces(1, loop)
+        dialer = Dialer(loop, OPTIONS, 10.0, places=places)
+        target = CheckedTarget(BrokerAddress("host", port), ["127.0.0.1"], "192.0.2.1")
+        refusal = "too many connections to hosts that clients name"
+        with await places.enter("192.0.2.1", 1.0), pytest.raises(BrokerUnavailable, match=refusal):
+            await dialer.connect(target, Connected)
+
+    with silent_broker() as port:
+        run_virtual(main(port))
+
+
 def test_keep_alive_may_be_switched_off() -> None:
     with socket.socket() as sock:
         SocketOptions(0, 10, 3, 30_000).apply(sock)
@@ -219,12 +269,13 @@ class Addresses:
         self.loop = asyncio.get_running_loop()
         self.seconds = seconds
         self.begun: dict[str, float] = {}
+        self.running = self.most_running = 0
         self.sockets: dict[str, socket.socket] = {}
         self.began = self.loop.time()
 
-    async def race(self) -> str:
+    async def race(self, at_once: int = ATTEMPTS_AT_ONCE) -> str:
         """Give the address that won, and see that all others are closed."""
-        won = await _Race(self._attempt, BrokerAddress("broker", 6650)).run(list(self.seconds))
+        won = await _Race(self._attempt, BrokerAddress("broker", 6650), at_once).run(list(self.seconds))
         (address,) = (name for name, sock in self.sockets.items() if sock is won)
         assert [name for name, sock in self.sockets.items() if sock.fileno() != -1] == [address]
         won.close()
@@ -233,7 +284,12 @@ class Addresses:
     async def _attempt(self, address: str, target: BrokerAddress) -> socket.socket:
         self.begun[address] = round(self.loop.time() - self.began, 3)
         seconds = self.seconds[address]
-        await asyncio.sleep(abs(seconds))
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await asyncio.sleep(abs(seconds))
+        finally:
+            self.running -= 1
         if seconds < 0:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
         self.sockets[address] = socket.socket()
@@ -268,6 +324,31 @@ class TestSeveralAddresses:
             addresses = Addresses(a=HEAD_START_SECONDS + 0.1, b=0.1)
             await addresses.race()
             assert len(addresses.sockets) == 2
+
+        run_virtual(main())
+
+    def test_a_few_are_tried_at_a_time_and_the_oldest_ends_for_the_next(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(**{f"silent-{number}": 60 for number in range(20)}, answers=0.1)
+            assert await addresses.race(at_once=3) == "answers"
+            assert addresses.most_running == 3
+            # None waits for another: each begins as early as if all were tried at once.
+            assert list(addresses.begun.values()) == [number * HEAD_START_SECONDS for number in range(21)]
+
+        run_virtual(main())
+
+    def test_a_known_brokers_lost_syn_has_time_to_be_sent_again(self) -> None:
+        async def main() -> None:
+            addresses = Addresses(answers=1.5, **{f"silent-{number}": 60 for number in range(20)})
+            assert await addresses.race() == "answers"
+            assert addresses.most_running <= ATTEMPTS_AT_ONCE
+
+        run_virtual(main())
+
+    def test_two_or_three_addresses_all_have_the_whole_time(self) -> None:
+        async def main() -> None:
+            assert await Addresses(a=9, b=60, c=60).race(at_once=SOCKETS_A_DIAL) == "a"
+            assert await Addresses(a=60, b=60, c=9).race(at_once=SOCKETS_A_DIAL) == "c"
 
         run_virtual(main())
 

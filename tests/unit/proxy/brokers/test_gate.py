@@ -10,7 +10,7 @@ import pytest
 from proxy.app.metrics.counters import Counters
 from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.discovery import Brokers, BrokerSettings
-from proxy.brokers.gate import TargetGate
+from proxy.brokers.gate import MOST_MADE_UP_ADDRESSES, TargetGate
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress, TargetValidator
@@ -47,7 +47,7 @@ class Town:
         self.brokers = brokers
         self.gate = TargetGate(
             self.loop, brokers, self.validator, self.counters.brokers, log, self.known, self.listed,
-            only_configured=only_configured,
+            only_configured=only_configured, is_given=(SERVICE, "named.example", "10.9.9.9").__contains__,
         )  # fmt: skip
 
     async def reaches(self, host: str, port: int = 6650) -> list[str]:
@@ -211,3 +211,30 @@ def test_a_link_local_broker_of_the_configuration_is_reached() -> None:
         town.names[SERVICE] = ["169.254.3.3"]
         await asyncio.sleep(2 * TTL)
         assert await town.reaches("169.254.3.3") == ["169.254.3.3"]
+
+
+def test_of_a_made_up_host_few_addresses_are_tried_and_of_a_named_one_all() -> None:
+    @in_town(withholds=False)
+    async def _(town: Town) -> None:
+        many = [f"10.1.0.{number}" for number in range(20)] + ["2001:db8::1"]
+        town.names |= {"made-up.example": many, "named.example": many}
+        made_up = await town.gate.for_client(BrokerAddress("made-up.example", 6650), "192.0.2.1")
+        assert len(made_up.addresses) == MOST_MADE_UP_ADDRESSES
+        assert made_up.addresses[:3] == ["10.1.0.0", "2001:db8::1", "10.1.0.1"]
+        assert made_up.made_up_by == "192.0.2.1"
+        assert not town.gate.named(made_up.broker)
+        for host in ("Named.example", SERVICE, "10.9.9.9"):
+            port = 6651 if host == "10.9.9.9" else 6650
+            named = await town.gate.for_client(BrokerAddress(host, port), "192.0.2.1")
+            assert named.made_up_by is None
+            assert len(named.addresses) == len(town.names.get(host.lower(), [host]))
+
+
+def test_keys_narrowed_to_networks_name_no_broker() -> None:
+    @in_town()
+    async def _(town: Town) -> None:
+        town.validator.apply(["*"], ["10.0.0.0/8"], ["6650"])
+        town.names["made-up.example"] = [f"10.1.0.{number}" for number in range(20)]
+        made_up = await town.gate.for_client(BrokerAddress("made-up.example", 6650), "192.0.2.1")
+        assert made_up.made_up_by == "192.0.2.1"
+        assert len(made_up.addresses) == MOST_MADE_UP_ADDRESSES

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.brokers.name_queries import MOST_WAITING
 from proxy.brokers.resolver import CachingResolver
+from proxy.core.addresses import host_network
 from proxy.core.errors import TargetRefused
 from tests.support.loops.loops import run_virtual
 
@@ -115,6 +116,34 @@ def test_when_too_many_wait_the_newest_of_the_network_with_most_makes_room() -> 
         assert "broker" in town.asked
         assert newest not in town.asked
         assert not town.refused
+
+
+def test_the_networks_of_a_customer_have_one_turn_for_names() -> None:
+    @in_town
+    async def _(town: Town) -> None:
+        for number in range(20):
+            await town.asks(host_network(f"2001:db8:1:{number:x}::1"), f"name-{number}")
+        assert town.asked == ["name-0"]
+        await town.asks(host_network("2001:db8:2::1"), "one-0", "one-1")
+        town.gate.set()
+        await asyncio.sleep(1)
+        assert town.asked.index("one-0") <= 1
+        assert town.asked.index("one-1") <= 4
+
+
+def test_when_too_many_wait_a_name_of_the_customer_with_most_makes_room() -> None:
+    @in_town
+    async def _(town: Town) -> None:
+        await town.asks("two", "busy-0")
+        for number in range(MOST_WAITING + 1):
+            await town.asks(host_network(f"2001:db8:1:{number:x}::1"), f"name-{number}")
+        assert not town.refused
+        await town.asks(host_network("2001:db8:1:ffff::1"), "one-more")
+        assert [refused.split()[1] for refused in town.refused] == ["one-more"]
+        town.refused.clear()
+        await town.asks(host_network("2001:db8:2::1"), "broker")
+        assert len(town.refused) == 1
+        assert "name-" in next(iter(town.refused))
 
 
 def test_a_name_that_leaves_the_line_of_one_network_stays_in_that_of_another() -> None:

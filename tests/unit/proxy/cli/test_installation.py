@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from proxy.cli.installation import ADVICE, misplaced, shared_names
+from proxy.cli import installation
+from proxy.cli.installation import ADVICE, misplaced, shared_names, versions
 from proxy.cli.main import FAILED, main
+from proxy.core.native import NativeExtension
 from proxy.core.version import VERSION
 from tests.support.patience import patient
 
@@ -57,7 +60,32 @@ def test_the_version_warns_of_another_owner(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr() == (f"pulsar-proxy {VERSION}\n", f"warning: {FOUND}\n")
+    assert capsys.readouterr() == (f"{versions()}\n", f"warning: {FOUND}\n")
+
+
+@pytest.mark.parametrize(
+    ("extension", "told"),
+    [
+        (NativeExtension(object(), "1.2"), "1.2"),
+        (NativeExtension(None, missing="pulsar-proxy-native is not installed"), "none (pulsar-proxy-native is not"),
+        (NativeExtension(None, "1.2", "pulsar-proxy-native 1.2 does not fit"), "none (pulsar-proxy-native 1.2 does"),
+    ],
+)
+def test_the_version_names_the_native_extension(
+    extension: NativeExtension, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "native", lambda: extension)
+    first, second, third = versions().splitlines()
+    assert first == f"pulsar-proxy {VERSION}"
+    assert second.startswith(f"native extension: {told}")
+    assert third.startswith("relay engine with the defaults: asyncio (pulsar-proxy-native")
+
+
+def test_the_version_names_the_engine_of_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+    extension = NativeExtension(SimpleNamespace(RelayEngine=object), "1.2")
+    monkeypatch.setattr(installation, "native", lambda: extension)
+    monkeypatch.setattr(installation, "usable_processors", lambda: 2)
+    assert versions().splitlines()[2] == "relay engine with the defaults: native, 2 threads (2 processors)"
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ class TestArguments:
         with pytest.raises(SystemExit) as caught:
             main(["--version"])
         assert caught.value.code == 0
-        assert capsys.readouterr().out == f"pulsar-proxy {VERSION}\n"
+        assert capsys.readouterr().out.splitlines()[0] == f"pulsar-proxy {VERSION}"
 
     def test_serve_refuses_a_wrong_configuration_before_it_does_anything(
         self, conf: Path, capsys: pytest.CaptureFixture[str]

@@ -97,6 +97,41 @@ def test_namespaces_and_principals_stand_with_what_they_used() -> None:
     assert rows == [[name, "12.5", "310.0", "2"] for name in ("t/a", "alice")]
 
 
+@pytest.mark.parametrize(
+    ("engine", "threads", "told"),
+    [("native", 2, "relays native (2 threads)"), ("native", 1, "(1 thread)"), ("asyncio", 0, "relays asyncio")],
+)
+def test_the_engine_of_relays_is_named(engine: str, threads: int, told: str) -> None:
+    proxy = document()["proxy"] | {"relay_engine": engine, "relay_threads": threads}
+    assert told in screen(proxy=proxy)
+    assert "relays " not in screen()
+
+
+OVERLOAD = {
+    "signals": {"proxy": 0.91, "brokers": None, "source": "cgroup v2"},
+    "marks": {"high": 0.85, "low": 0.75, "hard": 0.95, "adaptive_high": 0.85, "adaptive_low": 0.7},
+    "state": "paused", "connections": {"paused": 3, "would_pause": 0},
+    "stopped_relays": {"watch": 0, "pool": 1, "threshold": 3, "rate": 2}, "longest_pause_seconds": 12.4,
+    "delay_seconds": {"median": 1.25, "longest": 20.0}, "memory_pressure": 1.0, "active_topics": 2,
+    "topics": [{"topic": "persistent://t/n/a", "natural": 8.0 * MIB, "allowed": 2.0 * MIB}], "age_seconds": 0.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "overload paused, proxy 0.91, brokers ?, marks high 0.85 low 0.75 hard 0.95 adaptive high 0.85 adaptive low",
+        "3 paused, longest 12 s, pool 1, threshold 3, rate 2",
+        "delay 1.2 s, longest 20.0 s",
+        "evaluated 0.3 s ago",
+        "rates    pressure 1.00, 2 topics slowed, persistent://t/n/a 2.0 of 8.0 MiB/s",
+    ],
+)
+def test_the_throttles_say_what_they_see_and_do(text: str) -> None:
+    assert text in screen(overload=OVERLOAD)
+    assert "overload" not in screen(overload=None)
+
+
 LONGEST_KEY = "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"
 
 

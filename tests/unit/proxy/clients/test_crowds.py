@@ -51,6 +51,24 @@ class TestWhoLeaves:
         (silent,) = filled(crowds, CROWD, [Member()])
         assert crowds.victim(OTHER, LATE) is silent
 
+    def test_a_client_whose_credentials_are_checked_leaves_behind_silent_and_idle_ones(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        checked, at_work = filled(crowds, CROWD, [Member() for _ in range(2)])
+        crowds.checked(checked, 0.0)
+        (idle,) = filled(crowds, CROWD, [Member()], connected=True)
+        (silent,) = filled(crowds, CROWD, [Member()])
+        crowds.connected(at_work, 0.0)
+        at_work.idle = False
+        for member in (silent, idle):
+            assert crowds.victim(OTHER, LATE) is member
+            crowds.remove(member)
+        filled(crowds, CROWD, [Member(idle=False)], connected=True)
+        assert crowds.victim(OTHER, LATE) is checked
+        crowds.connected(checked, LATE)
+        assert crowds.victim(OTHER, LATE) is None
+        crowds.remove(checked)
+        assert len(crowds._crowds[CROWD]) == 2
+
     def test_an_idle_client_leaves_and_one_that_asks_stays(self) -> None:
         crowds: Crowds[Member] = Crowds()
         asking, idle, _ = filled(crowds, CROWD, [Member(idle=False), Member(), Member()], connected=True)
@@ -101,6 +119,35 @@ class TestForWhom:
         assert crowds.gives_way(OTHER)
         assert not crowds.gives_way("2001:db8::ffff")
 
+    def test_the_networks_of_a_customer_give_way_to_another_customer_and_to_none_of_their_own(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        members = [
+            member
+            for number in range(100)
+            for member in filled(crowds, f"2001:db8:1:{number:x}::1", [Member(), Member()], connected=True)
+        ]
+        assert crowds.victim("2001:db8:2::1", LATE) in members
+        assert crowds.victim("2001:db8:1:ffff::1", LATE) is None
+
+    def test_a_network_with_most_of_a_site_gives_way_to_its_neighbours(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        (oldest, *_) = filled(crowds, "2001:db8:1:1::1", [Member() for _ in range(9)])
+        filled(crowds, "192.0.2.9", [Member() for _ in range(9)])
+        assert crowds.victim("2001:db8:1:2::1", LATE) is oldest
+        assert crowds.victim("2001:db8:1:1::2", LATE) is None
+
+    def test_newcomers_look_at_one_network_of_a_site_after_the_other(self) -> None:
+        crowds: Crowds[Member] = Crowds()
+        members = [
+            member
+            for number in range(5 * LOOKS)
+            for member in filled(crowds, f"2001:db8:1:{number:x}::1", [Member(idle=False)], connected=True)
+        ]
+        for looked in range(1, 6):
+            assert crowds.victim(OTHER, LATE) is None
+            assert sum(member.looks for member in members) == looked * LOOKS
+        assert {member.looks for member in members} == {1}
+
 
 def test_the_largest_crowd_is_known_whoever_comes_and_goes() -> None:
     order = random.Random(7)
@@ -118,11 +165,11 @@ def test_the_largest_crowd_is_known_whoever_comes_and_goes() -> None:
             if order.random() < 0.5:
                 crowds.connected(member, 0.0)
         sizes = [sum(each == address for each, _ in there) for address in {each for each, _ in there}]
-        assert crowds._largest == max(sizes, default=0)
+        assert crowds._sizes.most == max(sizes, default=0)
         if sizes:
-            assert len(crowds._crowds[next(iter(crowds._by_size[crowds._largest]))]) == max(sizes)
+            assert len(crowds._crowds[next(crowds._sizes.largest())]) == max(sizes)
     for address, member in there:
         crowds.remove(member)
         crowds.left(address)
-    left = [crowds._crowds, crowds._by_size, crowds._totals, crowds._networks, crowds._largest]
+    left = [crowds._crowds, crowds._sizes, crowds._totals, crowds._networks, crowds._sizes.most]
     assert not any(left)

@@ -108,9 +108,9 @@ def test_a_header_that_came_late_leaves_the_rest_of_the_clock_only(tls: bool) ->
             await asyncio.sleep(HANDSHAKE_SECONDS - 1)
             await client.send(HEADER)
             await eventually(lambda: opened.served, "a client with its header read")
-            opened.sessions.tick(accepted + HANDSHAKE_SECONDS - 0.1)
+            await opened.sessions.tick(accepted + HANDSHAKE_SECONDS - 0.1)
             assert len(opened.sessions) == 1
-            opened.sessions.tick(accepted + HANDSHAKE_SECONDS + 0.1)
+            await opened.sessions.tick(accepted + HANDSHAKE_SECONDS + 0.1)
             assert len(opened.sessions) == 0
             assert opened.counters.shared.disconnects[DisconnectCause.HANDSHAKE_TIMEOUT] == 1
 

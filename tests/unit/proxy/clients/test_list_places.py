@@ -100,7 +100,7 @@ async def test_a_list_whose_turn_comes_while_lookups_hold_every_place_is_refused
         asker = on.visitor()
         asker.arrives(lists(1, 2, 3, 4))
         await turns(10)
-        lookups = [on.services.requests.lookups.try_begin(asker) for _ in range(2)]
+        lookups = [on.services.requests.lookups.try_begin(asker.session, 0.0) for _ in range(2)]
         on.services.requests.lookups.apply(2, 1.0)
         open_gate(on)
         await turns(30)

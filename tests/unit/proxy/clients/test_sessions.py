@@ -1,6 +1,8 @@
 import asyncio
 import io
 import json
+from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -9,10 +11,10 @@ from protocol.errors import ServerError
 from proxy.app.metrics.counters import Counters
 from proxy.clients.connection import ClientConnection
 from proxy.clients.crowds import CONNECT_SECONDS, IDLE_SECONDS
-from proxy.clients.sessions import SessionLimits, Sessions
+from proxy.clients.sessions import LOOKS_A_TURN, LOOKS_WITHOUT_TIMEOUT_SECONDS, SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.relay.relay import Relay
+from proxy.relay.relay import AsyncioRelay
 from tests.support.loops.loops import run_virtual
 
 HANDSHAKE_SECONDS = 10.0
@@ -53,7 +55,7 @@ class FakeClient:
             self._book.sessions.ended(cast(ClientConnection, self), cause)
 
 
-class FakeRelay(Relay):
+class FakeRelay(AsyncioRelay):
     """A relay without sockets."""
 
     __slots__ = ("_book", "end", "read_timeouts", "ticks")
@@ -82,12 +84,19 @@ class Book:
     """The list of all sessions on the running loop, with its counters and its log."""
 
     def __init__(
-        self, total: int = 0, per_address: int = 0, keep_alive_seconds: int = 30, read_timeout_seconds: float = 75.0
+        self,
+        total: int = 0,
+        per_address: int = 0,
+        keep_alive_seconds: int = 30,
+        read_timeout_seconds: float = 75.0,
+        ipv6_bits: int = 64,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.counters = Counters(DisconnectCause)
         self._file = io.BytesIO()
-        limits = SessionLimits(total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds)
+        limits = SessionLimits(
+            total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds, ipv6_bits=ipv6_bits
+        )
         self.sessions = Sessions(self.loop, self.counters.clients, open_log("debug", "json", self._file), limits)
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
@@ -100,7 +109,7 @@ class Book:
 
     def relay(self, client: FakeClient) -> FakeRelay:
         relay = FakeRelay(self)
-        self.sessions.became_relay(cast(ClientConnection, client), relay)
+        self.sessions.became_relay(cast(ClientConnection, client), relay, lambda: True)
         return relay
 
     def disconnects(self) -> dict[str, int]:
@@ -136,6 +145,21 @@ class TestLimits:
             assert book.sessions.refusal("192.0.2.2") is None
             clients[0].abort(DisconnectCause.CONNECTION_RESET)
             assert book.sessions.refusal("192.0.2.1") is None
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("bits", [48, 64, 128])
+    def test_one_ipv6_network_is_one_address(self, bits: int) -> None:
+        async def main() -> None:
+            book = Book(per_address=2, ipv6_bits=bits)
+            clients = [book.add(f"2001:db8::{number}") for number in (1, 2)]
+            assert (book.sessions.refusal("2001:db8::3") is None) == (bits == 128)
+            assert (book.sessions.refusal("2001:db8:0:1::1") is None) == (bits > 48)
+            assert book.sessions.refusal("2001:db8:1::1") is None
+            clients[0].close(DisconnectCause.CLIENT_CLOSED)
+            assert book.sessions.refusal("2001:db8::3") is None
+            clients[1].close(DisconnectCause.CLIENT_CLOSED)
+            assert not len(book.sessions._per_network)
 
         run_virtual(main())
 
@@ -217,14 +241,26 @@ class TestRoomForNewcomers:
         run_virtual(main())
 
 
+async def ends_by_iteration(book: Book, work: Coroutine[Any, Any, None]) -> list[int]:
+    """Return how many sessions end in each iteration of the loop until `work` is done."""
+    ends, before = [], len(book.sessions)
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work)
+        while not working.done():
+            await asyncio.sleep(0)
+            ends.append(before - len(book.sessions))
+            before = len(book.sessions)
+    return ends
+
+
 class TestHandshake:
     def test_a_client_that_says_nothing_is_cut_after_its_time(self) -> None:
         async def main() -> None:
             book = Book()
             client, start = book.add(), book.loop.time()
-            book.sessions.tick(start + HANDSHAKE_SECONDS - 0.1)
+            await book.sessions.tick(start + HANDSHAKE_SECONDS - 0.1)
             assert (client.end, len(book.sessions)) == (None, 1)
-            book.sessions.tick(start + HANDSHAKE_SECONDS)
+            await book.sessions.tick(start + HANDSHAKE_SECONDS)
             assert client.end == "aborted: handshake_timeout"
             assert book.disconnects() == {"handshake_timeout": 1}
 
@@ -236,7 +272,7 @@ class TestHandshake:
             early = book.add()
             await asyncio.sleep(5.0)
             late = book.add()
-            book.sessions.tick(book.loop.time() + HANDSHAKE_SECONDS - 5.0)
+            await book.sessions.tick(book.loop.time() + HANDSHAKE_SECONDS - 5.0)
             assert (early.end, late.end) == ("aborted: handshake_timeout", None)
 
         run_virtual(main())
@@ -245,9 +281,34 @@ class TestHandshake:
         async def main() -> None:
             book = Book()
             clients = [book.add() for _ in range(100)]
-            book.sessions.tick(book.loop.time() + 60.0)
+            await book.sessions.tick(book.loop.time() + 60.0)
             assert {client.end for client in clients} == {"aborted: handshake_timeout"}
             assert len(book.sessions) == 0
+
+        run_virtual(main())
+
+    def test_thousands_of_late_ones_are_cut_a_few_in_an_iteration_of_the_loop(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for _ in range(2000):
+                book.add()
+            left = await ends_by_iteration(book, book.sessions.tick(book.loop.time() + 60.0))
+            assert max(left) <= LOOKS_A_TURN
+            assert sum(left) == 2000
+
+        run_virtual(main())
+
+    def test_who_connects_while_others_are_cut_is_not_cut(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients = [book.add() for _ in range(LOOKS_A_TURN + 2)]
+            async with asyncio.TaskGroup() as group:
+                group.create_task(book.sessions.tick(book.loop.time() + 60.0))
+                await asyncio.sleep(0)
+                book.done(clients[-2])
+                clients[-1].close(DisconnectCause.CLIENT_CLOSED)
+            assert (clients[-3].end, clients[-2].end) == ("aborted: handshake_timeout", None)
+            assert clients[-1].end == "closed: client_closed"
 
         run_virtual(main())
 
@@ -260,7 +321,7 @@ class TestHandshake:
                 book.relay(client)
             else:
                 book.done(client)
-            book.sessions.tick(book.loop.time() + 60.0)
+            await book.sessions.tick(book.loop.time() + 60.0)
             assert (client.end, len(book.sessions), book.disconnects()) == (None, 1, {})
 
         run_virtual(main())
@@ -275,7 +336,7 @@ class TestKeepAlive:
             for client in clients[4:]:
                 book.done(client)
             for second in range(10):
-                book.sessions.tick(book.loop.time() + second)
+                await book.sessions.tick(book.loop.time() + second)
             assert [len(client.ticks) for client in clients] == [0] * 4 + [2] * 13
             assert [len(relay.ticks) for relay in relays] == [2] * 4
 
@@ -287,8 +348,27 @@ class TestKeepAlive:
             clients = [book.add() for _ in range(20)]
             for client in clients:
                 book.done(client)
-            book.sessions.tick(book.loop.time())
+            await book.sessions.tick(book.loop.time())
             assert sum(len(client.ticks) for client in clients) == 4
+
+        run_virtual(main())
+
+    def test_the_looks_of_a_second_are_taken_a_few_in_an_iteration_of_the_loop(self) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=1, read_timeout_seconds=4.0)
+            clients = [book.add() for _ in range(600)]
+            relays = [book.relay(client) for client in clients[:300]]
+            for client in clients[300:]:
+                book.done(client)
+            everybody: list[FakeClient | FakeRelay] = [*clients[300:], *relays]
+            seen: list[int] = []
+            async with asyncio.TaskGroup() as group:
+                looking = group.create_task(book.sessions.tick(book.loop.time()))
+                while not looking.done():
+                    await asyncio.sleep(0)
+                    seen.append(sum(len(each.ticks) for each in everybody))
+            assert max(after - before for before, after in pairwise([0, *seen])) <= LOOKS_A_TURN
+            assert {len(each.ticks) for each in everybody} == {1}
 
         run_virtual(main())
 
@@ -297,7 +377,7 @@ class TestKeepAlive:
             book = Book(keep_alive_seconds=3600, read_timeout_seconds=8.0)
             relay = book.relay(book.add())
             for second in range(8):
-                book.sessions.tick(book.loop.time() + second)
+                await book.sessions.tick(book.loop.time() + second)
             assert len(relay.ticks) == 4
 
         run_virtual(main())
@@ -307,9 +387,19 @@ class TestKeepAlive:
             book = Book(keep_alive_seconds=0, read_timeout_seconds=0.0)
             client, relay = book.add(), book.relay(book.add())
             book.done(client)
-            for second in range(8):
-                book.sessions.tick(book.loop.time() + second)
-            assert (len(client.ticks), len(relay.ticks)) == (0, 8)
+            for second in range(2 * LOOKS_WITHOUT_TIMEOUT_SECONDS):
+                await book.sessions.tick(book.loop.time() + second)
+            assert (len(client.ticks), len(relay.ticks)) == (0, 2)
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("read_timeout_seconds", [0.0, 75.0])
+    def test_a_few_of_many_relays_are_looked_at_in_a_second(self, read_timeout_seconds: float) -> None:
+        async def main() -> None:
+            book = Book(keep_alive_seconds=0, read_timeout_seconds=read_timeout_seconds)
+            relays = [book.relay(book.add()) for _ in range(1_800)]
+            await book.sessions.tick(book.loop.time())
+            assert sum(len(relay.ticks) for relay in relays) == 100
 
         run_virtual(main())
 
@@ -319,7 +409,7 @@ class TestKeepAlive:
             client = book.add()
             book.done(client)
             for second in range(8):
-                book.sessions.tick(book.loop.time() + second)
+                await book.sessions.tick(book.loop.time() + second)
             assert len(client.ticks) == 2
 
         run_virtual(main())
@@ -348,9 +438,9 @@ class TestChangedLimits:
             await asyncio.sleep(4.0)
             late = book.add()
             book.sessions.apply(SessionLimits(0, 0, 3.0, 30, 75.0))
-            book.sessions.tick(book.loop.time())
+            await book.sessions.tick(book.loop.time())
             assert (early.end, late.end) == ("aborted: handshake_timeout", None)
-            book.sessions.tick(book.loop.time() + 3.0)
+            await book.sessions.tick(book.loop.time() + 3.0)
             assert late.end == "aborted: handshake_timeout"
 
         run_virtual(main())
@@ -365,7 +455,7 @@ class TestChangedLimits:
             clients[5].close(DisconnectCause.CLIENT_CLOSED)
             book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 5, 20.0))
             for second in range(5):
-                book.sessions.tick(book.loop.time() + second)
+                await book.sessions.tick(book.loop.time() + second)
             assert [len(client.ticks) for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
             assert [client.limit_changes for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
             assert [(len(relay.ticks), relay.read_timeouts) for relay in relays] == [(1, [20.0])] * 3
@@ -379,7 +469,7 @@ class TestChangedLimits:
             client = book.add()
             book.done(client)
             for second in range(8):
-                book.sessions.tick(book.loop.time() + second)
+                await book.sessions.tick(book.loop.time() + second)
                 book.sessions.apply(SessionLimits(second, 0, HANDSHAKE_SECONDS, 4, 75.0))
             assert len(client.ticks) == 2
 
@@ -394,6 +484,17 @@ class TestDrain:
             await book.sessions.drain(30.0)
             assert [client.end for client in clients] == ["closed: shutdown"] * 3
             assert book.loop.time() - start < 0.1
+
+        run_virtual(main())
+
+    def test_thousands_of_idle_clients_are_closed_a_few_in_an_iteration_of_the_loop(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for _ in range(1000):
+                book.add()
+            left = await ends_by_iteration(book, book.sessions.drain(30.0))
+            assert max(left) <= LOOKS_A_TURN
+            assert sum(left) == 1000
 
         run_virtual(main())
 
@@ -513,12 +614,12 @@ class TestCredentials:
             relay = book.relay(silent)
             book.sessions.watch_credentials(relay, lambda: looks.append("relay"))
             for _ in range(60):
-                book.sessions.tick(book.loop.time())
+                await book.sessions.tick(book.loop.time())
             assert sorted(looks) == ["client", "relay"]
             client.close(DisconnectCause.CLIENT_CLOSED)
             relay.abort(DisconnectCause.CLIENT_CLOSED)
             for _ in range(60):
-                book.sessions.tick(book.loop.time())
+                await book.sessions.tick(book.loop.time())
             assert len(looks) == 2
 
         run_virtual(main())
@@ -534,7 +635,7 @@ class TestCredentials:
 
                 book.sessions.watch_credentials(cast(ClientConnection, client), look)
             for _ in range(60):
-                book.sessions.tick(book.loop.time())
+                await book.sessions.tick(book.loop.time())
             assert book.disconnects() == {"credentials_expired": 3}
 
         run_virtual(main())

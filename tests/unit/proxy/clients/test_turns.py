@@ -6,15 +6,19 @@ import pytest
 
 from protocol import commands
 from protocol.commands import PING_FRAME, PONG_FRAME
+from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.connection import FRAMES_PER_TURN, READ_SECONDS
+from proxy.clients.connection import READ_SECONDS
+from proxy.clients.turns import FRAMES_PER_TURN
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.net.output import Output
 from proxy.net.transport import SMALL_READ_BYTES
+from proxy.requests.lookups import WAITED_TOO_LONG
+from tests.support.clients.async_client import lookup_frame, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
-from tests.support.proxies.client_desk import Desk, Visitor, desk
+from tests.support.proxies.client_desk import LOOKUP_SECONDS, Desk, Visitor, desk
 
 # libuv reads a socket so often in one iteration of the loop, as long as each read fills its buffer.
 READS_PER_ITERATION = 32
@@ -122,19 +126,94 @@ async def test_one_read_of_a_flood_is_served_in_an_iteration(frame: bytes) -> No
 
 async def test_a_client_is_served_its_share_and_goes_on_behind_the_others() -> None:
     async with desk() as on:
-        flooders = [on.visitor() for _ in range(3)]
+        flooders = [on.visitor() for _ in range(2)]
         for flooder in flooders:
             flooder.arrives(FLOW * 3 * FRAMES_PER_TURN)
-        assert [served(flooder) for flooder in flooders] == [FRAMES_PER_TURN] * 3
+        # While one client waits, the next has half of what it would have alone.
+        half = FRAMES_PER_TURN // 2
+        assert [served(flooder) for flooder in flooders] == [FRAMES_PER_TURN, half]
         assert not any(flooder.session.reading for flooder in flooders)
         quick = on.visitor()
         quick.arrives(FLOW)
         assert served(quick) == 1
         await turns(1)
-        assert [served(flooder) for flooder in flooders] == [FRAMES_PER_TURN] * 3
-        await turns(2)
-        assert [served(flooder) for flooder in flooders] == [FRAMES_PER_TURN] * 3
+        assert [served(flooder) for flooder in flooders] == [half] * 2
+        while len(on.loop_budget):
+            await turns(1)
+        assert [served(flooder) for flooder in flooders] == [3 * half, 4 * half]
         assert all(flooder.session.reading for flooder in flooders)
+
+
+@pytest.mark.parametrize(
+    ("crowd", "address", "before"),
+    [
+        ("192.0.2.1", "192.0.2.1", 40),
+        ("192.0.2.1", "192.0.2.2", 1),
+        ("192.0.2.1", "2001:db8::1", 1),
+        # All networks of one customer.
+        ("2001:db8:0:{:x}::1", "2001:db8:1::1", 1),
+        ("192.0.2.{}", "192.0.2.99", 40),
+    ],
+)
+async def test_a_newcomer_waits_for_a_frame_of_each_client_of_its_network_and_of_each_other_network(
+    crowd: str, address: str, before: int
+) -> None:
+    async with desk() as on:
+        order, send = [], Output.send
+
+        def noted(output: Output, frame: bytes) -> None:
+            order.append(output)
+            on.now += ITERATION_SECONDS
+            send(output, frame)
+
+        flooders = [on.visitor(address=crowd.format(number)) for number in range(40)]
+        newcomer = on.visitor(address=address)
+        on.work_long_enough()
+        for flooder in flooders:
+            flooder.arrives(FLOW * 20)
+        newcomer.arrives(FLOW)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Output, "send", noted)
+            while newcomer.session.output not in order:
+                await turns(1)
+        assert order.index(newcomer.session.output) == before
+        assert len(set(order[:before])) == before
+        while len(on.loop_budget):
+            await turns(1)
+        assert {served(flooder) for flooder in flooders} == {20}
+
+
+# --- the clock of requests that wait in line ------------------------------------------------------
+
+
+async def put_in_line(on: Desk, visitor: Visitor, data: bytes) -> None:
+    """Let requests wait in line, and keep the client from being served when its turn comes."""
+    on.work_long_enough()
+    visitor.arrives(data)
+    visitor.session.output_full()
+    await turns(2)
+
+
+def test_requests_whose_time_is_over_before_their_turn_are_refused_and_the_next_is_served() -> None:
+    async def play() -> None:
+        async with desk() as on:
+            client = on.visitor()
+            await put_in_line(on, client, lookup_frame(1, "t") + lookup_frame(2, "t") + topics_frame(3, "t/n"))
+            await asyncio.sleep(LOOKUP_SECONDS)
+            client.session.output_settled()
+            await turns(2)
+            answers = client.answers()
+            assert [answer.lookupTopicResponse.error for answer in answers[:2]] == [ServerError.TooManyRequests] * 2
+            assert [answer.lookupTopicResponse.message for answer in answers[:2]] == [WAITED_TOO_LONG] * 2
+            assert on.counters.requests.refused_requests == {"too_late": 2}
+            assert on.lists.arrivals == [on.services.loop.time() - LOOKUP_SECONDS]
+            assert client.session.outstanding == 0
+            # What comes now has a clock of its own.
+            client.arrives(topics_frame(4, "t/n"))
+            await turns(2)
+            assert on.lists.arrivals[1:] == [on.services.loop.time()]
+
+    run_virtual(play())
 
 
 async def test_frames_wait_for_the_next_iteration_when_the_time_is_spent_but_pings_do_not() -> None:

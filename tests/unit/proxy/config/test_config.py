@@ -439,10 +439,10 @@ class TestFaults:
 
 class TestWarnings:
     def test_a_key_of_the_java_proxy_is_told_from_a_misspelt_one(self, tmp_path: Path) -> None:
-        config = load("numIOThreads=8\nservcePort=1\nqwertz=1\n", tmp_path)
+        config = load("numAcceptorThreads=8\nservcePort=1\nqwertz=1\n", tmp_path)
         assert [str(warning).removeprefix(f"{tmp_path}/") for warning in config.warnings] == [
-            "proxy.conf:2: numIOThreads: the Java proxy knows this key, this proxy does not: ignored; "
-            + JAVA_ONLY["numIOThreads"].why,
+            "proxy.conf:2: numAcceptorThreads: the Java proxy knows this key, this proxy does not: ignored; "
+            + JAVA_ONLY["numAcceptorThreads"].why,
             "proxy.conf:3: servcePort: unknown key, ignored; did you mean servicePort?",
             "proxy.conf:4: qwertz: unknown key, ignored",
         ]

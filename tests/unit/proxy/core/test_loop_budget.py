@@ -6,7 +6,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from proxy.core.loop_budget import DEFERRED_PER_ITERATION, ITERATION_SECONDS, LoopBudget
+import pytest
+
+from proxy.core.loop_budget import DEFERRED_PER_ITERATION, ITERATION_SECONDS, OTHERS_A_ROUND, LoopBudget
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import VirtualLoop
 
@@ -169,6 +171,85 @@ def test_work_that_is_put_off_again_has_its_next_turn_in_the_next_iteration() ->
         await turns(10)
         assert bench.order == [1, 2, 3, 1, 3, 1]
         assert list(Counter(turn for turn, _ in bench.called).values()) == [3, 2, 1]
+
+    run(test)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def test_clients_take_turns_by_network() -> None:
+    async def test(bench: Bench) -> None:
+        for number in range(1, 101):
+            bench.loop_budget.defer_client("crowd", partial(bench.note, number))
+        bench.loop_budget.defer_client("other", partial(bench.note, 0))
+        assert (bench.loop_budget.sharers, len(bench.loop_budget)) == (101, 101)
+        await turns(10)
+        assert bench.order == [1, 0, *range(2, 101)]
+
+    run(test)
+
+
+def test_answers_do_not_wait_behind_a_crowd_of_clients_or_of_other_work() -> None:
+    async def test(bench: Bench) -> None:
+        def work(number: int) -> None:
+            bench.note(number)
+            bench.loop_budget.charge(ITERATION_SECONDS / 4)
+
+        for number in range(1, 101):
+            bench.loop_budget.defer_client("crowd", partial(work, number))
+            bench.loop_budget.defer_cheap(partial(work, number))
+        bench.loop_budget.defer_answers(partial(work, 0))
+        await turns(1000)
+        assert bench.order.index(0) <= OTHERS_A_ROUND + 1
+        assert len(bench.order) == 201
+        assert max(Counter(turn for turn, _ in bench.called).values()) == 5
+
+    run(test)
+
+
+@pytest.mark.parametrize(("clients", "others", "a_round"), [(10, 2000, OTHERS_A_ROUND), (1000, 50, 1), (100, 350, 4)])
+def test_other_work_has_turns_beside_clients_by_number_and_never_all(clients: int, others: int, a_round: int) -> None:
+    async def test(bench: Bench) -> None:
+        def ask() -> None:
+            # A connection that always has more to say.
+            bench.note(1)
+            bench.loop_budget.charge(ITERATION_SECONDS / 100)
+            if len(bench.called) < 4000:
+                bench.loop_budget.defer_client("crowd", ask)
+
+        def relay() -> None:
+            bench.note(0)
+            bench.loop_budget.charge(ITERATION_SECONDS / 100)
+            if len(bench.called) < 4000:
+                bench.loop_budget.defer_cheap(relay)
+
+        for _ in range(clients):
+            bench.loop_budget.defer_client("crowd", ask)
+        for _ in range(others):
+            bench.loop_budget.defer_cheap(relay)
+        while len(bench.called) < 4000:
+            await turns(1)
+        served = Counter(bench.order[:4000])
+        assert served[0] == pytest.approx(a_round * served[1], rel=0.1)
+        await turns(100)
+
+    run(test)
+
+
+def test_the_line_that_the_time_was_spent_before_is_served_first_in_the_next_iteration() -> None:
+    async def test(bench: Bench) -> None:
+        def work(name: int) -> None:
+            bench.note(name)
+            bench.loop_budget.charge(2 * ITERATION_SECONDS)
+
+        for _ in range(3):
+            bench.loop_budget.defer_client("crowd", partial(work, 1))
+            bench.loop_budget.defer_answers(partial(work, 2))
+            bench.loop_budget.defer_cheap(partial(work, 3))
+        await turns(20)
+        assert sorted(bench.order[:3]) == sorted(bench.order[3:6]) == sorted(bench.order[6:]) == [1, 2, 3]
+        assert [turn for turn, _ in bench.called] == list(range(bench.called[0][0], bench.called[0][0] + 9))
 
     run(test)
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import TASKS_PER_TURN, TaskTurns
+from proxy.core.task_turns import TASKS_PER_TURN, LeaveTurns, TaskTurns
+from proxy.core.tasks import TaskScope
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
 
@@ -81,3 +82,127 @@ def test_at_the_end_all_are_called_at_once() -> None:
         assert len(on.budget) == 0
 
     played(play)
+
+
+# --- clients that leave ---------------------------------------------------------------------------
+
+# What an iteration may end.
+TASKS, CONNECTIONS = 24, 12
+
+
+class Leaving:
+    """Clients whose requests are tasks, and the tasks that have ended, by their names."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.budget = LoopBudget(loop, loop.time)
+        self.turns = LeaveTurns(loop, self.budget)
+        self.ended: list[str] = []
+
+    async def client(self, name: str, requests: int) -> TaskScope:
+        scope = TaskScope(lambda error: None)
+        for _ in range(requests):
+            scope.start(forever(), partial(self.ended.append, name))
+        await asyncio.sleep(0)
+        return scope
+
+    async def iterations(self, count: int) -> list[int]:
+        """Let `count` iterations go by, and give how many tasks ended in each."""
+        seen = [len(self.ended)]
+        for _ in range(count):
+            await asyncio.sleep(0)
+            seen.append(len(self.ended))
+        return [after - before for before, after in pairwise(seen)]
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def left(play: Callable[[Leaving], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await play(Leaving())
+
+    run_virtual(main())
+
+
+def test_of_a_client_that_leaves_a_few_tasks_end_in_each_iteration_and_all_in_the_end() -> None:
+    async def play(on: Leaving) -> None:
+        scope = await on.client("a", 500)
+        on.turns.cancel(scope.close())
+        ended = await on.iterations(60)
+        assert max(ended) <= TASKS
+        assert (sum(ended), len(scope), len(on.turns)) == (500, 0, 0)
+
+    left(play)
+
+
+def test_clients_that_leave_in_one_iteration_share_what_it_may_end() -> None:
+    async def play(on: Leaving) -> None:
+        scopes = [await on.client("a", 1) for _ in range(200)]
+        for scope in scopes:
+            on.turns.cancel(scope.close())
+        ended = await on.iterations(30)
+        assert max(ended) <= TASKS
+        assert sum(ended) == 200
+
+    left(play)
+
+
+def test_tasks_that_hold_memory_end_before_those_that_have_waited_longer() -> None:
+    async def play(on: Leaving) -> None:
+        lookups, lists = await on.client("lookup", 300), await on.client("list", 10)
+        on.turns.cancel(lookups.close())
+        on.turns.cancel(lists.close(), first=True)
+        await on.iterations(40)
+        assert len(on.ended) == 310
+        assert on.ended[: TASKS + 10].count("list") == 10
+
+    left(play)
+
+
+def test_connections_that_are_closed_share_the_iteration_with_tasks() -> None:
+    async def play(on: Leaving) -> None:
+        scope, closed = await on.client("a", 100), list[int]()
+        on.turns.cancel(scope.close())
+        for number in range(60):
+            on.turns.leave(partial(closed.append, number))
+        seen = [len(closed)]
+        for _ in range(20):
+            before = len(closed)
+            await asyncio.sleep(0)
+            seen.append(len(closed) - before)
+        assert max(seen) <= CONNECTIONS
+        assert closed == list(range(60))
+        assert len(on.ended) == 100
+
+    left(play)
+
+
+def test_a_long_line_at_the_loop_budget_keeps_nobody_from_leaving() -> None:
+    async def play(on: Leaving) -> None:
+        def busy() -> None:
+            on.budget.charge(1.0)
+            on.budget.defer_cheap(busy)
+
+        for _ in range(1000):
+            on.budget.defer_cheap(busy)
+        scope = await on.client("a", 500)
+        on.turns.cancel(scope.close())
+        assert sum(await on.iterations(30)) == 500
+
+    left(play)
+
+
+def test_at_a_shutdown_all_tasks_of_clients_that_left_end_at_once() -> None:
+    async def play(on: Leaving) -> None:
+        scope, closed = await on.client("a", 500), list[int]()
+        on.turns.cancel(scope.close())
+        for number in range(60):
+            on.turns.leave(partial(closed.append, number))
+        on.turns.finish()
+        assert len(on.turns) == 0
+        await on.iterations(3)
+        assert (len(on.ended), len(closed)) == (500, 60)
+
+    left(play)

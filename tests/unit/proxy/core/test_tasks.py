@@ -1,6 +1,10 @@
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
-from proxy.core.tasks import TaskScope
+import pytest
+
+from proxy.core.tasks import STEP_SECONDS, CoarseDeadlines, TaskClock, TaskScope
 from tests.support.loops.loops import run_virtual
 
 
@@ -160,3 +164,98 @@ def test_what_a_task_holds_is_released_however_it_ends() -> None:
         assert crashes == ["RuntimeError('crash')"]
 
     run_virtual(main())
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+def clocks() -> CoarseDeadlines[TaskClock]:
+    return CoarseDeadlines(asyncio.get_running_loop(), TaskClock.run_out)
+
+
+def test_members_expire_in_the_order_of_their_deadlines_and_hardly_too_late() -> None:
+    async def play() -> None:
+        loop, expired = asyncio.get_running_loop(), list[tuple[str, float]]()
+        deadlines = CoarseDeadlines[str](loop, lambda member: expired.append((member, loop.time())))
+        began = loop.time()
+        steps = {name: deadlines.add(name, began + after) for name, after in (("c", 9.0), ("a", 1.0), ("b", 1.01))}
+        deadlines.add("gone", began + 1.0)
+        deadlines.remove("gone", steps["a"])
+        await asyncio.sleep(5)
+        assert [name for name, _ in expired] == ["a", "b"]
+        assert all(0 <= at - began - 1.0 <= STEP_SECONDS + 0.011 for _, at in expired)
+        deadlines.remove("a", steps["a"])
+        deadlines.add("d", began + 6.0)
+        assert len(deadlines) == 2
+        await asyncio.sleep(5)
+        assert [name for name, _ in expired] == ["a", "b", "d", "c"]
+        assert (len(deadlines), deadlines._due, deadlines._steps) == (0, {}, [])
+
+    run_virtual(play())
+
+
+def test_deadlines_of_members_that_left_keep_nothing_and_wake_nobody() -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        fired: list[int] = []
+
+        def call_at(when: float, callback: Any) -> asyncio.TimerHandle:
+            def fire() -> None:
+                fired.append(1)
+                callback()
+
+            return loop.call_at(when, fire)
+
+        deadlines = CoarseDeadlines[int](
+            cast(Any, SimpleNamespace(time=loop.time, call_at=call_at)), lambda member: None
+        )
+        for number in range(1000):
+            deadlines.remove(number, deadlines.add(number, loop.time() + 1 + number / 100))
+        assert deadlines._due == {}
+        await asyncio.sleep(20)
+        assert (len(fired), deadlines._steps) == (1, [])
+
+    run_virtual(play())
+
+
+def test_a_clock_ends_its_block_as_a_timeout_and_nothing_behind_it() -> None:
+    async def play() -> None:
+        deadlines, loop = clocks(), asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(TimeoutError), TaskClock(deadlines, began + 3):
+            await asyncio.sleep(60)
+        assert 3 <= loop.time() - began <= 3 + STEP_SECONDS + 1e-6
+        with TaskClock(deadlines, loop.time() + 3):
+            await asyncio.sleep(1)
+        with TaskClock(deadlines, loop.time() + 3) as clock:
+            clock.stopped = True
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+        task = asyncio.current_task()
+        assert task is not None
+        assert (task.cancelling(), len(deadlines)) == (0, 0)
+
+    run_virtual(play())
+
+
+def test_a_cancel_of_the_task_is_no_timeout() -> None:
+    async def play() -> None:
+        deadlines = clocks()
+
+        async def work() -> None:
+            with TaskClock(deadlines, asyncio.get_running_loop().time() + 3):
+                await asyncio.sleep(60)
+
+        task = asyncio.get_running_loop().create_task(work())
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # Cancelled in the moment in which the clock runs out, too: the task is over either way.
+        task = asyncio.get_running_loop().create_task(work())
+        asyncio.get_running_loop().call_later(3 + STEP_SECONDS / 2, task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(deadlines) == 0
+
+    run_virtual(play())

@@ -79,6 +79,24 @@ def test_a_place_is_kept_for_a_shorter_time_while_more_wait_but_never_less_than_
     assert (waited[0], waited[-1]) == (PLACE_SECONDS, LEAST_SECONDS)
 
 
+def test_the_networks_of_a_customer_have_one_turn_in_which_they_take_turns() -> None:
+    queue: TurnQueue[str] = TurnQueue()
+    for number in range(4):
+        queue.push(host_network(f"2001:db8:1:{number:x}::1"), f"a{number}")
+    queue.push(host_network("2001:db8:1:0::1"), "a0-again")
+    for member in ("b1", "b2"):
+        queue.push(host_network("2001:db8:2::1"), member)
+    assert [queue.pop() for _ in range(len(queue))] == ["a0", "b1", "a1", "b2", "a2", "a3", "a0-again"]
+
+
+def test_a_customer_with_a_place_in_each_of_many_networks_gives_them_to_others_soon() -> None:
+    given, clients = places(100, "2001:db8:2::1", *(f"2001:db8:1:{number:x}::1" for number in range(9)))
+    holders, crowd = given.crowd(3)
+    assert (holders, crowd) == (clients[1:4], 9)
+    assert given.due(holders[0], crowd, host_network("2001:db8:2::1"), 0) == 0.1 + LEAST_SECONDS
+    assert given.due(holders[0], crowd, host_network("2001:db8:1:ffff::1"), 0) == 0.1 + PLACE_SECONDS
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

@@ -16,8 +16,10 @@ from proxy.core.log import open_log
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES, SharedReadBuffer
+from proxy.relay.engine import Relay
+from proxy.relay.frame_permits import FramePermits
 from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
-from proxy.relay.relay import COSTLY_READ_SECONDS, TURN_SECONDS, Relay, RelayEndpoint
+from proxy.relay.relay import COSTLY_READ_SECONDS, TURN_SECONDS, AsyncioRelay, RelayEndpoint
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
@@ -30,6 +32,9 @@ BULK = 256 * 1024
 # libuv reads a socket so often in one iteration of the loop, as long as each read fills its buffer.
 READS_PER_ITERATION = 32
 KINDS = ("raw", "watched", "logged", "logged watched")
+# WATCH_TOPIC_UPDATE without a body.
+TINY_WATCH_FRAME = bytes((0, 0, 0, 6, 0, 0, 0, 2, 8, 66))
+ASK_SECONDS = 0.0001
 
 
 def do_nothing(relay: Relay, cause: DisconnectCause) -> None:
@@ -67,7 +72,7 @@ class CostlyTransport(MemoryTransport):
 class Flooded:
     """A relay whose broker always has more to say, read as libuv reads it."""
 
-    def __init__(self, relay: Relay, client: CostlyTransport, broker: CostlyTransport) -> None:
+    def __init__(self, relay: AsyncioRelay, client: CostlyTransport, broker: CostlyTransport) -> None:
         self.relay = relay
         self.client = client
         self.broker = broker
@@ -121,22 +126,34 @@ class Bench:
         for buffer in (self.shared.bulk, self.shared.large):
             buffer[:] = whole[: len(buffer)]
 
-    def relay(self, kind: str) -> Flooded:
+    def relay(self, kind: str, network: str = "192.0.2.1") -> Flooded:
         common = (self.loop, self.shared, self.hangup, self.budget, self.counters.relay, 75.0, do_nothing)
-        relay: Relay
+        relay: AsyncioRelay
         if kind == "raw":
-            relay = Relay(*common)
+            relay = AsyncioRelay(*common)
         elif kind == "watched":
-            relay = WatchedRelay(*common, watch=self.limits, key="me")
+            # By default each connection is charged for itself.
+            relay = WatchedRelay(*common, watch=self.limits, key=len(self.relays))
         else:
             watched = "watched" in kind
             logged = LoggedWatchedRelay(*common, watch=self.limits, key="me") if watched else LoggedRelay(*common)
             logged.relay_log = self.log
             relay = logged
+        relay.network = network
         client, broker = CostlyTransport(self.loop, self.clock), CostlyTransport(self.loop, self.clock)
         relay.start(client, broker, b"", b"")
         self.relays.append(Flooded(relay, client, broker))
         return self.relays[-1]
+
+    def asking_costs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let each question for a permit take `ASK_SECONDS`."""
+        ask = FramePermits.ask
+
+        def slow(permits: FramePermits) -> None:
+            self.clock.now += ASK_SECONDS
+            ask(permits)
+
+        monkeypatch.setattr(FramePermits, "ask", slow)
 
     def parsing_costs(self, monkeypatch: pytest.MonkeyPatch, byte_seconds: float) -> None:
         """Let scans and taps find nothing, and take so long for each byte until `parse_byte_seconds` is set anew."""
@@ -203,6 +220,87 @@ async def test_however_many_relays_are_busy_an_iteration_reads_a_few_of_them(kin
         gained = [flooded.client.taken - before for flooded, before in zip(on.relays, moved, strict=True)]
         assert min(gained) > 0
         assert max(gained) <= 4 * min(gained)
+
+
+@pytest.mark.parametrize("kind", ["raw", "watched"])
+async def test_however_many_relays_bring_little_an_iteration_reads_a_few_of_them(kind: str) -> None:
+    async with bench() as on:
+        on.clock.byte_seconds = 1e-6
+        for _ in range(300):
+            on.relay(kind)
+        took = []
+        for _ in range(100):
+            began = on.clock.now
+            for flooded in on.relays:
+                flooded.poll(20)
+            took.append(on.clock.now - began)
+            await turns(1)
+        # Nobody waits in line before his first read.
+        assert max(took[5:]) <= 1.5 * ITERATION_SECONDS
+        # In turns: nobody is left behind.
+        reads = [flooded.client.taken // 20 for flooded in on.relays]
+        assert min(reads) > 1
+        assert max(reads) <= 4 * min(reads)
+
+
+@pytest.mark.parametrize("kind", ["raw", "watched"])
+async def test_small_reads_wait_for_no_crowd_of_another_client(kind: str) -> None:
+    async with bench() as on:
+        on.clock.byte_seconds = 1e-5
+        for _ in range(300):
+            on.relay(kind).poll(20)
+        neighbour = on.relay(kind, network="192.0.2.2")
+        neighbour.poll(20)
+        assert not neighbour.broker.read_on()
+        await turns(2)
+        assert neighbour.broker.read_on()
+        assert not all(flooded.broker.read_on() for flooded in on.relays)
+
+
+async def test_however_many_relays_bring_a_watch_frame_an_iteration_asks_for_a_few_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as on:
+        on.asking_costs(monkeypatch)
+        longest, last = 0.0, on.clock.now
+        for _ in range(300):
+            on.relay("watched").say(TINY_WATCH_FRAME)
+        for _ in range(100):
+            longest = max(longest, on.clock.now - last)
+            last = on.clock.now
+            await turns(1)
+        assert longest <= ITERATION_SECONDS + 2 * ASK_SECONDS
+        assert all(flooded.client.taken == len(TINY_WATCH_FRAME) for flooded in on.relays)
+        assert all(flooded.broker.read_on() for flooded in on.relays)
+
+
+async def test_a_watch_frame_waits_for_no_crowd_of_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as on:
+        on.asking_costs(monkeypatch)
+        large = on.shared.large
+        for _ in range(300):
+            on.relay("watched").say(TINY_WATCH_FRAME)
+        neighbour = on.relay("watched", network="192.0.2.2")
+        neighbour.say(TINY_WATCH_FRAME)
+        # A frame that waits keeps its bytes, and no buffer.
+        assert on.shared.large is large
+        assert neighbour.relay.snapshot().paused[1]
+        await turns(2)
+        assert neighbour.client.taken == len(TINY_WATCH_FRAME)
+        assert not all(flooded.client.taken for flooded in on.relays)
+
+
+async def test_a_relay_that_ends_before_its_turn_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as on:
+        on.asking_costs(monkeypatch)
+        for _ in range(100):
+            on.relay("watched").say(TINY_WATCH_FRAME)
+        for flooded in on.relays:
+            flooded.relay.abort(DisconnectCause.SHUTDOWN)
+        asked_at = on.clock.now
+        await turns(20)
+        assert on.clock.now == asked_at
+        assert (len(on.budget), on.limits.direct.held) == (0, 0)
 
 
 @pytest.mark.parametrize("kind", ["watched", "logged", "logged watched"])

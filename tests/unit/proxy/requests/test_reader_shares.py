@@ -69,7 +69,7 @@ def answer(rule: ReaderShares, client: Client) -> AnswerShare:
 
 def needs(rule: ReaderShares, client: Client, size: int | None) -> bool:
     output: Any = client
-    return rule.holds_for_list(output, size, "key")
+    return rule.holds_for_list(output, size)
 
 
 async def test_answers_for_clients_that_answer_no_ping_have_a_quarter_at_most() -> None:
@@ -130,15 +130,21 @@ async def test_a_client_that_reads_takes_its_earlier_answers_before_a_share() ->
     late.end()
 
 
-async def test_a_list_that_can_go_to_disk_takes_no_share_while_there_is_room() -> None:
-    rule = shares()
-    assert needs(rule, Client(), LEAST_REST_BYTES), "there is no disk"
+async def test_a_list_that_can_go_to_disk_counts_half_while_there_is_room() -> None:
+    rule, size = shares(), LEAST_REST_BYTES
+    assert rule.share_bytes(size, "key") == size, "there is no disk"
     rule.disk = disk = Disk(room=True)
-    assert not needs(rule, Client(), LEAST_REST_BYTES)
+    assert rule.share_bytes(size, "key") == size // 2
     assert disk.asked == [(LIMIT, "key")]
-    assert not needs(rule, Client(), None)
-    assert needs(rule, Client(), LEAST_REST_BYTES - 1), "a list so small stays in memory"
+    assert rule.share_bytes(size - 1, "key") == size - 1, "a list so small stays in memory"
     disk.room = False
+    assert rule.share_bytes(size, "key") == size
+
+
+async def test_with_a_disk_too_a_list_needs_a_share_until_its_client_reads() -> None:
+    rule = shares()
+    rule.disk = Disk(room=True)
     assert needs(rule, Client(), LEAST_REST_BYTES)
+    assert needs(rule, Client(), None)
     assert not needs(rule, Client(reads=True), LEAST_REST_BYTES)
     assert not needs(rule, Client(room=LEAST_REST_BYTES), LEAST_REST_BYTES)

@@ -11,6 +11,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.core.tasks import STEP_SECONDS
 from proxy.requests.topic_lists.service import A_BURST, ListRequest
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
@@ -83,7 +84,7 @@ def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> N
     (group,) = stage.groups.live()[1:]
     assert len(group.members) == 2
     # The question before it has been given up at 20 s; its successor's is on the wire.
-    stage.advance(5)
+    stage.advance(5 + STEP_SECONDS)
     assert (early.commands(), len(stage.asked())) == ([], 2)
     stage.advance(5)
     assert errors(early) == [(ServerError.TooManyRequests, "Failed because the broker did not answer in time")]

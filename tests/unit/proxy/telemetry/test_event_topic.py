@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eventlog.drain import StoreError
+from eventlog.schema import SCHEMA_VERSION
 from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, topic_name
 from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
@@ -63,7 +64,7 @@ class Producer:
 
     def send_async(self, content: bytes, callback: object, properties: Mapping[str, str]) -> None:
         assert callback is None
-        assert properties == {"schema_version": "1"}
+        assert properties == {"schema_version": str(SCHEMA_VERSION)}
         self._pending.append(content)
 
     def flush(self) -> None:

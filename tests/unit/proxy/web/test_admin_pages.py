@@ -3,11 +3,12 @@
 import json
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from limiter.semaphore import AsyncSemaphore
+from proxy.clients.sessions import Sessions
 from proxy.core.registry import Entry, Registry
 from proxy.web.admin import connections
 from proxy.web.admin import server as exchange
@@ -40,7 +41,8 @@ class Clients(Registry[Any]):
 
 
 def page(clients: Clients, limit: int, **wanted: object) -> ConnectionsPage:
-    return ConnectionsPage(clients, lambda: 0.0, str, wanted, limit)
+    sessions = cast(Sessions, SimpleNamespace(registry=clients))
+    return ConnectionsPage(sessions, lambda: 0.0, str, wanted, limit)
 
 
 def test_ten_thousand_clients_are_shown_in_steps_of_a_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from proxy.core.addresses import host_network
 from proxy.web.http.connection_places import ConnectionPlaces, kept_of
 
 
@@ -47,6 +48,19 @@ def test_the_longest_leaves_if_none_waits() -> None:
 def test_nobody_leaves_for_a_host_that_would_then_have_most(host: str) -> None:
     places, _ = full_of("a", "a", "b")
     assert places.victim_for(host) is None
+
+
+def test_a_customer_with_a_place_for_each_of_its_networks_gives_one_to_another() -> None:
+    crowd = [host_network(f"2001:db8:1:{number:x}::1") for number in range(9)]
+    places, connections = full_of(*crowd)
+    assert places.victim_for(host_network("2001:db8:2::1")) is connections[0]
+    assert places.victim_for(host_network("2001:db8:1:ffff::1")) is None
+
+
+def test_the_network_with_most_of_a_customer_gives_places_to_its_others() -> None:
+    crowd = [host_network("2001:db8:1:1::1")] * 5
+    places, connections = full_of(*crowd, *["192.0.2.1"] * 5)
+    assert places.victim_for(host_network("2001:db8:1:2::1")) in connections[:5]
 
 
 def test_a_place_comes_back_once_however_the_request_ends() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 import pytest
 
 from limiter.errors import PermitAcquireTimeout
+from proxy.core.addresses import host_network
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.open_tunnels import OpenTunnels
 from proxy.web.http.clients import WebClient
@@ -162,6 +163,36 @@ async def test_an_address_that_waits_for_itself_ends_no_request_of_its_own() -> 
     waiting = await stage.waiting("nat", 20)
     stage.look(30)
     assert not any(request.ended for request in requests)
+    await left(*waiting)
+
+
+async def test_all_networks_of_a_customer_have_one_share() -> None:
+    stage = Stage(10)
+    crowd = [
+        request for number in range(10) for request in await stage.held(host_network(f"2001:db8:1:{number:x}::1"), 1)
+    ]
+    waiting = await stage.waiting("nat", 8)
+    for number in range(10, 30):
+        waiting += await stage.waiting(host_network(f"2001:db8:1:{number:x}::1"))
+    stage.look(2)
+    assert [bool(request.ended) for request in crowd] == [True] * 5 + [False] * 5
+    for request in crowd[:5]:
+        assert request.place is not None
+        request.place.release()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    # The customer has its turns, too, but one for each of the others.
+    assert stage.served.count("nat") >= 2
+    await left(*waiting)
+
+
+async def test_the_networks_of_a_customer_share_what_the_customer_has() -> None:
+    stage = Stage(10)
+    nat = await stage.held("nat", 5)
+    many = await stage.held(host_network("2001:db8:1:1::1"), 5)
+    waiting = await stage.waiting(host_network("2001:db8:1:2::1"), 5)
+    stage.look(2)
+    assert (ended(nat, slow=False), ended(many, slow=False)) == (0, 2)
     await left(*waiting)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import io
 import json
+import math
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -63,7 +64,7 @@ class Reader:
 class Stage:
     """A spill over a fake disk, with direct memory for three lists."""
 
-    def __init__(self, disk: FakeDisk, limit: int, files: int) -> None:
+    def __init__(self, disk: FakeDisk, limit: int, files: int, patience_seconds: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.counters = SpillCounters()
         self.disk, self.writers, self.readers = disk, StandingWorkers(), StandingWorkers()
@@ -71,7 +72,9 @@ class Stage:
         self.direct = AsyncSemaphore("direct", 3 * LIST_BYTES, max_queue=0, timeout_seconds=1000, clock=ManualClock())
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
-        self.spill = ListSpill(self.loop, disk, self.space, self.direct, self.counters, log, self.writers, self.readers)
+        self.spill = ListSpill(
+            self.loop, disk, self.space, self.direct, self.counters, log, self.writers, self.readers, patience_seconds
+        )
         self.bodies: list[SpillableBody] = []
         self.permits: list[Permit] = []
         self.waiters: list[Any] = []
@@ -123,12 +126,16 @@ class Stage:
 
 
 def stage(
-    main: Callable[[Stage], Awaitable[None]], disk: FakeDisk | None = None, limit: int = 100 * MIB, files: int = 100
+    main: Callable[[Stage], Awaitable[None]],
+    disk: FakeDisk | None = None,
+    limit: int = 100 * MIB,
+    files: int = 100,
+    patience_seconds: float = math.inf,
 ) -> None:
     """Run `main`; at the end nothing is held, in memory or on disk."""
 
     async def run() -> None:
-        on = Stage(FakeDisk() if disk is None else disk, limit, files)
+        on = Stage(FakeDisk() if disk is None else disk, limit, files, patience_seconds)
         await main(on)
         for waiter in on.waiters:
             if not waiter.cancel():
@@ -240,6 +247,31 @@ def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
         assert [body.file is not None for body in bodies].count(True) == 2, "two were moving when memory was free"
 
     stage(main)
+
+
+def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_although_nobody_waits() -> None:
+    async def main(on: Stage) -> None:
+        lying, _ = on.list(Reader())
+        await on.windows_pass()
+        assert not lying.moving, "memory is free, and the client has time"
+        await asyncio.sleep(7)
+        await on.windows_pass()
+        await on.writers.finish()
+        assert lying.file is not None
+        assert on.space.lacking == 0
+
+    stage(main, patience_seconds=7)
+
+
+def test_a_list_that_nobody_waits_for_asks_nobody_to_leave_the_disk() -> None:
+    async def main(on: Stage) -> None:
+        lying, _ = on.list(Reader())
+        await asyncio.sleep(7)
+        await on.windows_pass()
+        assert (lying.moving, lying.kept, on.space.lacking) == (False, False, 0)
+        assert sum(on.counters.kept.values()) == 0
+
+    stage(main, limit=LIST_BYTES // 2, patience_seconds=7)
 
 
 @pytest.mark.parametrize("calls", range(6))

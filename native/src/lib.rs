@@ -1,0 +1,35 @@
+//! Moves and scans bytes for the Pulsar proxy, outside the interpreter. Python decides; nothing here does.
+
+#![deny(unsafe_code)]
+
+#[cfg(not(feature = "loom"))]
+pub mod relay;
+#[cfg(feature = "loom")]
+#[path = "relay/modelled.rs"]
+pub mod relay;
+pub mod topic_list;
+mod wire;
+
+#[cfg(feature = "python")]
+mod python_lists;
+
+#[cfg(feature = "python")]
+mod python {
+    use pyo3::prelude::*;
+
+    #[pymodule]
+    mod pulsar_proxy_native {
+        use pyo3::prelude::*;
+
+        #[pymodule_export]
+        use crate::python_lists::TopicListScanner;
+
+        #[pymodule_init]
+        fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+            module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+            // The number of the interface with Python (proxy/core/native.py): both sides change it together.
+            module.add("ENGINE_ABI", 3)?;
+            crate::relay::python::register(module)
+        }
+    }
+}

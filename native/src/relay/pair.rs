@@ -1,0 +1,423 @@
+//! A client and its broker: both directions, how they end, and why.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use super::direction::{Direction, Ends, Step, Turn};
+use super::meter::Meter;
+use super::pipes::Pipe;
+use super::queue::{Cause, Joined, Kind};
+use super::slots::Hold;
+use super::stats::{Stats, PAUSED_BY_WATCH};
+use super::sys;
+use super::watch::Teller;
+
+/// Bytes that are held are sent for this long after the other side has failed, and for as long again while the peer
+/// takes any.
+pub const LINGER_MS: u64 = 5_000;
+/// But for no longer than this in all.
+const LONGEST_LINGER_MS: u64 = 300_000;
+/// Turns for what a failed side sent before: enough for a receive buffer of the usual largest size (6 MiB).
+const LAST_TURNS: usize = 64;
+/// After a mere close the kernel keeps up to this much for a peer that does not read. With more, a pair whose bytes were
+/// not all sent is reset, and Python watches the sockets of any other until the peer has them.
+pub const LEFT_TO_THE_KERNEL: usize = 64 * 1024;
+
+/// Frames that waited were passed at the end without an answer.
+const PASSED_AT_END: u64 = 1;
+/// Frames that waited were dropped.
+const DROPPED_AT_END: u64 = 2;
+
+/// The sockets of one direction. Any stream socket does: the standard library's type only names the calls.
+struct Sockets<'a> {
+    source: &'a TcpStream,
+    sink: &'a TcpStream,
+}
+
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+impl Ends for Sockets<'_> {
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        uninterrupted(|| self.source.read(into))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        uninterrupted(|| self.sink.write(bytes))
+    }
+
+    fn fill(&mut self, pipe: &mut Pipe, most: usize) -> io::Result<usize> {
+        uninterrupted(|| pipe.fill(self.source.as_fd(), most))
+    }
+
+    fn empty(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
+        uninterrupted(|| pipe.empty(self.sink.as_fd()))
+    }
+
+    fn room(&mut self, unsent_most: usize) -> usize {
+        sys::room(self.sink.as_fd(), unsent_most)
+    }
+
+    fn finish(&mut self) {
+        // A sink that cannot be shut down any more has failed, and its own event says so.
+        let _ = self.sink.shutdown(Shutdown::Write);
+    }
+}
+
+/// How a pair ended. `abrupt`: bytes were not sent, so that the kernel need not keep many either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    pub cause: Cause,
+    pub errno: i32,
+    pub abrupt: bool,
+}
+
+/// How a turn of a pair ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Rest,
+    Again,
+    Over(Over),
+}
+
+/// A pair that only sends what is held.
+struct Ending {
+    cause: Cause,
+    errno: i32,
+    deadline: u64,
+    latest: u64,
+    /// What the kernel had to send at the last look.
+    unsent: usize,
+}
+
+/// The state of a pair. Side and direction have the same number: 0 is the client and what is read from it.
+pub struct Pair {
+    pub stats: Arc<Stats>,
+    /// The pair is in its thread's run queue.
+    pub queued: bool,
+    /// When the thread's timer looks at the pair; 0 for never.
+    pub timer: u64,
+    sockets: [TcpStream; 2],
+    directions: [Direction; 2],
+    errors: [i32; 2],
+    /// Sides whose connection is gone: what the kernel says of them means nothing any more.
+    dead: [bool; 2],
+    first_end: Option<usize>,
+    ending: Option<Ending>,
+    unanswered: u64,
+}
+
+impl Pair {
+    /// Takes over what Python handed over; the first bytes leave in the first turn.
+    pub fn new(joined: Joined, turn: &mut Turn<'_>) -> Self {
+        let Joined { stats, client, broker, to_client, to_broker, scan, counted } = joined;
+        let meter = counted.map(|(books, epoch)| Meter::new(books, epoch));
+        let mut pair = Pair {
+            stats,
+            queued: false,
+            timer: 0,
+            sockets: [client, broker].map(|fd: OwnedFd| TcpStream::from(fd)),
+            directions: [Direction::new(0, false, meter), Direction::new(1, scan, None)],
+            errors: [0; 2],
+            dead: [false; 2],
+            first_end: None,
+            ending: None,
+            unanswered: 0,
+        };
+        for socket in &pair.sockets {
+            // They are already, by contract; a socket that blocks would stop all pairs of the thread.
+            let _ = socket.set_nonblocking(true);
+        }
+        for (number, bytes) in [to_broker, to_client].iter().enumerate() {
+            if pair.directions[number].first(bytes, &pair.stats, turn).is_err() {
+                pair.end(Cause::Internal, libc::ENOMEM, turn.now);
+            }
+            if pair.directions[number].waits() {
+                pair.stats.lanes[number].pause(PAUSED_BY_WATCH);
+            }
+            pair.note_held(number);
+        }
+        pair
+    }
+
+    /// Returns the descriptors of both sides.
+    pub fn fds(&self) -> [RawFd; 2] {
+        [self.sockets[0].as_raw_fd(), self.sockets[1].as_raw_fd()]
+    }
+
+    /// Takes note of what epoll says about a side.
+    pub fn ready(&mut self, side: usize, events: u32) {
+        if events & sys::MAY_READ != 0 {
+            self.directions[side].readable = true;
+        }
+        if events & sys::MORE_THAN_DATA != 0 {
+            self.directions[side].thorough = true;
+        }
+        if events & sys::MAY_WRITE != 0 {
+            self.directions[1 - side].writable = true;
+        }
+        if events & sys::FAILED != 0 {
+            // Reading the error takes it away: a read would then see a mere end.
+            if let Ok(Some(error)) = self.sockets[side].take_error() {
+                self.errors[side] = error.raw_os_error().unwrap_or(libc::EIO);
+            }
+        }
+    }
+
+    /// Moves what can be moved in one turn.
+    pub fn turn(&mut self, turn: &mut Turn<'_>) -> Outcome {
+        for side in 0..2 {
+            let error = std::mem::take(&mut self.errors[side]);
+            if error != 0 {
+                self.fail(side, error, turn);
+            }
+        }
+        let mut again = false;
+        for number in 0..2 {
+            match self.step(number, turn) {
+                Step::Rest => {}
+                Step::Again => again = true,
+                Step::SourceFailed(error) => self.fail(number, error, turn),
+                Step::SinkFailed(error) => self.fail(1 - number, error, turn),
+            }
+        }
+        for number in 0..2 {
+            if let Step::SourceFailed(error) = self.directions[number].unload(turn) {
+                self.fail(number, error, turn);
+            }
+        }
+        if let Some(watch) = self.directions[1].watch() {
+            watch.tick(turn.now, &mut Teller { pair: self.stats.id, events: turn.events });
+        }
+        self.linger_on(turn.now);
+        match self.verdict(turn.now) {
+            Some(over) => Outcome::Over(over),
+            None if again => Outcome::Again,
+            None => Outcome::Rest,
+        }
+    }
+
+    fn step(&mut self, number: usize, turn: &mut Turn<'_>) -> Step {
+        let [client, broker] = &self.sockets;
+        let mut ends = match number {
+            0 => Sockets { source: client, sink: broker },
+            _ => Sockets { source: broker, sink: client },
+        };
+        let direction = &mut self.directions[number];
+        let step = direction.turn(&mut ends, &self.stats, turn);
+        if self.directions[number].at_end() && self.ending.is_none() {
+            self.first_end.get_or_insert(number);
+        }
+        step
+    }
+
+    /// Puts the end off while a peer takes what the kernel has to send in front of the bytes that are held.
+    fn linger_on(&mut self, now: u64) {
+        let Some(ending) = self.ending.as_mut() else {
+            return;
+        };
+        if now < ending.deadline || now >= ending.latest {
+            return;
+        }
+        let unsent = self.sockets.iter().map(|socket| sys::unsent(socket.as_fd())).sum();
+        if unsent < ending.unsent {
+            ending.deadline = ending.latest.min(now + LINGER_MS);
+        }
+        ending.unsent = unsent;
+    }
+
+    fn verdict(&self, now: u64) -> Option<Over> {
+        let [to_broker, to_client] = &self.directions;
+        if let Some(Ending { cause, errno, deadline, .. }) = self.ending {
+            let sent = to_broker.held_bytes() + to_client.held_bytes() == 0;
+            return (sent || now >= deadline).then_some(Over { cause, errno, abrupt: !sent });
+        }
+        let both = to_broker.finished() && to_client.finished();
+        both.then(|| {
+            let cause = if self.first_end == Some(0) { Cause::ClientClosed } else { Cause::BrokerClosed };
+            Over { cause, errno: 0, abrupt: false }
+        })
+    }
+
+    /// Ends the pair because a side is gone: what it sent before still goes to the other side.
+    fn fail(&mut self, side: usize, errno: i32, turn: &mut Turn<'_>) {
+        self.dead[side] = true;
+        let first = self.ending.is_none();
+        if first {
+            let cause = match (errno, side) {
+                (libc::ETIMEDOUT, _) => Cause::WriteStalled,
+                (_, 0) => Cause::ClientReset,
+                _ => Cause::BrokerReset,
+            };
+            self.end(cause, errno, turn.now);
+        }
+        if self.directions[1 - side].drop_all() {
+            self.unanswered |= DROPPED_AT_END;
+        }
+        self.directions[1 - side].closing = true;
+        self.note_held(1 - side);
+        if first {
+            self.last_words(side, turn);
+        }
+    }
+
+    /// Reads what a side sent before it failed, if its direction may be read, and sends what can be sent at once.
+    fn last_words(&mut self, side: usize, turn: &mut Turn<'_>) {
+        self.directions[side].readable = true;
+        let mut step = Step::Again;
+        for _ in 0..LAST_TURNS {
+            if step == Step::Again {
+                step = self.step(side, turn);
+            }
+        }
+        self.directions[side].closing = true;
+        if self.directions[side].release() {
+            self.unanswered |= PASSED_AT_END;
+            if !matches!(step, Step::SinkFailed(_)) {
+                step = self.step(side, turn);
+            }
+        }
+        if matches!(step, Step::SinkFailed(_)) {
+            self.dead[1 - side] = true;
+            self.directions[side].drop_all();
+        }
+        self.note_held(side);
+    }
+
+    fn end(&mut self, cause: Cause, errno: i32, now: u64) {
+        self.ending = Some(self.ending_at(cause, errno, now, LINGER_MS));
+    }
+
+    fn ending_at(&self, cause: Cause, errno: i32, now: u64, linger_ms: u64) -> Ending {
+        let unsent = self.sockets.iter().map(|socket| sys::unsent(socket.as_fd())).sum();
+        let latest = now + if linger_ms == 0 { 0 } else { LONGEST_LINGER_MS };
+        Ending { cause, errno, deadline: now.saturating_add(linger_ms), latest, unsent }
+    }
+
+    fn note_held(&self, number: usize) {
+        self.stats.lanes[number].set_held(self.directions[number].held_bytes());
+    }
+
+    /// Begins the turn of a direction that waited for memory of the relay pool.
+    pub fn grant(&mut self, number: usize) {
+        self.directions[number].mute().grant(&self.stats.lanes[number]);
+    }
+
+    /// Ends the turn of a direction, if it did not read.
+    pub fn expire(&mut self, number: usize) {
+        self.directions[number].mute().expire();
+    }
+
+    /// Reads how much kernel memory both sockets have.
+    pub fn weigh(&self) {
+        for (side, socket) in self.sockets.iter().enumerate() {
+            self.stats.weigh(side, sys::socket_memory(socket.as_fd()));
+        }
+    }
+
+    /// Takes Python's answer about frames; returns whether anything may move now.
+    pub fn answered(&mut self, generation: u64) -> bool {
+        self.directions[1].answered(generation, &self.stats)
+    }
+
+    /// Takes the slot of a PRODUCER; returns whether anything may move now.
+    pub fn assigned(&mut self, generation: u64, hold: Hold, turn: &mut Turn<'_>) -> bool {
+        let assigned = self.directions[0].assigned(generation, hold, &self.stats, turn);
+        self.note_held(0);
+        assigned
+    }
+
+    /// Passes one frame of a direction, or one read, although a threshold or a rate pauses it.
+    pub fn drip(&mut self, number: usize, whole_read: bool) {
+        self.directions[number].drip(whole_read);
+    }
+
+    /// Looks how much waits to be read from the client.
+    pub fn measure(&self) {
+        self.stats.set_queued(sys::unread(self.sockets[0].as_fd()) as u64);
+    }
+
+    /// Returns whether the client is not read because a topic has no tokens left.
+    pub fn slowed(&self) -> bool {
+        self.directions[0].looks_at().is_some()
+    }
+
+    /// Stops reading; the pair is over when what is held has left, or after `linger_ms`.
+    pub fn close(&mut self, linger_ms: u64, now: u64) {
+        let ending = self.ending_at(Cause::ByPython, 0, now, linger_ms);
+        match self.ending.as_mut() {
+            Some(earlier) => earlier.deadline = earlier.deadline.min(ending.deadline),
+            None => self.ending = Some(ending),
+        }
+        for number in 0..2 {
+            self.directions[number].closing = true;
+            // A cut in front of a frame is a clean one.
+            if self.directions[number].drop_waiting() {
+                self.unanswered |= DROPPED_AT_END;
+            }
+            self.note_held(number);
+        }
+    }
+
+    /// Says how the pair ends if it ends at once.
+    pub fn aborted(&self, cause: Cause) -> Over {
+        match self.ending {
+            Some(Ending { cause, errno, .. }) => Over { cause, errno, abrupt: true },
+            None => Over { cause, errno: 0, abrupt: true },
+        }
+    }
+
+    /// Returns when a timer has to look at the pair, if at all.
+    pub fn wants_timer(&mut self) -> Option<u64> {
+        let deadline = self.ending.as_ref().map(|ending| ending.deadline);
+        let tells_at = self.directions[1].watch().and_then(|watch| watch.tells_at());
+        let unloads_at = self.directions.iter().filter_map(Direction::unloads_at).min();
+        let looks_at = self.directions[0].looks_at();
+        deadline.into_iter().chain(tells_at).chain(unloads_at).chain(looks_at).min()
+    }
+
+    /// Closes both sockets and tells of the end. Python may still have descriptors of them, so they leave the epoll set
+    /// first.
+    pub fn over(mut self, over: Over, epoll: &OwnedFd, turn: &mut Turn<'_>) {
+        if self.directions.iter().any(Direction::waits) {
+            self.unanswered |= DROPPED_AT_END;
+        }
+        let mut teller = Teller { pair: self.stats.id, events: turn.events };
+        for (socket, dead) in self.sockets.into_iter().zip(self.dead) {
+            let _ = sys::epoll_remove(epoll, socket.as_raw_fd());
+            if dead || sys::unsent(socket.as_fd()) <= LEFT_TO_THE_KERNEL {
+                continue;
+            }
+            if over.abrupt {
+                sys::reset_on_close(socket.as_fd());
+            } else {
+                // The close of a descriptor would not tell the peer that this is all: Python has another one.
+                let _ = socket.shutdown(Shutdown::Write);
+                teller.tell(Kind::Left, [socket.into_raw_fd() as u64, 0, 0, 0, 0]);
+            }
+        }
+        if let Some(share) = turn.pool.as_mut() {
+            for (direction, lane) in self.directions.iter_mut().zip(&self.stats.lanes) {
+                direction.mute().end(lane, share);
+            }
+        }
+        if let Some(watch) = self.directions[1].watch() {
+            watch.tell_passed(&mut teller);
+        }
+        for lane in &self.stats.lanes {
+            lane.set_held(0);
+        }
+        let [to_broker, to_client] = &self.stats.lanes;
+        let errno = u64::from(over.errno.unsigned_abs());
+        let values = [over.cause as u64, errno, to_broker.bytes(), to_client.bytes(), self.unanswered];
+        teller.tell(Kind::Ended, values);
+    }
+}

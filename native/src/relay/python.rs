@@ -1,0 +1,515 @@
+//! The engine's Python interface: converts values, and lets the interpreter go where anything is waited for.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use super::engine::{Engine, PoolLimits, Refused};
+use super::meter::Meter;
+use super::producers::{self, Sink, Stop};
+use super::queue::{Command, Event};
+use super::scanner;
+use super::slots::{Books, Hold, TokenBucket};
+use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD};
+use super::watch::Teller;
+
+type EventTuple = (u64, u64, u64, u64, u64, u64, u64);
+
+/// Adds the classes and constants to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("RECORD", RECORD)?;
+    module.add_class::<RelayEngine>()?;
+    module.add_class::<FrameScanner>()?;
+    module.add_class::<SlotBooks>()?;
+    module.add_class::<Bucket>()?;
+    module.add_class::<ProducerScanner>()?;
+    module.add_class::<ClientMeter>()
+}
+
+fn os_error(error: &std::io::Error) -> PyErr {
+    match error.raw_os_error() {
+        // OSError chooses its subclass by the number.
+        Some(number) => {
+            let told = error.to_string();
+            let text = told.split(" (os error").next().unwrap_or_default();
+            PyOSError::new_err((number, text.to_owned()))
+        }
+        None => PyValueError::new_err(error.to_string()),
+    }
+}
+
+fn refusal(refused: Refused) -> PyErr {
+    match refused {
+        Refused::Stopped => PyRuntimeError::new_err("the relay engine is stopped"),
+        Refused::Failed(error) => os_error(&error),
+    }
+}
+
+fn checked(direction: usize, reason: u32) -> PyResult<()> {
+    if direction > 1 {
+        return Err(PyValueError::new_err(format!("got direction {direction}, expected 0 or 1")));
+    }
+    if reason == 0 || reason & PAUSED_BY_WATCH != 0 {
+        return Err(PyValueError::new_err(format!(
+            "got reason {reason}, expected bits other than the engine's own, 1"
+        )));
+    }
+    Ok(())
+}
+
+fn fields(record: &Record) -> [u64; 13] {
+    [
+        record.id,
+        record.to_broker_bytes,
+        record.to_client_bytes,
+        record.client_reads,
+        u64::from(record.held_for_broker),
+        u64::from(record.held_for_client),
+        u64::from(record.pauses_to_broker),
+        u64::from(record.pauses_to_client),
+        u64::from(record.half_closed),
+        u64::from(record.idle_ms),
+        u64::from(record.asks),
+        u64::from(record.thread),
+        record.spliced_bytes,
+    ]
+}
+
+/// Relays pairs of sockets in threads of its own: bytes only, Python decides.
+///
+/// A record of RECORD has: id, bytes to broker, bytes to client, reads of the client's socket, held for broker, held
+/// for client, reasons that pause the reading of the client and of the broker, half-closed sides (1 client, 2 broker),
+/// ms since a byte came or left, questions about frames, index of the thread, bytes spliced. First bytes count as none.
+#[pyclass(frozen, module = "pulsar_proxy_native")]
+struct RelayEngine {
+    engine: Engine,
+}
+
+#[pymethods]
+impl RelayEngine {
+    /// Without books no pair can be counted.
+    #[new]
+    #[pyo3(signature = (threads, buffer_bytes, pool_bytes = 0, unsent_bytes = 0, books = None))]
+    fn new(
+        threads: usize,
+        buffer_bytes: usize,
+        pool_bytes: u64,
+        unsent_bytes: usize,
+        books: Option<&SlotBooks>,
+    ) -> PyResult<Self> {
+        let limits = PoolLimits { pool_bytes, unsent_bytes };
+        let books = books.map(|books| Arc::clone(&books.books));
+        let engine = Engine::start(threads, buffer_bytes, limits, books).map_err(|error| os_error(&error))?;
+        Ok(RelayEngine { engine })
+    }
+
+    #[getter]
+    fn event_fd(&self) -> i32 {
+        self.engine.event_fd()
+    }
+
+    #[pyo3(signature = (client_fd, broker_fd, to_client, to_broker, scan, count = false))]
+    fn join(
+        &self,
+        client_fd: i32,
+        broker_fd: i32,
+        to_client: &[u8],
+        to_broker: &[u8],
+        scan: bool,
+        count: bool,
+    ) -> PyResult<u64> {
+        let first = [to_client.to_vec(), to_broker.to_vec()];
+        self.engine.join([client_fd, broker_fd], first, scan, count).map_err(refusal)
+    }
+
+    /// Writes a prefix and the first `size` bytes of a file to a socket; the caller keeps both descriptors.
+    fn write(&self, fd: i32, prefix: &[u8], pages_fd: i32, size: u64) -> PyResult<u64> {
+        self.engine.write(fd, prefix, pages_fd, size).map_err(refusal)
+    }
+
+    /// Closes a file that was written from; returns whether the engine has taken the descriptor.
+    fn close_pages(&self, pages_fd: i32) -> bool {
+        pages_fd >= 0 && self.engine.close_pages(pages_fd)
+    }
+
+    fn end_write(&self, body: u64) {
+        self.engine.end_write(body);
+    }
+
+    fn written(&self, body: u64) -> Option<u64> {
+        self.engine.written(body)
+    }
+
+    fn pause(&self, pair: u64, direction: usize, reason: u32) -> PyResult<()> {
+        checked(direction, reason)?;
+        self.engine.pause(pair, direction, reason);
+        Ok(())
+    }
+
+    fn resume(&self, pair: u64, direction: usize, reason: u32) -> PyResult<()> {
+        checked(direction, reason)?;
+        self.engine.resume(pair, direction, reason);
+        Ok(())
+    }
+
+    fn pass_frames(&self, pair: u64, generation: u64) {
+        self.engine.send(pair, Command::Pass(pair, generation));
+    }
+
+    /// The topic of a PRODUCER that waits; once.
+    fn take_topic<'py>(&self, py: Python<'py>, pair: u64, generation: u64) -> Option<Bound<'py, PyBytes>> {
+        self.engine.take_topic(pair, generation).map(|topic| PyBytes::new(py, &topic))
+    }
+
+    fn assign(&self, pair: u64, generation: u64, slot: u32) {
+        self.engine.assign(pair, generation, slot);
+    }
+
+    fn drip(&self, pair: u64, direction: usize, whole_read: bool) -> PyResult<()> {
+        if direction > 1 {
+            return Err(PyValueError::new_err(format!("got direction {direction}, expected 0 or 1")));
+        }
+        self.engine.send(pair, Command::Drip(pair, direction, whole_read));
+        Ok(())
+    }
+
+    /// What the client has sent: 1 a PRODUCER, 2 a SUBSCRIBE.
+    fn seen_of(&self, pair: u64) -> u32 {
+        self.engine.seen_of(pair)
+    }
+
+    /// The bytes of the client that waited in the kernel at the last call.
+    fn unread_of(&self, pair: u64) -> u64 {
+        self.engine.unread_of(pair)
+    }
+
+    fn close(&self, pair: u64, linger_ms: u64) {
+        self.engine.send(pair, Command::Close(pair, linger_ms));
+    }
+
+    fn abort(&self, pair: u64) {
+        self.engine.send(pair, Command::Abort(pair));
+    }
+
+    fn events(&self, most: usize) -> Vec<EventTuple> {
+        let tuple = |event: &Event| {
+            let [a, b, c, d, e] = event.values;
+            (event.kind as u64, event.pair, a, b, c, d, e)
+        };
+        self.engine.events(most).iter().map(tuple).collect()
+    }
+
+    /// The records of the first `most` pairs with a number above `after`: 20,000 at once would take some ms.
+    #[pyo3(signature = (after = 0, most = usize::MAX))]
+    fn snapshot<'py>(&self, py: Python<'py>, after: u64, most: usize) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.engine.snapshot(after, most))
+    }
+
+    /// The fields of a record, in the order of RECORD. PyO3 has no tuples of thirteen.
+    fn snapshot_of<'py>(&self, py: Python<'py>, pair: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.engine.snapshot_of(pair).map(|record| PyTuple::new(py, fields(&record))).transpose()
+    }
+
+    fn beats(&self) -> Vec<u64> {
+        self.engine.beats()
+    }
+
+    fn rounds(&self) -> Vec<u64> {
+        self.engine.rounds()
+    }
+
+    /// Bytes of kernel memory of the sockets towards brokers, and towards clients.
+    fn socket_memory(&self) -> (u64, u64) {
+        self.engine.socket_memory()
+    }
+
+    /// Limit, used bytes, directions that wait, ms that directions have waited, overshoots, ms without memory.
+    fn pool(&self) -> Option<(u64, u64, u64, u64, u64, u64)> {
+        let found = self.engine.pool_record()?;
+        Some((found.limit, found.used, found.muted, found.muted_ms, found.overshoots, found.depleted_ms))
+    }
+
+    /// The descriptor that is readable when the event loop's own relays may have their turns; -1 without a pool.
+    #[getter]
+    fn pool_fd(&self) -> i32 {
+        self.engine.pool().map_or(-1, |pool| pool.bell(pool.loop_door()))
+    }
+
+    fn pool_scarce(&self) -> bool {
+        self.engine.pool().is_some_and(|pool| pool.scarce())
+    }
+
+    fn pool_free(&self) -> bool {
+        self.engine.pool().is_none_or(|pool| pool.free())
+    }
+
+    /// Books bytes that a relay of the event loop holds.
+    fn pool_change(&self, before: u64, after: u64) {
+        if let Some(pool) = self.engine.pool() {
+            pool.change(before, after);
+        }
+    }
+
+    /// Books the directions of the event loop that wait.
+    fn pool_wait(&self, before: usize, after: usize) {
+        if let Some(pool) = self.engine.pool() {
+            pool.wait_at(pool.loop_door(), before, after);
+        }
+    }
+
+    /// Forgets that `pool_fd` was readable.
+    fn pool_heard(&self) {
+        if let Some(pool) = self.engine.pool() {
+            pool.heard(pool.loop_door());
+        }
+    }
+
+    /// Has another thread go on: the event loop needs no more.
+    fn pool_ring(&self) {
+        if let Some(pool) = self.engine.pool().filter(|pool| pool.free()) {
+            pool.ring();
+        }
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.engine.stop());
+    }
+}
+
+/// Scans a stream of frames exactly as protocol.scanner does; for tests that hold both equal.
+#[pyclass(module = "pulsar_proxy_native")]
+struct FrameScanner {
+    scanner: scanner::FrameScanner,
+}
+
+#[pymethods]
+impl FrameScanner {
+    #[new]
+    fn new() -> Self {
+        FrameScanner { scanner: scanner::FrameScanner::new() }
+    }
+
+    #[getter]
+    fn ended(&self) -> bool {
+        self.scanner.ended()
+    }
+
+    /// Returns None, or start, successes, updates, frame_bytes, open_bytes and unwalkable.
+    fn scan(&mut self, data: &[u8]) -> Option<(usize, u64, u64, u64, u64, bool)> {
+        let found = self.scanner.scan(data)?;
+        let scanner::FrameMatch { start, successes, updates, frame_bytes, open_bytes, unwalkable } = found;
+        Some((start, successes, updates, frame_bytes, open_bytes, unwalkable))
+    }
+}
+
+/// The books of topics by slot, shared by the engine's threads and Python (proxy/relay/rates/slot_books.py).
+#[pyclass(frozen, module = "pulsar_proxy_native")]
+struct SlotBooks {
+    books: Arc<Books>,
+}
+
+fn checked_rate(rate: Option<f64>) -> PyResult<Option<f64>> {
+    match rate {
+        Some(rate) if !(rate > 0.0 && rate.is_finite()) => {
+            Err(PyValueError::new_err(format!("got a rate of {rate}, expected more than 0, or None for no limit")))
+        }
+        rate => Ok(rate),
+    }
+}
+
+#[pymethods]
+impl SlotBooks {
+    #[new]
+    fn new() -> Self {
+        SlotBooks { books: Arc::default() }
+    }
+
+    fn debit(&self, slot: u32, size: u64, messages: u64, now: f64) -> bool {
+        self.books.debit(slot, size, messages, now)
+    }
+
+    fn ready_at(&self, slot: u32, now: f64) -> f64 {
+        self.books.ready_at(slot, now)
+    }
+
+    #[pyo3(signature = (slot, bytes_per_second, messages_per_second, now))]
+    fn set_rate(
+        &self,
+        slot: u32,
+        bytes_per_second: Option<f64>,
+        messages_per_second: Option<f64>,
+        now: f64,
+    ) -> PyResult<()> {
+        self.books.set_rate(slot, [checked_rate(bytes_per_second)?, checked_rate(messages_per_second)?], now);
+        Ok(())
+    }
+
+    fn take(&self, slot: u32) -> (u64, u64, bool, u32) {
+        self.books.take(slot)
+    }
+
+    fn producers(&self, slot: u32) -> u32 {
+        self.books.producers(slot)
+    }
+
+    fn clear(&self, slot: u32) {
+        self.books.clear(slot);
+    }
+
+    fn hold(&self, slot: u32) {
+        self.books.hold(slot);
+    }
+
+    fn let_go(&self, slot: u32) {
+        self.books.let_go(slot);
+    }
+
+    #[getter]
+    fn max_pause_millis(&self) -> u64 {
+        self.books.max_pause_ms()
+    }
+
+    fn set_max_pause_millis(&self, millis: u64) {
+        self.books.set_max_pause_ms(millis);
+    }
+
+    fn count_forced(&self) {
+        self.books.count_forced();
+    }
+
+    fn count_unreadable(&self) {
+        self.books.count_unreadable();
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        self.books.counts()
+    }
+}
+
+/// A token bucket exactly as proxy.relay.rates.token_bucket; for tests that hold both equal.
+#[pyclass(name = "TokenBucket", module = "pulsar_proxy_native")]
+struct Bucket {
+    bucket: TokenBucket,
+}
+
+#[pymethods]
+impl Bucket {
+    #[new]
+    fn new(floor: f64) -> Self {
+        Bucket { bucket: TokenBucket::new(floor) }
+    }
+
+    #[pyo3(signature = (rate, now))]
+    fn set_rate(&mut self, rate: Option<f64>, now: f64) -> PyResult<()> {
+        self.bucket.set_rate(checked_rate(rate)?, now);
+        Ok(())
+    }
+
+    fn take(&mut self, count: f64, now: f64) -> bool {
+        self.bucket.take(count, now)
+    }
+
+    fn ready_at(&mut self, now: f64) -> f64 {
+        self.bucket.ready_at(now)
+    }
+}
+
+type Told = (&'static str, Option<u64>, u64, u64, Option<Vec<u8>>);
+
+#[derive(Default)]
+struct Found(Vec<Told>);
+
+impl Sink for Found {
+    fn send(&mut self, producer: Option<u64>, messages: u64, frame_bytes: u64) {
+        self.0.push(("send", producer, messages, frame_bytes, None));
+    }
+
+    fn closed(&mut self, producer: u64) {
+        self.0.push(("closed", Some(producer), 0, 0, None));
+    }
+
+    fn subscribed(&mut self) {
+        self.0.push(("subscribed", None, 0, 0, None));
+    }
+
+    fn ended(&mut self) {
+        self.0.push(("ended", None, 0, 0, None));
+    }
+}
+
+/// Scans a client's stream exactly as protocol.producer_scanner does; for tests that hold both equal.
+#[pyclass(module = "pulsar_proxy_native")]
+struct ProducerScanner {
+    scanner: producers::ProducerScanner,
+}
+
+#[pymethods]
+impl ProducerScanner {
+    #[new]
+    fn new() -> Self {
+        ProducerScanner { scanner: producers::ProducerScanner::new() }
+    }
+
+    #[getter]
+    fn has_ended(&self) -> bool {
+        self.scanner.ended()
+    }
+
+    #[getter]
+    fn between_frames(&self) -> bool {
+        self.scanner.between_frames()
+    }
+
+    #[getter]
+    fn room(&self) -> u64 {
+        self.scanner.room()
+    }
+
+    /// Returns what is found: its kind, producer, messages, size and topic.
+    fn scan(&mut self, data: &[u8]) -> Vec<Told> {
+        let (mut found, mut from) = (Found::default(), 0);
+        while let Some(Stop { producer, resume, .. }) = self.scanner.scan(&data[from..], &mut found) {
+            found.0.push(("producer", producer.id, 0, 0, producer.topic));
+            from += resume;
+        }
+        found.0
+    }
+}
+
+/// The meter of one direction, as a thread uses one; for the micro benchmark.
+#[pyclass(module = "pulsar_proxy_native")]
+struct ClientMeter {
+    meter: Meter,
+    books: Arc<Books>,
+    stats: Stats,
+    events: Vec<Event>,
+}
+
+#[pymethods]
+impl ClientMeter {
+    #[new]
+    fn new(books: &SlotBooks) -> Self {
+        let books = Arc::clone(&books.books);
+        let meter = Meter::new(Arc::clone(&books), 0.0);
+        ClientMeter { meter, books, stats: Stats::new(1, 0, 0), events: Vec::new() }
+    }
+
+    /// Returns how many bytes may pass: fewer than all if a PRODUCER waits for its slot.
+    fn scan(&mut self, data: &[u8]) -> usize {
+        let mut teller = Teller { pair: 1, events: &mut self.events };
+        self.meter.scan(data, 0, &self.stats, &mut teller).passing
+    }
+
+    /// Answers the last PRODUCER, and scans the bytes that waited.
+    fn assign(&mut self, slot: u32, waiting: &[u8]) {
+        let Some(event) = self.events.pop() else {
+            return;
+        };
+        let behind = self.meter.assigned(event.values[0], Hold::new(&self.books, slot));
+        let rest = behind.and_then(|behind| waiting.get(behind..)).unwrap_or_default();
+        let mut teller = Teller { pair: 1, events: &mut self.events };
+        self.meter.scan(rest, 0, &self.stats, &mut teller);
+    }
+}

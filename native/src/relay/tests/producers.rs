@@ -1,0 +1,381 @@
+//! Clients that are counted: a PRODUCER waits for its slot, SENDs are in the books of the slot, and no byte changes.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use super::{fill, noise, read, read_all, reset, Joined, Random, Stand};
+use crate::relay::producers::{Producer, ProducerScanner, Sink, Stop};
+use crate::relay::queue::{Cause, Command, Kind};
+use crate::relay::slots::OTHER;
+use crate::relay::stats::{CONSUMES, PRODUCES};
+
+const TOPIC: &[u8] = b"persistent://public/default/t";
+
+fn number(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value > 0x7F {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+fn frame(command: &[u8], payload: &[u8]) -> Vec<u8> {
+    let size = command.len() as u32;
+    let total = size + 4 + payload.len() as u32;
+    [&total.to_be_bytes(), &size.to_be_bytes(), command, payload].concat()
+}
+
+fn command(kind: u8, tag: u8, part: &[u8]) -> Vec<u8> {
+    [&[8, kind, tag], &number(part.len() as u64)[..], part].concat()
+}
+
+pub fn producer(id: u64, topic: &[u8]) -> Vec<u8> {
+    let part = [&[0x0A], &number(topic.len() as u64)[..], topic, &[0x10], &number(id), &[0x18, 1]].concat();
+    frame(&command(5, 0x2A, &part), b"")
+}
+
+pub fn send(id: u64, messages: u64, payload: usize) -> Vec<u8> {
+    let part = [&[0x08], &number(id)[..], &[0x10, 0, 0x18], &number(messages)].concat();
+    frame(&command(6, 0x32, &part), &noise(payload))
+}
+
+fn close(id: u64) -> Vec<u8> {
+    frame(&command(15, 0x7A, &[&[0x08], &number(id)[..], &[0x10, 1]].concat()), b"")
+}
+
+fn subscribe() -> Vec<u8> {
+    frame(&command(4, 0x22, &[0x0A, 1, b't', 0x12, 1, b's']), b"")
+}
+
+/// Joins a pair that is counted.
+pub fn counted(stand: &mut Stand) -> Joined {
+    stand.counts = true;
+    stand.join()
+}
+
+/// Answers the next question, which must be about `topic`.
+pub fn answer(stand: &mut Stand, pair: &Joined, topic: &[u8], slot: u32) {
+    let [generation, ..] = stand.expect(Kind::Producer, pair);
+    assert_eq!(stand.engine.take_topic(pair.id, generation).as_deref(), Some(topic));
+    assert_eq!(stand.engine.take_topic(pair.id, generation), None);
+    stand.engine.assign(pair.id, generation, slot);
+}
+
+/// Sends what is to be read on the other side, unchanged.
+pub fn pass(pair: &mut Joined, bytes: &[u8]) {
+    pair.client.write_all(bytes).unwrap();
+    assert_eq!(read(&mut pair.broker, bytes.len()), bytes);
+}
+
+#[test]
+fn a_producer_waits_for_its_slot_and_the_bytes_before_it_do_not() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    let (before, asked, after) = (send(1, 5, 10), producer(1, TOPIC), send(1, 3, 100));
+    pair.client.write_all(&[&before[..], &asked, &after].concat()).unwrap();
+    let [generation, id, ..] = stand.expect(Kind::Producer, &pair);
+    assert_eq!(id, 1);
+    assert_eq!(read(&mut pair.broker, before.len()), before);
+    stand.until(&pair, |record| record.held_for_broker as usize == asked.len() + after.len());
+    assert_eq!(stand.books.take(OTHER).0, before.len() as u64);
+    stand.engine.assign(pair.id, generation + 1, 8);
+    stand.engine.assign(pair.id, generation - 1, 8);
+    assert!(stand.next_within(30).is_none());
+    stand.engine.assign(pair.id, generation, 7);
+    assert_eq!(read(&mut pair.broker, asked.len() + after.len()), [asked, after.clone()].concat());
+    // The first SEND was for a producer that nobody knew.
+    assert_eq!(stand.books.take(7), (after.len() as u64, 3, false, 1));
+    assert_eq!((stand.books.take(OTHER).1, stand.books.take(8).3), (5, 0));
+    assert_eq!(stand.engine.seen_of(pair.id), PRODUCES);
+}
+
+#[test]
+fn a_producer_in_segments_of_one_byte_waits_for_its_slot() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    pair.client.set_nodelay(true).unwrap();
+    let asked = producer(300, TOPIC);
+    for byte in &asked {
+        pair.client.write_all(&[*byte]).unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    answer(&mut stand, &pair, TOPIC, 2);
+    assert_eq!(read(&mut pair.broker, asked.len()), asked);
+    pass(&mut pair, &send(300, 1, 50));
+    assert_eq!(stand.books.take(2).1, 1);
+}
+
+#[test]
+fn several_producers_in_one_read_are_asked_for_one_by_one() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    let mut stream = Vec::new();
+    for id in 1..=5 {
+        stream.extend(producer(id, format!("t{id}").as_bytes()));
+        stream.extend(send(id, id, 20));
+    }
+    stream.extend(subscribe());
+    pair.client.write_all(&stream).unwrap();
+    for id in 1..=5u32 {
+        answer(&mut stand, &pair, format!("t{id}").as_bytes(), id);
+    }
+    assert_eq!(read(&mut pair.broker, stream.len()), stream);
+    for id in 1..=5u32 {
+        assert_eq!(stand.books.take(id).1, u64::from(id));
+    }
+    assert_eq!(stand.engine.seen_of(pair.id), PRODUCES | CONSUMES);
+}
+
+#[test]
+fn a_closed_producer_is_none_and_a_reused_id_belongs_to_its_new_topic() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    pair.client.write_all(&producer(1, b"a")).unwrap();
+    answer(&mut stand, &pair, b"a", 1);
+    read(&mut pair.broker, producer(1, b"a").len());
+    pass(&mut pair, &[close(1), send(1, 1, 5)].concat());
+    assert_eq!((stand.books.take(1), stand.books.take(OTHER).1), ((0, 0, false, 0), 1));
+    for (topic, slot) in [(b"a", 1), (b"b", 2)] {
+        pair.client.write_all(&producer(1, topic)).unwrap();
+        answer(&mut stand, &pair, topic, slot);
+        read(&mut pair.broker, producer(1, topic).len());
+    }
+    pass(&mut pair, &send(1, 4, 5));
+    assert_eq!((stand.books.take(1).3, stand.books.take(2).1, stand.books.take(2).3), (0, 4, 1));
+    drop(pair.client);
+    drop(pair.broker);
+    assert_eq!(stand.next().kind, Kind::Ended);
+    assert_eq!(stand.books.take(2).3, 0);
+}
+
+#[test]
+fn what_came_with_the_handshake_is_counted() {
+    let mut stand = Stand::new(1);
+    stand.counts = true;
+    let first = [producer(1, TOPIC), send(1, 2, 30)].concat();
+    let mut pair = stand.join_with(b"", &first, false);
+    answer(&mut stand, &pair, TOPIC, 3);
+    assert_eq!(read(&mut pair.broker, first.len()), first);
+    assert_eq!(stand.books.take(3).1, 2);
+}
+
+#[test]
+fn a_pair_that_ends_while_its_producer_waits_gives_the_slot_back() {
+    let mut stand = Stand::new(1);
+    for way in 0..4 {
+        let mut pair = counted(&mut stand);
+        pair.client.write_all(&producer(1, TOPIC)).unwrap();
+        let [generation, ..] = stand.expect(Kind::Producer, &pair);
+        let (id, mut broker) = (pair.id, pair.broker);
+        let cause = match way {
+            0 => {
+                reset(pair.client);
+                // What was sent before still goes out.
+                assert_eq!(read_all(&mut broker), producer(1, TOPIC));
+                Cause::ClientReset
+            }
+            1 => {
+                reset(broker);
+                Cause::BrokerReset
+            }
+            2 => {
+                stand.engine.send(id, Command::Close(id, 1_000));
+                assert_eq!(read_all(&mut broker), b"");
+                Cause::ByPython
+            }
+            _ => {
+                stand.engine.send(id, Command::Abort(id));
+                Cause::ByPython
+            }
+        };
+        stand.engine.assign(id, generation, 9);
+        let event = stand.next();
+        assert_eq!((event.kind, event.values[0]), (Kind::Ended, cause as u64));
+        stand.engine.assign(id, generation, 9);
+        for _ in 0..1_000 {
+            if stand.books.producers(9) > 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        assert_eq!(stand.books.producers(9), 0);
+    }
+}
+
+#[test]
+fn a_fin_behind_a_producer_that_waits_passes_behind_it() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    pair.client.write_all(&producer(1, TOPIC)).unwrap();
+    pair.client.shutdown(Shutdown::Write).unwrap();
+    let [generation, ..] = stand.expect(Kind::Producer, &pair);
+    stand.engine.assign(pair.id, generation, 1);
+    assert_eq!(read_all(&mut pair.broker), producer(1, TOPIC));
+    drop(pair.broker);
+    assert_eq!(stand.next().values[0], Cause::ClientClosed as u64);
+}
+
+#[test]
+fn a_payload_that_is_spliced_is_counted_once() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    let first = producer(1, TOPIC);
+    pair.client.write_all(&first).unwrap();
+    answer(&mut stand, &pair, TOPIC, 1);
+    read(&mut pair.broker, first.len());
+    let large = send(1, 1, 5_000_000);
+    let stream = large.repeat(8);
+    let mut client = pair.client.try_clone().unwrap();
+    let sent = stream.clone();
+    let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
+    assert!(read(&mut pair.broker, stream.len()) == stream);
+    writer.join().unwrap();
+    assert!(stand.record(&pair).spliced_bytes > 20_000_000);
+    assert_eq!(stand.books.take(1), (stream.len() as u64, 8, false, 1));
+}
+
+#[test]
+fn sizes_that_make_no_sense_make_the_connection_one_unknown_producer() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    pair.client.write_all(&producer(1, TOPIC)).unwrap();
+    answer(&mut stand, &pair, TOPIC, 1);
+    read(&mut pair.broker, producer(1, TOPIC).len());
+    pass(&mut pair, &[255; 100]);
+    assert_eq!(stand.books.producers(1), 0);
+    assert_eq!(stand.books.counts().2, 1);
+    pass(&mut pair, &producer(1, TOPIC));
+    assert_eq!(stand.books.take(OTHER).0, producer(1, TOPIC).len() as u64);
+    assert!(stand.next_within(20).is_none());
+}
+
+#[test]
+fn more_than_a_thousand_producers_a_second_are_not_asked_for() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    let stream: Vec<u8> = (0..1_100).flat_map(|_| producer(1, b"t")).collect();
+    let mut client = pair.client.try_clone().unwrap();
+    let sent = stream.clone();
+    let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
+    let mut asked = 0;
+    while let Some(event) = stand.next_within(500) {
+        assert_eq!(event.kind, Kind::Producer);
+        stand.engine.assign(pair.id, event.values[0], 1);
+        asked += 1;
+    }
+    assert_eq!(read(&mut pair.broker, stream.len()), stream);
+    writer.join().unwrap();
+    // A busy machine may take more than a second for the first thousand.
+    assert!(asked >= 1_000);
+    assert_eq!(stand.books.counts().1, 1_100 - asked);
+}
+
+#[test]
+fn a_connection_has_a_thousand_slots_and_the_rest_is_other() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    for id in 0..1_030u64 {
+        // More than a thousand questions a second are not asked: the clock must go on.
+        if id == 900 {
+            std::thread::sleep(std::time::Duration::from_millis(1_100));
+        }
+        pair.client.write_all(&producer(id, b"t")).unwrap();
+        if id < 1_024 {
+            answer(&mut stand, &pair, b"t", 1);
+        }
+        read(&mut pair.broker, producer(id, b"t").len());
+    }
+    assert_eq!(stand.books.producers(1), 1_024);
+    pass(&mut pair, &[send(1_023, 1, 5), send(1_029, 1, 5)].concat());
+    assert_eq!((stand.books.take(1).1, stand.books.take(OTHER).1), (1, 1));
+}
+
+#[test]
+fn a_pair_that_is_not_counted_asks_nothing() {
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    pass(&mut pair, &[producer(1, TOPIC), send(1, 1, 10), subscribe()].concat());
+    assert_eq!(stand.engine.seen_of(pair.id), 0);
+    assert_eq!(stand.books.take(OTHER).0, 0);
+}
+
+#[test]
+fn what_waits_in_the_kernel_is_measured_at_the_next_look() {
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    stand.engine.pause(pair.id, 0, 4);
+    pass(&mut pair, b"");
+    fill(&mut pair.client, &noise(100_000));
+    let mut looks = 0;
+    while stand.engine.unread_of(pair.id) == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        looks += 1;
+        assert!(looks < 10_000);
+    }
+}
+
+type Told = (Option<u64>, u64, u64);
+
+#[derive(Default)]
+struct Model {
+    found: Vec<Told>,
+}
+
+impl Sink for Model {
+    fn send(&mut self, producer: Option<u64>, messages: u64, frame_bytes: u64) {
+        self.found.push((producer, messages, frame_bytes));
+    }
+
+    fn closed(&mut self, producer: u64) {
+        self.found.push((Some(producer), 0, 0));
+    }
+
+    fn subscribed(&mut self) {
+        self.found.push((None, 0, 0));
+    }
+
+    fn ended(&mut self) {
+        self.found.push((None, 9, 9));
+    }
+}
+
+fn scan(stream: &[u8], random: &mut Random, largest: usize) -> (Vec<Told>, Vec<(Producer, usize)>) {
+    let (mut scanner, mut model, mut stops, mut at) = (ProducerScanner::new(), Model::default(), Vec::new(), 0);
+    while at < stream.len() {
+        let end = (at + 1 + random.below(largest)).min(stream.len());
+        while let Some(Stop { producer, start, resume }) = scanner.scan(&stream[at..end], &mut model) {
+            assert!(start <= resume && resume <= end - at);
+            at += resume;
+            stops.push((producer, model.found.len()));
+        }
+        at = end;
+    }
+    (model.found, stops)
+}
+
+#[test]
+fn the_reads_change_nothing_in_random_streams() {
+    let mut random = Random(17);
+    for round in 0..if cfg!(miri) { 20 } else { 5_000 } {
+        let mut stream = Vec::new();
+        for _ in 0..random.below(10) {
+            let id = random.next() >> random.below(64);
+            let next = match random.below(5) {
+                0 => producer(id, &noise(random.below(700))),
+                1 => close(id),
+                2 => subscribe(),
+                3 => frame(&noise(random.below(30) + 2), b"payload"),
+                _ => send(id, random.next() >> random.below(64), random.below(100)),
+            };
+            stream.extend(next);
+        }
+        if !stream.is_empty() && random.below(4) == 0 {
+            let at = random.below(stream.len());
+            stream[at] ^= 1 << random.below(8);
+        }
+        let whole = scan(&stream, &mut random, 1_000_000);
+        assert_eq!(scan(&stream, &mut random, 9), whole, "round {round}: {stream:?}");
+        assert_eq!(scan(&stream, &mut random, 200), whole, "round {round}: {stream:?}");
+    }
+}

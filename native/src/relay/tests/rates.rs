@@ -1,0 +1,292 @@
+//! Limits: a topic without tokens stops its clients, and nothing else; a drip passes one frame.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use super::producers::{answer, counted, pass, producer, send};
+use super::{read, read_all, reset, Joined, Random, Stand};
+use crate::relay::queue::{Cause, Command};
+use crate::relay::slots::{TokenBucket, FLOORS};
+
+const TOPIC: &[u8] = b"t";
+
+/// A pair with a producer of slot 1, whose limit is `rate` bytes a second.
+fn limited(stand: &mut Stand, rate: f64) -> Joined {
+    let mut pair = counted(stand);
+    pair.client.write_all(&producer(1, TOPIC)).unwrap();
+    answer(stand, &pair, TOPIC, 1);
+    read(&mut pair.broker, producer(1, TOPIC).len());
+    stand.books.set_rate(1, [Some(rate), None], now());
+    if stand.books.max_pause_ms() == 5_000 {
+        // No test waits until a pause is too long, unless it says so.
+        stand.books.set_max_pause_ms(600_000);
+    }
+    pair
+}
+
+/// Sends as much as the first tokens of a slow topic allow, and a little more.
+fn drain(pair: &mut Joined) {
+    pass(pair, &send(1, 1, 60_000));
+    pass(pair, &send(1, 1, 6_000));
+}
+
+fn now() -> f64 {
+    crate::relay::sys::monotonic_seconds()
+}
+
+/// Whether bytes come within a moment.
+fn told(pair: &Joined) -> bool {
+    pair.broker.set_nonblocking(true).unwrap();
+    let mut came = false;
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(1));
+        came |= pair.broker.peek(&mut [0]).is_ok();
+    }
+    pair.broker.set_nonblocking(false).unwrap();
+    came
+}
+
+fn paused(stand: &Stand, pair: &Joined, reasons: u32) {
+    stand.until(pair, |record| record.pauses_to_broker == reasons);
+}
+
+#[test]
+fn a_topic_without_tokens_stops_its_client_until_its_rate_is_lifted() {
+    let mut stand = Stand::new(2);
+    let mut pair = limited(&mut stand, 1.0);
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    pair.client.write_all(&send(1, 1, 10)).unwrap();
+    assert!(!told(&pair));
+    assert!(stand.books.take(1).2);
+    assert!(!stand.books.take(1).2);
+    // The other direction goes on.
+    pair.broker.write_all(b"answer").unwrap();
+    assert_eq!(read(&mut pair.client, 6), b"answer");
+    stand.books.set_rate(1, [None, None], now());
+    assert_eq!(read(&mut pair.broker, send(1, 1, 10).len()), send(1, 1, 10));
+    paused(&stand, &pair, 0);
+}
+
+#[test]
+fn a_client_goes_on_by_itself_when_there_are_tokens() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1_000_000.0);
+    // A quarter of a second of tokens, and as many of debt.
+    let began = Instant::now();
+    pass(&mut pair, &send(1, 1, 500_000));
+    pass(&mut pair, &send(1, 1, 10));
+    assert!(began.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn topics_without_a_limit_and_other_clients_go_on() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1.0);
+    let mut other = counted(&mut stand);
+    other.client.write_all(&producer(1, b"other")).unwrap();
+    answer(&mut stand, &other, b"other", 2);
+    read(&mut other.broker, producer(1, b"other").len());
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    pass(&mut other, &send(1, 1, 1_000_000));
+    // A second client of the topic has one read, and waits then.
+    let mut second = counted(&mut stand);
+    second.client.write_all(&producer(5, TOPIC)).unwrap();
+    answer(&mut stand, &second, TOPIC, 1);
+    read(&mut second.broker, producer(5, TOPIC).len());
+    pass(&mut second, &send(5, 1, 10));
+    paused(&stand, &second, 8);
+}
+
+#[test]
+fn a_limit_of_messages_counts_batches() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1e9);
+    stand.books.set_rate(1, [Some(1e9), Some(1.0)], now());
+    pass(&mut pair, &send(1, 60, 100));
+    assert_eq!(stand.record(&pair).pauses_to_broker, 0);
+    pass(&mut pair, &send(1, 10, 100));
+    paused(&stand, &pair, 8);
+}
+
+#[test]
+fn a_frame_that_has_begun_is_passed_before_the_pause() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1.0);
+    // More than a read, with bulk and without.
+    pass(&mut pair, &send(1, 1, 1_000_000));
+    paused(&stand, &pair, 8);
+    assert_eq!(stand.books.counts().0, 0);
+    pair.client.write_all(&send(1, 1, 10)).unwrap();
+    assert!(!told(&pair));
+}
+
+#[test]
+fn one_frame_passes_after_the_longest_pause() {
+    let mut stand = Stand::new(1);
+    stand.books.set_max_pause_ms(100);
+    let mut pair = limited(&mut stand, 1.0);
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    pair.client.write_all(&send(1, 1, 10).repeat(3)).unwrap();
+    for passed in 1..=3 {
+        assert_eq!(read(&mut pair.broker, send(1, 1, 10).len()), send(1, 1, 10));
+        assert_eq!(stand.books.counts().0, passed);
+    }
+    assert_eq!(stand.record(&pair).pauses_to_broker, 8);
+}
+
+#[test]
+fn a_drip_passes_the_rest_of_a_frame_and_then_one_frame_each() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    let (first, second) = (send(1, 1, 300_000), send(1, 1, 200_000));
+    pass(&mut pair, &first[..1_000]);
+    stand.engine.pause(pair.id, 0, 4);
+    let mut client = pair.client.try_clone().unwrap();
+    let rest = [&first[1_000..], &second, &second, &second].concat();
+    let writer = std::thread::spawn(move || client.write_all(&rest).unwrap());
+    std::thread::sleep(Duration::from_millis(20));
+    for expected in [&first[1_000..], &second] {
+        stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
+        assert!(read(&mut pair.broker, expected.len()) == *expected);
+        assert!(!told(&pair));
+    }
+    // The pool's reason is none that a drip ignores: the drip waits, and two are one.
+    stand.engine.pause(pair.id, 0, 2);
+    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
+    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
+    assert!(!told(&pair));
+    stand.engine.resume(pair.id, 0, 2);
+    assert!(read(&mut pair.broker, second.len()) == second);
+    assert!(!told(&pair));
+    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
+    assert!(read(&mut pair.broker, second.len()) == second);
+    writer.join().unwrap();
+    assert_eq!(stand.record(&pair).pauses_to_broker, 4);
+}
+
+#[test]
+fn a_whole_read_passes_in_a_pause_and_no_more_wherever_it_ends_in_a_frame() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    pass(&mut pair, &send(1, 1, 10));
+    stand.engine.pause(pair.id, 0, 4);
+    let before = stand.record(&pair);
+    let large = send(1, 1, super::BUFFER * 4);
+    let mut client = pair.client.try_clone().unwrap();
+    let sent = large.clone();
+    let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
+    std::thread::sleep(Duration::from_millis(20));
+    stand.engine.send(pair.id, Command::Drip(pair.id, 0, true));
+    let record = stand.until(&pair, |record| record.client_reads > before.client_reads);
+    std::thread::sleep(Duration::from_millis(20));
+    let passed = stand.record(&pair).to_broker_bytes - before.to_broker_bytes;
+    assert!(passed > 0 && passed <= super::BUFFER as u64);
+    assert_eq!(record.pauses_to_broker, 4);
+    // The next drip passes the rest of that frame.
+    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
+    assert!(read(&mut pair.broker, large.len()) == large);
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_drip_of_a_pair_that_is_not_counted_is_one_read() {
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    pass(&mut pair, b"x");
+    stand.engine.pause(pair.id, 0, 4);
+    let bytes = super::noise(super::BUFFER * 3);
+    let mut client = pair.client.try_clone().unwrap();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
+    std::thread::sleep(Duration::from_millis(20));
+    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
+    let record = stand.until(&pair, |record| record.client_reads == 2);
+    assert!(record.to_broker_bytes <= 1 + super::BUFFER as u64);
+    assert_eq!(record.pauses_to_broker, 4);
+    stand.engine.resume(pair.id, 0, 4);
+    assert!(read(&mut pair.broker, bytes.len()) == bytes);
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_half_close_and_a_reset_in_a_pause_are_as_in_any_other() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1.0);
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    pair.client.shutdown(Shutdown::Write).unwrap();
+    assert!(!told(&pair));
+    pair.broker.write_all(b"still here").unwrap();
+    assert_eq!(read(&mut pair.client, 10), b"still here");
+    stand.books.set_rate(1, [None, None], now());
+    assert_eq!(read_all(&mut pair.broker), b"");
+    drop(pair);
+    assert_eq!(stand.next().values[0], Cause::ClientClosed as u64);
+    // A debt is kept: other books.
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1.0);
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    reset(pair.client);
+    assert_eq!(stand.next().values[0], Cause::ClientReset as u64);
+    assert_eq!(stand.books.producers(1), 0);
+}
+
+#[test]
+fn reasons_of_others_stay_when_there_are_tokens_again() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1.0);
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    stand.engine.pause(pair.id, 0, 4);
+    stand.books.set_rate(1, [None, None], now());
+    paused(&stand, &pair, 4);
+    stand.engine.resume(pair.id, 0, 4);
+    pass(&mut pair, b"\0");
+}
+
+#[test]
+fn a_client_that_waits_for_tokens_costs_nothing() {
+    let mut stand = Stand::new(1);
+    let mut pair = limited(&mut stand, 1.0);
+    drain(&mut pair);
+    paused(&stand, &pair, 8);
+    pair.client.write_all(&send(1, 1, 10)).unwrap();
+    let before = stand.cpu_micros(0);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(stand.cpu_micros(0) - before < 10_000);
+}
+
+#[test]
+fn no_more_passes_than_the_rate_allows_for_any_changes_of_the_rate() {
+    let mut random = Random(3);
+    for round in 0..2_000 {
+        let (mut bucket, mut now, mut allowed, mut passed) = (TokenBucket::new(FLOORS[0]), 5.0, 0.0, 0.0);
+        let mut rate = 1.0 + random.below(10_000_000) as f64;
+        let mut capacity = (0.25 * rate).max(FLOORS[0]);
+        bucket.set_rate(Some(rate), now);
+        for _ in 0..60 {
+            let seconds = random.below(3_000) as f64 / 1_000.0;
+            (now, allowed) = (now + seconds, allowed + rate * seconds);
+            match random.below(4) {
+                0 => {
+                    rate = 1.0 + random.below(10_000_000) as f64;
+                    capacity = capacity.max(0.25 * rate);
+                    bucket.set_rate(Some(rate), now);
+                }
+                _ if bucket.ready_at(now) <= now => {
+                    let size = random.below(5_000_000) as f64;
+                    // What is debited last may be a debt.
+                    assert!(passed <= allowed + capacity + 1e-3, "round {round}");
+                    bucket.take(size, now);
+                    passed += size;
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Bulk goes through pipes: exactly, bounded, and back to copies.
+
+use std::io::Write;
+use std::thread;
+
+use super::{fill, frame, noise, read, read_all, Stand, BUFFER};
+use crate::relay::pipes::PipePool;
+use crate::relay::queue::{Command, Kind};
+use crate::relay::sys::send_urgent;
+
+#[test]
+fn bulk_without_a_scanner_is_spliced_and_arrives_whole() {
+    let stand = Stand::with_buffer(1, 256 * 1024);
+    let mut pair = stand.join();
+    let bytes = noise(30_000_000);
+    thread::scope(|scope| {
+        let (mut broker, bytes) = (pair.broker.try_clone().unwrap(), &bytes);
+        scope.spawn(move || broker.write_all(bytes).unwrap());
+        assert!(read(&mut pair.client, bytes.len()) == *bytes);
+    });
+    let record = stand.until(&pair, |record| record.held_for_client == 0);
+    assert_eq!(record.to_client_bytes, bytes.len() as u64);
+    assert!(record.spliced_bytes > bytes.len() as u64 / 2, "{record:?}");
+}
+
+#[test]
+fn payloads_are_spliced_beside_the_scanner_and_watch_frames_between_are_found() {
+    let mut stand = Stand::with_buffer(1, 256 * 1024);
+    let mut pair = stand.join_scanned();
+    let (bulk, watched) = (frame(9, 200_000), frame(66, 50));
+    let stream = [bulk.repeat(40), watched.clone(), bulk.repeat(40), watched.clone(), bulk.clone()].concat();
+    thread::scope(|scope| {
+        let (mut broker, stream) = (pair.broker.try_clone().unwrap(), &stream);
+        scope.spawn(move || broker.write_all(stream).unwrap());
+        let mut client = pair.client.try_clone().unwrap();
+        scope.spawn(move || assert!(read(&mut client, stream.len()) == *stream));
+        for _ in 0..2 {
+            let values = stand.expect(Kind::Frames, &pair);
+            assert_eq!(values[1..4], [0, 1, 60]);
+            stand.send(&pair, Command::Pass(pair.id, values[0]));
+            assert_eq!(stand.expect(Kind::Drained, &pair)[0], values[0]);
+        }
+    });
+    let record = stand.record(&pair);
+    assert!(record.spliced_bytes > stream.len() as u64 / 2, "{record:?}");
+    pair.broker.write_all(&frame(9, 10)).unwrap();
+    assert_eq!(read(&mut pair.client, 20), frame(9, 10));
+}
+
+#[test]
+fn a_stopped_receiver_leaves_no_more_than_a_pipe_behind() {
+    let mut stand = Stand::new(1);
+    let mut pair = stand.join();
+    let bytes = noise(60_000_000);
+    let sent = fill(&mut pair.broker, &bytes);
+    let record = stand.record(&pair);
+    assert!(record.spliced_bytes > 0 && record.held_for_client > 0, "{record:?}");
+    assert!(record.held_for_client as usize <= BUFFER, "{record:?}");
+    stand.send(&pair, Command::Close(pair.id, 20_000));
+    // What is in the pipe is sent, too.
+    assert!(read_all(&mut pair.client) == bytes[..record.to_client_bytes as usize]);
+    assert!(record.to_client_bytes as usize <= sent);
+    stand.expect(Kind::Ended, &pair);
+}
+
+#[test]
+fn a_pipe_that_is_stuck_is_given_back_and_its_bytes_are_not_lost() {
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    let bytes = noise(60_000_000);
+    let sent = fill(&mut pair.broker, &bytes);
+    let held = stand.record(&pair).held_for_client;
+    thread::sleep(std::time::Duration::from_millis(1_300));
+    assert_eq!(stand.record(&pair).held_for_client, held);
+    assert!(read(&mut pair.client, sent) == bytes[..sent]);
+}
+
+#[test]
+fn more_stopped_receivers_than_pipes_are_served_by_copies() {
+    let stand = Stand::new(1);
+    let bytes = noise(10_000_000);
+    let mut pairs: Vec<_> = (0..40).map(|_| stand.join()).collect();
+    let sent: Vec<usize> = pairs.iter_mut().map(|pair| fill_once(&mut pair.broker, &bytes)).collect();
+    for (pair, sent) in pairs.iter_mut().zip(sent) {
+        assert!(read(&mut pair.client, sent) == bytes[..sent]);
+    }
+    let mut last = stand.join();
+    thread::scope(|scope| {
+        let (mut broker, bytes) = (last.broker.try_clone().unwrap(), &bytes);
+        scope.spawn(move || broker.write_all(bytes).unwrap());
+        assert!(read(&mut last.client, bytes.len()) == *bytes);
+    });
+}
+
+fn fill_once(to: &mut std::net::TcpStream, bytes: &[u8]) -> usize {
+    to.set_nonblocking(true).unwrap();
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 20 && sent < bytes.len() {
+        match to.write(&bytes[sent..]) {
+            Ok(count) => sent += count,
+            Err(_) => {
+                refused += 1;
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    }
+    sent
+}
+
+#[test]
+fn small_messages_behind_bulk_are_copied_again() {
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    let bytes = noise(5_000_000);
+    thread::scope(|scope| {
+        let (mut broker, bytes) = (pair.broker.try_clone().unwrap(), &bytes);
+        scope.spawn(move || broker.write_all(bytes).unwrap());
+        assert!(read(&mut pair.client, bytes.len()) == *bytes);
+    });
+    for _ in 0..20 {
+        pair.broker.write_all(&[5; 1_000]).unwrap();
+        assert_eq!(read(&mut pair.client, 1_000), [5; 1_000]);
+    }
+    let before = stand.record(&pair).spliced_bytes;
+    for _ in 0..20 {
+        pair.broker.write_all(&[5; 1_000]).unwrap();
+        assert_eq!(read(&mut pair.client, 1_000), [5; 1_000]);
+    }
+    assert_eq!(stand.record(&pair).spliced_bytes, before);
+}
+
+/// Urgent data in the middle of bulk, all of it there before the engine reads on; a FIN behind it if `ended`.
+fn urgent_amid_bulk(ended: bool) {
+    const OTHER_REASON: u32 = 2;
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    let bytes = noise(3_000_000);
+    thread::scope(|scope| {
+        let (mut broker, bytes) = (pair.broker.try_clone().unwrap(), &bytes);
+        scope.spawn(move || broker.write_all(bytes).unwrap());
+        assert!(read(&mut pair.client, bytes.len()) == *bytes);
+    });
+    let before = stand.record(&pair);
+    assert!(before.spliced_bytes > 0, "{before:?}");
+    stand.engine.pause(pair.id, 1, OTHER_REASON);
+    let rest = noise(200_000);
+    pair.broker.write_all(&rest[..40_000]).unwrap();
+    send_urgent(&pair.broker, b'!');
+    pair.broker.write_all(&rest[40_000..]).unwrap();
+    if ended {
+        pair.broker.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    thread::sleep(std::time::Duration::from_millis(50));
+    stand.engine.resume(pair.id, 1, OTHER_REASON);
+    let got = if ended { read_all(&mut pair.client) } else { read(&mut pair.client, rest.len()) };
+    assert!(got == rest, "{} of {} bytes", got.len(), rest.len());
+}
+
+#[test]
+fn bulk_goes_on_behind_urgent_data() {
+    urgent_amid_bulk(false);
+}
+
+#[test]
+fn urgent_data_in_front_of_an_end_is_no_end() {
+    urgent_amid_bulk(true);
+}
+
+#[test]
+fn a_thread_lends_so_many_pipes_and_no_more() {
+    let mut pool = PipePool::new(100_000);
+    let mut lent: Vec<_> = std::iter::from_fn(|| pool.take(0)).take(1_000).collect();
+    assert_eq!((lent.len(), pool.alive()), (32, 32));
+    // Sizes are rounded down, because the kernel rounds up.
+    assert!(lent.iter().all(|pipe| pipe.capacity() == 65_536));
+    pool.give_back(lent.pop().unwrap());
+    assert!(pool.take(0).is_some());
+    drop(lent);
+    assert!(pool.take(0).is_some());
+    assert_eq!(pool.alive(), 0);
+    assert!(PipePool::new(4_096).take(0).is_none());
+}

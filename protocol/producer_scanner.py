@@ -1,0 +1,353 @@
+"""Scan what a client sends to its broker for producers and their messages (PRODUCER, SEND, CLOSE_PRODUCER, SUBSCRIBE).
+
+Sans-IO. Only the first bytes of a frame are read: 10 of most, 64 of a SEND, 640 of a PRODUCER. A command in an unusual
+order is decoded if it has 4 KiB at most, and else counts as messages of an unknown producer. A head that is split
+between two reads is kept until it is whole. Sizes that make no sense end the scan for good. In the usual order the
+first value of a repeated field counts.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, Protocol
+
+from protocol.command_type import CommandType
+
+# Both sizes, the tag of BaseCommand.type and its value: all known encoders put these first.
+SCANNED_BYTES: Final = 10
+_SIZES_BYTES: Final = 8
+# Enough for the producer, the sequence and the number of messages of a SEND, each of ten bytes.
+_SHORT_BYTES: Final = 64
+# Enough for the longest topic that is told, and for its producer.
+_PRODUCER_BYTES: Final = 640
+# A longer command in an unusual order is not decoded.
+MOST_DECODED: Final = 4096
+# A longer topic is not told.
+MOST_TOPIC_BYTES: Final = 512
+_ENDLESS: Final = 1 << 80
+
+_SUBSCRIBE: Final = 0x0800 | CommandType.SUBSCRIBE
+_PRODUCER: Final = 0x0800 | CommandType.PRODUCER
+_SEND: Final = 0x0800 | CommandType.SEND
+_CLOSE: Final = 0x0800 | CommandType.CLOSE_PRODUCER
+_WANTED: Final = {_SEND: _SHORT_BYTES, _CLOSE: _SHORT_BYTES, _PRODUCER: _PRODUCER_BYTES}
+_FIRST_UNUSUAL: Final = 0x0880
+# Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
+_read_head: Final = Struct(">iiH").unpack_from
+# The bytes of a SEND after the type: tag and size of the part, tag and number of the producer, tag of the sequence.
+_read_send: Final = Struct(">BBBBB").unpack_from
+_Bytes = bytes | memoryview
+
+
+class Unreadable(Exception):
+    """Bytes are not what the usual order, or protobuf, has there."""
+
+
+class ProducerSink(Protocol):
+    """The listener of a scanner: is told of a stream, in its order."""
+
+    def send(self, producer: int | None, messages: int, frame_bytes: int) -> None:
+        """Called when a SEND begins, of `frame_bytes` on the wire; None is a producer that cannot be read."""
+
+    def producer(self, producer: int | None, topic: bytes | None) -> None:
+        """Called when a PRODUCER begins; None stands for a part that cannot be read, or a topic that is too long."""
+
+    def closed(self, producer: int) -> None:
+        """Called when a producer is closed."""
+
+    def subscribed(self) -> None:
+        """Called when a consumer subscribes."""
+
+    def ended(self) -> None:
+        """Called when sizes that make no sense have ended the scan."""
+
+
+def _varint(data: _Bytes, at: int) -> tuple[int, int]:
+    """Return the varint at `at` and the place behind it. Bits above 64 are dropped, as protobuf does."""
+    value = 0
+    for index, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at + index + 1
+    raise Unreadable
+
+
+def _tagged(data: _Bytes, at: int, tag: int) -> tuple[int, int]:
+    if at >= len(data) or data[at] != tag:
+        raise Unreadable
+    return _varint(data, at + 1)
+
+
+def _messages(value: int, frame_bytes: int) -> int:
+    """Return the number of messages; a batch has a byte for each at least, so no client makes up more."""
+    value &= 0xFFFF_FFFF
+    return 1 if value == 0 or value >= 0x8000_0000 else min(value, frame_bytes)
+
+
+def _part(head: _Bytes, end: int, tag: int) -> int:
+    """Return the place of the first field of a part that fills its command."""
+    size, at = _tagged(head, SCANNED_BYTES, tag)
+    if size != end - at:
+        raise Unreadable
+    return at
+
+
+def _usual_send(head: _Bytes, end: int) -> tuple[int, int]:
+    """Return the producer and the number of messages of a SEND in the usual order."""
+    producer, at = _tagged(head, _part(head, end, 0x32), 0x08)
+    _, at = _tagged(head, at, 0x10)
+    count = 1
+    if at < end and head[at] == 0x18:
+        count, at = _tagged(head, at, 0x18)
+    if at > end:
+        raise Unreadable
+    return producer, count
+
+
+def _usual_close(head: _Bytes, end: int) -> int:
+    producer, at = _tagged(head, _part(head, end, 0x7A), 0x08)
+    if at > end:
+        raise Unreadable
+    return producer
+
+
+def _usual_producer(head: _Bytes, end: int) -> tuple[int, bytes]:
+    length, at = _tagged(head, _part(head, end, 0x2A), 0x0A)
+    if length > MOST_TOPIC_BYTES or at + length > len(head):
+        raise Unreadable
+    topic = bytes(head[at : at + length])
+    producer, at = _tagged(head, at + length, 0x10)
+    if at > end:
+        raise Unreadable
+    return producer, topic
+
+
+def _fields(data: _Bytes) -> Iterator[tuple[int, int | _Bytes | None]]:
+    """Yield the fields of a command or of a part; raises Unreadable, for a group, too: no command has one."""
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = _varint(data, at)
+        if not 8 <= tag < 1 << 32:
+            raise Unreadable
+        kind, size = tag & 7, 0
+        if kind == 0:
+            number, at = _varint(data, at)
+            yield tag >> 3, number
+            continue
+        if kind == 2:
+            size, at = _varint(data, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise Unreadable
+        if at + size > end:
+            raise Unreadable
+        yield tag >> 3, data[at : at + size] if kind == 2 else None
+        at += size
+
+
+class _Decoded:
+    """The fields of a command that matter here: the last value of each, as protobuf has it."""
+
+    __slots__ = ("close", "count", "kind", "producer", "send", "topic")
+
+    def __init__(self, command: _Bytes) -> None:
+        self.kind, self.count = 0, 1
+        self.producer: int | None = None
+        self.send: int | None = None
+        self.close: int | None = None
+        self.topic: bytes | None = None
+        for number, value in _fields(command):
+            if number == 1 and isinstance(value, int):
+                self.kind = value
+            elif value is None or isinstance(value, int):
+                continue
+            elif number == 5:
+                self._take_producer(value)
+            elif number == 6:
+                self._take_send(value)
+            elif number == 15:
+                self._take_close(value)
+
+    def _take_producer(self, part: _Bytes) -> None:
+        for number, value in _fields(part):
+            if number == 2 and isinstance(value, int):
+                self.producer = value
+            elif number == 1 and value is not None and not isinstance(value, int):
+                self.topic = bytes(value) if len(value) <= MOST_TOPIC_BYTES else None
+
+    def _take_send(self, part: _Bytes) -> None:
+        for number, value in _fields(part):
+            if number == 1 and isinstance(value, int):
+                self.send = value
+            elif number == 3 and isinstance(value, int):
+                self.count = value
+
+    def _take_close(self, part: _Bytes) -> None:
+        for number, value in _fields(part):
+            if number == 1 and isinstance(value, int):
+                self.close = value
+
+
+class ProducerScanner:
+    """Scan a client's stream from its first byte, in reads of any size; tells `sink` what is found."""
+
+    __slots__ = ("_head", "_left", "_sink", "_wanted")
+
+    def __init__(self, sink: ProducerSink) -> None:
+        self._sink = sink
+        self._left = 0
+        self._head = b""
+        self._wanted = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether sizes that make no sense have ended the scan."""
+        return self._left >= _ENDLESS >> 1
+
+    @property
+    def between_frames(self) -> bool:
+        """Return whether the last byte was the last of its frame."""
+        return not self._left and not self._head
+
+    @property
+    def room(self) -> int:
+        """Return how many bytes may be read that are surely of the frame under way, or of the next; at least one."""
+        if self._left:
+            return self._left
+        have = len(self._head)
+        if have < 4:
+            return 4 - have
+        return max(1, max(SCANNED_BYTES, int.from_bytes(self._head[:4], "big", signed=True) + 4) - have)
+
+    def scan(self, data: memoryview, count: int) -> None:
+        """Scan the first `count` bytes of `data`."""
+        position = self._left
+        if count <= position:
+            self._left = position - count
+            return
+        self._left = 0
+        if self._head:
+            position = self._scan_split_head(data, count)
+            if not position:
+                return
+        sink = self._sink
+        while position + SCANNED_BYTES <= count:
+            total, command, kind = _read_head(data, position)
+            if not 2 <= command <= total - 4:
+                self._end()
+                return
+            if kind == _SEND and position + _SHORT_BYTES <= count:
+                messages = self._quick_send(data, position + SCANNED_BYTES, command, total + 4)
+                if messages:
+                    sink.send(data[position + SCANNED_BYTES + 3], messages, total + 4)
+                    position += total + 4
+                    continue
+            elif 0x0800 <= kind < _FIRST_UNUSUAL and kind != _SUBSCRIBE and kind not in _WANTED:
+                position += total + 4
+                continue
+            wanted = self._inspect(data[position:count], total + 4, command, kind)
+            if wanted:
+                self._wanted = wanted
+                break
+            position += total + 4
+        else:
+            self._wanted = SCANNED_BYTES
+        if position >= count:
+            self._left = position - count
+        else:
+            self._head = bytes(data[position:count])
+
+    def _scan_split_head(self, data: memoryview, count: int) -> int:
+        """Complete a head that is split; return where the next frame begins, maybe behind the read, 0 if incomplete."""
+        at = 0
+        while True:
+            more = min(count - at, self._wanted - len(self._head))
+            self._head += data[at : at + more]
+            at += more
+            if len(self._head) < self._wanted:
+                return 0
+            total, command, kind = _read_head(self._head)
+            if not 2 <= command <= total - 4:
+                self._end()
+                return _ENDLESS
+            wanted = self._inspect(self._head, total + 4, command, kind)
+            if not wanted:
+                # A frame is at least as long as what is wanted of it.
+                left: int = total + 4 - len(self._head)
+                self._head = b""
+                return at + left
+            self._wanted = wanted
+
+    @staticmethod
+    def _quick_send(data: memoryview, at: int, command: int, frame_bytes: int) -> int:
+        """Return the number of messages of a SEND in the usual order with small numbers; 0 for any other."""
+        tag, size, first, producer, second = _read_send(data, at)
+        if tag != 0x32 or size != command - 4 or size > 0x7F or first != 0x08 or producer > 0x7F or second != 0x10:
+            return 0
+        end = at + 2 + size
+        place = at + 5
+        while data[place] > 0x7F and place < at + 15:
+            place += 1
+        place += 1
+        if place > at + 15 or place > end:
+            return 0
+        if place == end or data[place] != 0x18:
+            return 1
+        messages = data[place + 1]
+        return _messages(messages, frame_bytes) if messages < 0x80 and place + 2 <= end else 0
+
+    def _inspect(self, head: _Bytes, frame_bytes: int, command: int, kind: int) -> int:
+        """Return how many bytes of a frame are wanted, 0 once the sink is told of the frame."""
+        end, sink = _SIZES_BYTES + command, self._sink
+        usual = 0x0800 <= kind < _FIRST_UNUSUAL
+        if kind == _SUBSCRIBE:
+            sink.subscribed()
+        wanted = min(end, _WANTED.get(kind, 0))
+        if usual and not wanted:
+            return 0
+        if len(head) < wanted:
+            return wanted
+        try:
+            if kind == _SEND:
+                producer, messages = _usual_send(head[:wanted], end)
+                sink.send(producer, _messages(messages, frame_bytes), frame_bytes)
+                return 0
+            if kind == _CLOSE:
+                sink.closed(_usual_close(head[:wanted], end))
+                return 0
+            if kind == _PRODUCER:
+                sink.producer(*_usual_producer(head[:wanted], end))
+                return 0
+        except Unreadable:
+            pass
+        if command <= MOST_DECODED:
+            if len(head) < end:
+                return end
+            self._decode(head[_SIZES_BYTES:end], frame_bytes)
+        elif kind == _PRODUCER:
+            sink.producer(None, None)
+        elif kind != _CLOSE:
+            sink.send(None, 1, frame_bytes)
+        return 0
+
+    def _decode(self, command: _Bytes, frame_bytes: int) -> None:
+        """Decode a command in an unusual order for the sink."""
+        sink = self._sink
+        try:
+            found = _Decoded(command)
+        except Unreadable:
+            sink.send(None, 1, frame_bytes)
+            return
+        if found.kind == CommandType.SUBSCRIBE:
+            sink.subscribed()
+        elif found.kind == CommandType.PRODUCER:
+            sink.producer(found.producer, found.topic)
+        elif found.kind == CommandType.SEND:
+            sink.send(found.send, _messages(found.count, frame_bytes), frame_bytes)
+        elif found.kind == CommandType.CLOSE_PRODUCER and found.close is not None:
+            sink.closed(found.close)
+
+    def _end(self) -> None:
+        """End the scan: later bytes are skipped as if one endless frame had begun."""
+        self._left, self._head = _ENDLESS, b""
+        self._sink.ended()

@@ -1,0 +1,171 @@
+"""Build overload control while a throttle is enabled, and end it when none is.
+
+Rule: nothing of `proxy.overload` but its counters is imported before a throttle is enabled. Messages are counted for
+clients that join while a throttle is enabled; those that joined before are never slowed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from proxy.app.identities import Identities
+from proxy.app.list_memory import ListMemory
+from proxy.app.metrics.counters import Counters
+from proxy.app.ports import ClientPorts
+from proxy.app.sockets import Sockets
+from proxy.clients.sessions import Sessions
+from proxy.config.config import Config
+from proxy.core.log import Logger
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread
+from proxy.relay.topic_slots import TopicSlots
+from proxy.telemetry.events.recorder import Recorder
+
+if TYPE_CHECKING:
+    from proxy.overload.broker_questions import BrokerQuestions
+    from proxy.overload.control import OverloadControl, OverloadParts
+    from proxy.overload.machine_memory import MemoryFiles
+    from proxy.overload.relay_weights import RelayWeights
+    from proxy.overload.samples import MemorySample, OwnerBytes
+    from proxy.telemetry.events.throttle_records import ThrottleEvents
+
+READ_SECONDS: Final = 2.0
+NAME: Final = "overload"
+
+
+@dataclass(frozen=True, slots=True)
+class OverloadSources:
+    """The parts of the proxy that overload control reads; `recorder` is None without an event log."""
+
+    loop: asyncio.AbstractEventLoop
+    counters: Counters
+    sessions: Sessions
+    memory: ListMemory
+    identities: Identities
+    sockets: Sockets
+    log: Logger
+    recorder: Recorder | None
+    slots: TopicSlots
+    ports: ClientPorts
+
+
+class OverloadSwitch:
+    """Overload control as long as a throttle is enabled; `control` is None otherwise."""
+
+    def __init__(self, sources: OverloadSources) -> None:
+        self._sources = sources
+        self._scope = TaskScope(lambda error: sources.counters.internal_error(error, NAME))
+        self._weights: RelayWeights | None = None
+        self.control: OverloadControl | None = None
+        # The files that say how much memory is in use; None: those of this machine. Read when a throttle is enabled.
+        self.memory_files: MemoryFiles | None = None
+
+    def apply(self, config: Config) -> None:
+        """Start, change or end overload control, as a configuration wants it."""
+        sources = self._sources
+        wanted = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
+        sources.slots.enabled = wanted
+        sources.slots.books.set_max_pause_millis(config.publish_throttle_max_pause_millis)
+        sources.ports.bound_received(config.relay_client_receive_buffer_bytes if config.throttle_acts else 0)
+        if not wanted:
+            self._end()
+            return
+        from proxy.overload.settings import OverloadSettings
+
+        settings = OverloadSettings.of(config)
+        if self.control is not None:
+            if self._weights is not None:
+                self._weights.most_seconds = settings.threshold.max_pause_seconds
+            self.control.apply(settings)
+            return
+        from proxy.overload.control import OverloadControl
+        from proxy.overload.relay_weights import RelayWeights
+
+        longest = settings.threshold.max_pause_seconds
+        self._weights = RelayWeights(sources.sessions, sources.counters.overload, longest)
+        self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
+        self._sources.counters.controllers[NAME] = self.control.age_seconds
+        self.control.start()
+
+    async def tick(self, now: float) -> None:
+        """Free the slots of topics that nobody sends to, and weigh all relays while a throttle is enabled."""
+        self._sources.slots.close_unused(now)
+        if self._weights is not None:
+            await self._weights.sweep(partial(asyncio.sleep, 0))
+
+    async def close(self) -> None:
+        """End overload control, so that everybody is read again."""
+        self._end()
+        await self._scope.emptied()
+
+    def _end(self) -> None:
+        control, self.control = self.control, None
+        weights, self._weights = self._weights, None
+        if weights is not None:
+            weights.forget()
+        if control is not None:
+            self._sources.counters.controllers.pop(NAME, None)
+            # At once: the next one may begin before the tasks of this one are gone.
+            control.stop()
+            self._scope.start(control.close())
+
+    def _parts(self, config: Config) -> "OverloadParts":
+        from proxy.overload.control import OverloadParts
+        from proxy.overload.machine_memory import MachineMemory, MemoryFiles
+
+        sources = self._sources
+        return OverloadParts(
+            relays=sources.sessions.all_relays,
+            rates=sources.slots,
+            memory=MachineMemory(
+                is_sidecar=config.proxy_role == "sidecar",
+                socket_bytes=self._socket_bytes,
+                files=self.memory_files or MemoryFiles(),
+            ),
+            brokers=_questions(config, sources),
+            owners=self._owners,
+            off_loop=_off_loop,
+            counters=sources.counters.overload,
+            log=sources.log,
+            recorder=_recorder(sources.recorder),
+        )
+
+    def _socket_bytes(self) -> int:
+        return sum(self._sources.counters.relay.socket_memory)
+
+    def _owners(self) -> "OwnerBytes":
+        from proxy.overload.samples import OwnerBytes
+
+        limiter, sockets = self._sources.memory.limiter, self._sources.counters.relay.socket_memory
+        held = (0, 0) if self._weights is None else self._weights.held
+        return OwnerBytes(
+            towards_brokers=sockets.towards_brokers + held[0],
+            towards_clients=sockets.towards_clients + held[1],
+            lists=limiter.heap.held + limiter.direct.held,
+        )
+
+
+async def _off_loop(function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
+    return await in_thread(function, NAME, READ_SECONDS)
+
+
+def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | None":
+    from proxy.web.forward.settings import WebTargets
+
+    urls = WebTargets.of(config).brokers
+    if not urls:
+        return None
+    from proxy.overload.broker_questions import BrokerQuestions
+
+    tls = sources.sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
+    return BrokerQuestions(urls, sources.identities.own, tls)
+
+
+def _recorder(recorder: Recorder | None) -> "ThrottleEvents | None":
+    if recorder is None:
+        return None
+    from proxy.telemetry.events.throttle_records import ThrottleEvents
+
+    return ThrottleEvents(recorder)

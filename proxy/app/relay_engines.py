@@ -1,0 +1,73 @@
+"""Build the relay engines of a proxy: the event loop's, and the native one if it was chosen."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from proxy.app.metrics.counters import Counters
+from proxy.app.sockets import Sockets
+from proxy.config.config import Config
+from proxy.core.log import Logger
+from proxy.core.native import NativeExtension
+from proxy.relay.asyncio_engine import AsyncioEngine
+from proxy.relay.engines import RelayEngines
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.topic_slots import TopicSlots
+from proxy.relay.watch_limits import WatchLimits
+
+
+def make_engines(
+    config: Config,
+    extension: NativeExtension,
+    loop: asyncio.AbstractEventLoop,
+    sockets: Sockets,
+    counters: Counters,
+    watch: WatchLimits,
+    relay_log: RelayLog,
+    log: Logger,
+    on_died: Callable[[int], None],
+) -> RelayEngines:
+    """Return the engines that were chosen (`counters.relay.engine`); the threads are not started yet."""
+    choice, unsent = counters.relay.engine, config.relay_unsent_bytes
+    native_books = extension.find("SlotBooks") if choice.name == "native" else None
+    slots = TopicSlots(loop.time, None if native_books is None else native_books())
+    shared = (loop, sockets.shared, sockets.hangup, sockets.loop_budget, counters.relay, watch, relay_log, slots)
+    on_loop, turns = AsyncioEngine(*shared), None
+    if config.relay_pool_bytes:
+        # Only installations with a pool need these modules.
+        from proxy.relay.memory.pool import RelayPool
+        from proxy.relay.pooled.relays import PooledEngine
+        from proxy.relay.pooled.turns import PoolTurns
+
+        pool = counters.relay.pool = RelayPool(config.relay_pool_bytes, loop.time)
+        on_loop = pooled = PooledEngine(*shared)
+        turns = pooled.turns = PoolTurns(loop, pool, unsent)
+    if choice.name != "native":
+        return RelayEngines(on_loop, relay_log, slots, unsent_bytes=unsent, turns=turns)
+
+    # Only installations with the extension need these modules.
+    from proxy.relay.native_api import NativePairs
+    from proxy.relay.native_engine import NativeEngine
+
+    def make_pairs() -> NativePairs:
+        assert extension.module is not None
+        make = extension.module.RelayEngine
+        limits = (choice.threads, config.relay_buffer_bytes, config.relay_pool_bytes, unsent)
+        return cast(NativePairs, make(*limits, slots.books))
+
+    native = NativeEngine(
+        loop,
+        make_pairs,
+        sockets.loop_budget,
+        counters.relay,
+        watch,
+        sockets.hangup.ended,
+        sockets.pump,
+        on_loop,
+        log,
+        on_died,
+        counters.relay.pool,
+        turns,
+        slots,
+    )
+    return RelayEngines(on_loop, relay_log, slots, native, unsent_bytes=unsent, turns=turns)

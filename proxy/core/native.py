@@ -1,0 +1,64 @@
+"""The native extension, if this installation has one that fits: the only place that imports it.
+
+Rule: nobody needs the extension. If the extension is absent, this file says why, for the operator who asked for it. The
+module is loaded at the first question, not at the import of this file.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+MODULE: Final = "pulsar_proxy_native"
+DISTRIBUTION: Final = "pulsar-proxy-native"
+# The number of the interface between the extension and Python; both sides change it together.
+ENGINE_ABI: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NativeExtension:
+    """The module and its version, or why there is none; a module that does not fit keeps its version."""
+
+    module: Any | None
+    version: str = ""
+    missing: str = ""
+
+    def has(self, name: str) -> bool:
+        """Return whether the extension is here and offers a class of that name."""
+        return hasattr(self.module, name)
+
+    def find(self, name: str) -> Any | None:
+        """Return a class of the extension, None if the extension is not here or has no such class."""
+        return getattr(self.module, name, None)
+
+
+def load(import_module: Callable[[str], Any] = importlib.import_module) -> NativeExtension:
+    """Import the extension and check that it speaks this proxy's interface."""
+    try:
+        module = import_module(MODULE)
+    except ModuleNotFoundError as error:
+        if error.name != MODULE:
+            return NativeExtension(None, missing=f"{DISTRIBUTION} cannot be loaded: {error}")
+        return NativeExtension(None, missing=f"{DISTRIBUTION} is not installed")
+    except ImportError as error:
+        # Built for another processor or C library, or a file that is cut.
+        return NativeExtension(None, missing=f"{DISTRIBUTION} cannot be loaded: {error}")
+    version = str(getattr(module, "__version__", "of no version"))
+    abi = getattr(module, "ENGINE_ABI", None)
+    if abi != ENGINE_ABI:
+        text = f"{DISTRIBUTION} {version} does not fit: got interface {abi}, expected {ENGINE_ABI}"
+        return NativeExtension(None, version, text)
+    return NativeExtension(module, version)
+
+
+@cache
+def native() -> NativeExtension:
+    """Return the extension of this process, looked for once."""
+    return load()
+
+
+@cache
+def native_class(name: str) -> Any | None:
+    """Return a class of this process's extension, None if there is none; looked for once."""
+    return native().find(name)

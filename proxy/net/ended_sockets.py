@@ -1,0 +1,270 @@
+"""Sockets of connections that have ended while the kernel still had much to send.
+
+After a mere close the kernel offers a full send queue, megabytes of it, to a peer that takes nothing until its own
+time-out, in memory that no connection is counted for any more: who fills many connections and leaves, again and again,
+takes as much as he likes. So such a socket is kept here. Rules (`EndedBooks`):
+- Bytes that the peer takes arrive, and behind them the FIN. Bytes that the peer still sends are dropped: unread, they
+  would turn the close into an RST, and what is under way would be lost. So the socket stays until the peer ends, too.
+- A peer that takes nothing for `STALL_SECONDS`, or is not done after `LONGEST_SECONDS`, is reset; one that has taken
+  everything is merely closed.
+- All together hold at most `most_bytes`. For a newcomer those who take least are reset, unless they take
+  `WELL_BYTES_PER_SECOND`; if these do not suffice, the newcomer is.
+"""
+
+import asyncio
+import fcntl
+import socket
+import struct
+import sys
+import termios
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from proxy.net.counters import EndedReset, NetCounters
+
+STALL_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 300.0
+# A peer that takes so much keeps its place for a newcomer: the usual largest queue has left in four minutes.
+WELL_BYTES_PER_SECOND: Final = 16 * 1024
+# Each is a descriptor.
+MOST_SOCKETS: Final = 1024
+# Without a limit by `maxConcurrentInboundConnections`.
+LEAST_BYTES: Final = 8 * 1024 * 1024
+A_CONNECTION_BYTES: Final = 16 * 1024
+SOCKETS_A_TURN: Final = 50
+_DROP_BYTES: Final = 256 * 1024
+_DROPS_A_LOOK: Final = 4
+_TCP_CLOSED: Final = 7
+# asm-generic/socket.h, and the indexes of linux/sock_diag.h: the kernel's memory for a socket.
+_SO_MEMINFO: Final = 55
+_MEMINFO: Final = struct.Struct("=9I")
+_RECEIVED, _FORWARD, _QUEUED = 0, 4, 5
+# SO_LINGER for an RST: what is unsent is dropped.
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+class Left(NamedTuple):
+    """The bytes of a socket that its peer has not acknowledged, and the memory that the kernel has for the socket."""
+
+    unsent: int
+    memory: int
+
+
+class _EndedBook:
+    """The books of one socket."""
+
+    __slots__ = ("began_at", "first", "left", "taken_at")
+
+    def __init__(self, left: Left, now: float) -> None:
+        self.first = left.unsent
+        self.left = left
+        self.began_at = self.taken_at = now
+
+    def rate(self, now: float) -> float:
+        """Return the bytes a second that the peer has taken."""
+        return (self.first - self.left.unsent) / max(now - self.began_at, 1.0)
+
+
+class EndedBooks:
+    """Chooses the ended sockets that have to go. No I/O, no clock; the caller closes what is removed."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.used_bytes = 0
+        self._books: dict[int, _EndedBook] = {}
+        # Sockets whose peers took little at the last look; the one that took most is the first.
+        self._slowest: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+    def add(self, number: int, left: Left, now: float) -> list[int]:
+        """Add a socket, and return those that have to go for it; if room cannot be made, the new one alone."""
+        self._books[number] = _EndedBook(left, now)
+        self.used_bytes += left.memory
+        gone: list[int] = []
+        while self._full:
+            while self._slowest and self._slowest[-1] not in self._books:
+                self._slowest.pop()
+            slowest = self._slowest.pop() if self._slowest else number
+            self.remove(slowest)
+            gone.append(slowest)
+            if slowest == number:
+                break
+        return gone
+
+    def remove(self, number: int) -> None:
+        """Forget a socket; one that is not there is ignored."""
+        book = self._books.pop(number, None)
+        if book is not None:
+            self.used_bytes -= book.left.memory
+
+    def saw(self, number: int, left: Left, now: float) -> EndedReset | None:
+        """Take note of what a socket has left, and return why the peer has to be reset, if it has."""
+        book = self._books[number]
+        if left.unsent < book.left.unsent:
+            book.taken_at = now
+        self.used_bytes += left.memory - book.left.memory
+        book.left = left
+        if now - book.taken_at >= STALL_SECONDS:
+            return EndedReset.STALLED
+        return EndedReset.TOO_LONG if now - book.began_at >= LONGEST_SECONDS else None
+
+    def looked_at_all(self, now: float) -> None:
+        """Choose who goes first when a newcomer finds no room."""
+        rates = {number: book.rate(now) for number, book in self._books.items() if now > book.began_at}
+        # A peer that has everything loses nothing.
+        rates.update((number, -1.0) for number, book in self._books.items() if not book.left.unsent)
+        slow = [number for number, rate in rates.items() if rate < WELL_BYTES_PER_SECOND]
+        self._slowest = sorted(slow, key=rates.__getitem__, reverse=True)
+
+    @property
+    def _full(self) -> bool:
+        return self.used_bytes > self.most_bytes or len(self._books) > MOST_SOCKETS
+
+
+class Closing(Protocol):
+    """A transport that still sends what it holds, and then closes its own descriptor."""
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes that have not left user space."""
+
+    def abort(self) -> None:
+        """Drop these bytes, and close."""
+
+
+class EndedSockets:
+    """Keeps the sockets, looks at each once a second, and closes or resets those that are done or have to go."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: NetCounters) -> None:
+        self.books = EndedBooks(LEAST_BYTES)
+        self._counters = counters
+        self._loop = loop
+        # By a number of ours: that of a descriptor is used again.
+        self._last_number = 0
+        self._sockets: dict[int, socket.socket] = {}
+        # Transports that hold bytes or a descriptor of the same socket: the FIN has to wait for them.
+        self._closing: dict[int, Closing] = {}
+        self._dropped = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._sockets)
+
+    def limit(self, connections: int) -> None:
+        """Set how much all may hold, for so many connections at most."""
+        self.books.most_bytes = LEAST_BYTES + A_CONNECTION_BYTES * connections
+
+    def keep_behind(self, transport: asyncio.Transport) -> int | None:
+        """Keep the socket of a transport that is about to be closed; None without a descriptor for it.
+
+        Until `transport_gone` is called with the number that is returned, the transport may have bytes to send.
+        """
+        own = transport.get_extra_info("socket")
+        try:
+            fd = fcntl.fcntl(own.fileno(), fcntl.F_DUPFD_CLOEXEC, 0)
+        except OSError:
+            return None
+        return self._keep(fd, transport)
+
+    def transport_gone(self, number: int) -> None:
+        """Send the FIN: the transport has nothing more to send."""
+        if self._closing.pop(number, None) is not None:
+            # A connection that is gone has nobody to tell.
+            with suppress(OSError):
+                self._sockets[number].shutdown(socket.SHUT_WR)
+
+    def keep(self, fd: int) -> None:
+        """Keep a socket, whose descriptor the caller gives away and whose FIN is sent."""
+        self._keep(fd, None)
+
+    def reset(self, number: int) -> None:
+        """Reset a peer, if its socket is still kept."""
+        if number in self._sockets:
+            self._reset(number)
+
+    async def sweep(self, now: float) -> None:
+        """Look at all sockets, a few in an iteration of the loop; called once a second."""
+        for count, number in enumerate(list(self._sockets), 1):
+            if number in self._sockets:
+                self._look(number, now)
+            if not count % SOCKETS_A_TURN:
+                await asyncio.sleep(0)
+        self.books.looked_at_all(now)
+        self._dropped = bytearray()
+        self._tell()
+
+    def close(self) -> None:
+        """Close all: the process ends, and the kernel sends what is left."""
+        for number in list(self._sockets):
+            self._release(number)
+
+    def _keep(self, fd: int, closing: Closing | None) -> int:
+        self._last_number += 1
+        number = self._last_number
+        sock = self._sockets[number] = socket.socket(fileno=fd)
+        if closing is not None:
+            self._closing[number] = closing
+        left = self._left(number, sock)
+        if left is None:
+            self._release(number)
+            return number
+        for gone in self.books.add(number, left, self._loop.time()):
+            self._counters.ended_resets[EndedReset.NO_ROOM] += 1
+            self._reset(gone)
+        self._tell()
+        return number
+
+    def _look(self, number: int, now: float) -> None:
+        sock = self._sockets[number]
+        self._drop_received(sock)
+        left = self._left(number, sock)
+        why = None if left is None else self.books.saw(number, left, now)
+        if left is None or (why is not None and not left.unsent):
+            self._release(number)
+        elif why is not None:
+            self._counters.ended_resets[why] += 1
+            self._reset(number)
+
+    def _left(self, number: int, sock: socket.socket) -> Left | None:
+        """Return what a socket has left; None if its connection is gone."""
+        try:
+            # A connection that is gone still tells what it once had to send.
+            if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSED:
+                return None
+            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
+            unsent = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:
+            return None
+        try:
+            info = _MEMINFO.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
+            memory = info[_RECEIVED] + info[_FORWARD] + info[_QUEUED]
+        except (OSError, struct.error):
+            # Some kernels of sandboxes do not say.
+            memory = unsent
+        closing = self._closing.get(number)
+        in_user_space = 0 if closing is None else closing.get_write_buffer_size()
+        return Left(unsent + in_user_space, memory + in_user_space)
+
+    def _drop_received(self, sock: socket.socket) -> None:
+        self._dropped = self._dropped or bytearray(_DROP_BYTES)
+        with suppress(OSError):
+            for _ in range(_DROPS_A_LOOK):
+                # MSG_TRUNC: TCP copies nothing (tcp(7)).
+                if sock.recv_into(self._dropped, _DROP_BYTES, socket.MSG_TRUNC | socket.MSG_DONTWAIT) < _DROP_BYTES:
+                    return
+
+    def _reset(self, number: int) -> None:
+        with suppress(OSError):
+            self._sockets[number].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        if (closing := self._closing.get(number)) is not None:
+            closing.abort()
+        self._release(number)
+
+    def _release(self, number: int) -> None:
+        self.books.remove(number)
+        self._closing.pop(number, None)
+        self._sockets.pop(number).close()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._counters.ended_sockets, self._counters.ended_bytes = len(self._sockets), self.books.used_bytes

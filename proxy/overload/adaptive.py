@@ -1,0 +1,331 @@
+"""The adaptive publish throttle (pulsar-25239): the rate of each topic by the pressure of memory and of its backlog.
+
+Rules: no I/O and no clock; `evaluate` takes samples and yields decisions, and may be left between two topics. A topic's
+rate moves by at most `max_change` of its natural rate a cycle, downwards and upwards; the throttle of a topic is over
+when the pressure is 0 and the rate is natural again. A sample that is no rate (a clock that jumped, counters that began
+anew) teaches nothing and moves nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from proxy.overload.bounds import MOST_TOPICS
+from proxy.overload.rate_rules import (
+    LEAST_BYTES,
+    LEAST_MESSAGES,
+    ideal_rate,
+    learned,
+    next_rate,
+    shared_cut,
+)
+from proxy.overload.samples import BacklogSample, Marks
+from proxy.overload.topic_choice import TopicChoice
+from proxy.relay.topic_slots import SlotSample
+
+# A topic that nobody sends to is remembered so long: who reconnects is no newcomer.
+FORGET_SECONDS: Final = 60.0
+# A cycle that took more than so many intervals says nothing about a rate.
+LONGEST_CYCLE: Final = 5.0
+# A rate that is so close to the natural rate is the natural rate.
+CLOSE: Final = 1e-9
+# Smaller steps wait until they add up: each decision is a call into the relay engine and an event.
+SMALLEST_STEP: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveSettings:
+    """The keys of the throttle; marks are fractions, `backlog_limit_bytes` stands in for a quota that is not set."""
+
+    interval_seconds: float
+    memory: Marks
+    backlog: Marks
+    backlog_limit_bytes: int
+    min_rate_factor: float
+    max_rate_change: float
+    shares_by_bytes: bool
+    observe_only: bool
+    topics: TopicChoice
+    least_bytes: float = LEAST_BYTES
+    least_messages: float = LEAST_MESSAGES
+
+    def backlog_pressure(self, sample: BacklogSample | None) -> float:
+        """Return the pressure of a topic's backlog; 0 if it is not known, or if there is no limit for it (A1)."""
+        if sample is None:
+            return 0.0
+        limit = sample.quota_bytes if sample.quota_bytes > 0 else self.backlog_limit_bytes
+        return self.backlog.pressure(sample.backlog_bytes / limit) if limit > 0 else 0.0
+
+
+@dataclass(slots=True)
+class Topic:
+    """The knowledge of a topic: its slot and its counters there, natural and allowed rates, and both pressures.
+
+    A natural rate of 0 is no baseline. `bytes_rate` and `messages_rate` are None while the topic is not throttled.
+    """
+
+    slot: int
+    seen_at: float
+    bytes: int
+    messages: int
+    natural_bytes: float = 0.0
+    natural_messages: float = 0.0
+    bytes_rate: float | None = None
+    messages_rate: float | None = None
+    is_applied: bool = False
+    cut_sample: bool = False
+    memory_pressure: float = 0.0
+    backlog_pressure: float = 0.0
+
+    @property
+    def is_throttled(self) -> bool:
+        """Return whether the topic has a rate, applied or not."""
+        return self.bytes_rate is not None
+
+    @property
+    def reduction(self) -> float:
+        """Return the part of the natural rate that is taken away, 0 to 1."""
+        if self.bytes_rate is None or self.natural_bytes <= 0:
+            return 0.0
+        return max(0.0, 1.0 - self.bytes_rate / self.natural_bytes)
+
+
+class Change(StrEnum):
+    """The change of a topic's throttle at a decision."""
+
+    ACTIVATE = "activate"
+    ADJUST = "adjust"
+    DEACTIVATE = "deactivate"
+    WOULD_ACTIVATE = "would_activate"
+    WOULD_ADJUST = "would_adjust"
+    WOULD_DEACTIVATE = "would_deactivate"
+    RELEASE = "release"
+
+
+class RateDecision(NamedTuple):
+    """The rates of a topic from now on, None for no limit; `applies`: the slot's rate is to be set."""
+
+    topic: str
+    slot: int
+    change: Change
+    bytes_rate: float | None
+    messages_rate: float | None
+    natural_bytes: float
+    natural_messages: float
+    memory_pressure: float
+    backlog_pressure: float
+
+    @property
+    def applies(self) -> bool:
+        """Return whether the decision is applied; in ObserveOnly only releases are."""
+        return self.change in (Change.ACTIVATE, Change.ADJUST, Change.DEACTIVATE, Change.RELEASE)
+
+
+class AdaptiveThrottle:
+    """The controller: state by topic, explicit and JSON-able; `failures` counts topics whose evaluation failed."""
+
+    def __init__(self, settings: AdaptiveSettings) -> None:
+        self.settings = settings
+        self.topics: dict[str, Topic] = {}
+        self.activations = 0
+        self.failures = 0
+        self.memory_pressure = 0.0
+        # The slots that have a rate of ours, by the topic that it was meant for.
+        self._rated: dict[int, str] = {}
+        self._last: float | None = None
+
+    @property
+    def active(self) -> int:
+        """Return the number of topics whose rate is limited; 0 in ObserveOnly (A7)."""
+        return len(set(self._rated.values()))
+
+    def apply(self, settings: AdaptiveSettings) -> list[RateDecision]:
+        """Change the settings; return the releases of every topic if the throttle from now on only observes.
+
+        A throttle that begins to act begins at the natural rates: what it would have done was no step.
+        """
+        before, self.settings = self.settings, settings
+        if settings.observe_only == before.observe_only:
+            return []
+        released = list(self.release())
+        for topic in self.topics.values():
+            topic.bytes_rate = topic.messages_rate = None
+        return released
+
+    def evaluate(
+        self,
+        now: float,
+        memory_ratio: float | None,
+        samples: Iterable[SlotSample],
+        backlogs: Mapping[str, BacklogSample],
+    ) -> Iterator[RateDecision | None]:
+        """Yield the decision for each topic, None where nothing changes."""
+        settings = self.settings
+        seconds = None if self._last is None else now - self._last
+        self._last = now
+        is_rate = seconds is not None and 0 < seconds <= LONGEST_CYCLE * settings.interval_seconds
+        self.memory_pressure = settings.memory.pressure(memory_ratio)
+        level = self._level(self.memory_pressure)
+        for sample in samples:
+            try:
+                yield from self._reused(sample)
+                yield self._topic(sample, now, seconds if is_rate else None, level, backlogs.get(sample.topic))
+            except (ArithmeticError, TypeError, ValueError):
+                self.failures += 1
+        self._forget(now)
+
+    def release(self) -> Iterator[RateDecision]:
+        """Take every rate back at once: ObserveOnly was switched on, or the throttle ends."""
+        for slot, name in list(self._rated.items()):
+            del self._rated[slot]
+            topic = self.topics.get(name)
+            if topic is None or topic.slot != slot:
+                yield RateDecision(name, slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+                continue
+            topic.bytes_rate = topic.messages_rate = None
+            topic.is_applied, topic.cut_sample = False, True
+            yield self._decision(name, topic, Change.RELEASE)
+
+    def _level(self, factor: float) -> float | None:
+        """Return the bytes a second above which topics are cut if shares go by bytes; None for an equal cut."""
+        if not self.settings.shares_by_bytes or factor <= 0:
+            return None
+        naturals = [topic.natural_bytes for name, topic in self.topics.items() if name in self.settings.topics]
+        return shared_cut(naturals, factor, self.settings.min_rate_factor)
+
+    def _reused(self, sample: SlotSample) -> Iterator[RateDecision]:
+        """Take back the rate of a slot that belonged to another topic, or to this one long ago."""
+        name = self._rated.get(sample.slot)
+        topic = self.topics.get(sample.topic)
+        if name is not None and (name != sample.topic or topic is None or topic.slot != sample.slot):
+            del self._rated[sample.slot]
+            yield RateDecision(name, sample.slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+
+    def _topic(
+        self, sample: SlotSample, now: float, seconds: float | None, level: float | None, backlog: BacklogSample | None
+    ) -> RateDecision | None:
+        topic = self.topics.get(sample.topic)
+        if topic is None:
+            if len(self.topics) < MOST_TOPICS:
+                self.topics[sample.topic] = Topic(sample.slot, now, sample.bytes, sample.messages)
+            return None
+        before = (topic.bytes, topic.messages, topic.slot)
+        topic.bytes, topic.messages, topic.slot, topic.seen_at = sample.bytes, sample.messages, sample.slot, now
+        moved = (sample.bytes - before[0], sample.messages - before[1])
+        # A sample over a transition spans both rates; one of another slot, or of counters that began anew, none.
+        cut = topic.cut_sample or before[2] != sample.slot or min(moved) < 0
+        topic.cut_sample = False
+        if seconds is not None and not cut and (not topic.is_applied or not sample.ran_dry):
+            # A bucket that never ran dry did not hold anybody up: the rate was natural, throttled or not.
+            topic.natural_bytes = learned(topic.natural_bytes, moved[0] / seconds, self.settings.least_bytes)
+            topic.natural_messages = learned(topic.natural_messages, moved[1] / seconds, self.settings.least_messages)
+        if seconds is None:
+            return None
+        return self._decide(sample.topic, topic, level, backlog)
+
+    def _decide(
+        self, name: str, topic: Topic, level: float | None, backlog: BacklogSample | None
+    ) -> RateDecision | None:
+        settings = self.settings
+        chosen = name in settings.topics
+        topic.memory_pressure = self.memory_pressure if chosen else 0.0
+        topic.backlog_pressure = settings.backlog_pressure(backlog) if chosen else 0.0
+        factor = max(topic.memory_pressure, topic.backlog_pressure)
+        if factor <= 0 and not topic.is_throttled:
+            return None
+        if not topic.is_throttled and not self._can_be_slowed(topic):
+            return None
+        if factor <= 0 and self._is_natural(topic):
+            return self._deactivated(name, topic)
+        was_throttled = topic.is_throttled
+        # A slot that the topic has newly has no rate yet.
+        is_set = not topic.is_applied or self._rated.get(topic.slot) == name
+        if not self._move(topic, factor, level) and is_set:
+            return None
+        if was_throttled:
+            change = Change.WOULD_ADJUST if settings.observe_only else Change.ADJUST
+        else:
+            change = Change.WOULD_ACTIVATE if settings.observe_only else Change.ACTIVATE
+        return self._entered(name, topic, change)
+
+    def _can_be_slowed(self, topic: Topic) -> bool:
+        """Return whether a topic has a baseline (A5), and one above the rates that nobody is held below."""
+        return topic.natural_bytes > 0 and (
+            topic.natural_bytes > self.settings.least_bytes or topic.natural_messages > self.settings.least_messages
+        )
+
+    def _is_natural(self, topic: Topic) -> bool:
+        rates = (topic.bytes_rate or 0.0, topic.messages_rate or 0.0)
+        naturals = (topic.natural_bytes, topic.natural_messages)
+        return all(rate >= natural * (1 - CLOSE) for rate, natural in zip(rates, naturals, strict=True))
+
+    def _move(self, topic: Topic, factor: float, level: float | None) -> bool:
+        """Move the rates of a topic by one step; return whether that is worth a decision.
+
+        A step of less than a hundredth of the natural rate is put off, unless it leads back to the natural rate.
+        """
+        settings, before = self.settings, (topic.bytes_rate, topic.messages_rate)
+        bytes_ideal = ideal_rate(topic.natural_bytes, factor, settings.min_rate_factor)
+        messages_ideal = ideal_rate(topic.natural_messages, factor, settings.min_rate_factor)
+        if level is not None and topic.memory_pressure >= topic.backlog_pressure and topic.natural_bytes > 0:
+            kept = max(min(1.0, level / topic.natural_bytes), settings.min_rate_factor)
+            bytes_ideal, messages_ideal = kept * topic.natural_bytes, kept * topic.natural_messages
+        topic.bytes_rate = next_rate(
+            topic.natural_bytes if topic.bytes_rate is None else topic.bytes_rate, bytes_ideal, topic.natural_bytes,
+            settings.min_rate_factor, settings.max_rate_change, settings.least_bytes,
+        )  # fmt: skip
+        topic.messages_rate = next_rate(
+            topic.natural_messages if topic.messages_rate is None else topic.messages_rate, messages_ideal,
+            topic.natural_messages, settings.min_rate_factor, settings.max_rate_change, settings.least_messages,
+        )  # fmt: skip
+        if factor > 0 and before[0] is not None and before[1] is not None:
+            least = SMALLEST_STEP * topic.natural_bytes, SMALLEST_STEP * topic.natural_messages
+            if abs(topic.bytes_rate - before[0]) <= least[0] and abs(topic.messages_rate - before[1]) <= least[1]:
+                topic.bytes_rate, topic.messages_rate = before
+                return False
+        return True
+
+    def _entered(self, name: str, topic: Topic, change: Change) -> RateDecision:
+        if change in (Change.ACTIVATE, Change.WOULD_ACTIVATE):
+            topic.cut_sample = True
+        if change is Change.ACTIVATE:
+            self.activations += 1
+        if change in (Change.ACTIVATE, Change.ADJUST):
+            topic.is_applied = True
+            self._rated[topic.slot] = name
+        return self._decision(name, topic, change)
+
+    def _deactivated(self, name: str, topic: Topic) -> RateDecision:
+        topic.bytes_rate = topic.messages_rate = None
+        change = Change.DEACTIVATE if topic.is_applied else Change.WOULD_DEACTIVATE
+        topic.is_applied, topic.cut_sample = False, True
+        self._rated.pop(topic.slot, None)
+        return self._decision(name, topic, change)
+
+    def _decision(self, name: str, topic: Topic, change: Change) -> RateDecision:
+        return RateDecision(
+            name, topic.slot, change, topic.bytes_rate, topic.messages_rate, topic.natural_bytes,
+            topic.natural_messages, topic.memory_pressure, topic.backlog_pressure,
+        )  # fmt: skip
+
+    def _forget(self, now: float) -> None:
+        # A clock that went back makes nobody older.
+        old = [name for name, topic in self.topics.items() if now - topic.seen_at > FORGET_SECONDS]
+        for name in old:
+            del self.topics[name]
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return the state as values of JSON, for `from_json`."""
+        return {
+            "topics": {name: asdict(topic) for name, topic in self.topics.items()},
+            "rated": [[slot, name] for slot, name in self._rated.items()],
+            "last": self._last,
+            "activations": self.activations,
+        }
+
+    def from_json(self, found: Mapping[str, Any]) -> None:
+        """Restore a state of `to_json`."""
+        self.topics = {name: Topic(**fields) for name, fields in found["topics"].items()}
+        self._rated = dict(found["rated"])
+        self._last, self.activations = found["last"], found["activations"]

@@ -1,0 +1,122 @@
+"""Ask brokers for their memory, and for the backlog of topics, over their admin port, with the proxy's credentials.
+
+Rule: only configured web services are asked; redirects go nowhere, answers are bounded in bytes and time. A broker
+whose metrics are refused is asked for its load report; if that is refused too, its memory is not known.
+"""
+
+import importlib
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
+from proxy.core.errors import CredentialsUnavailable
+from proxy.core.threads import in_thread
+from proxy.overload.bounds import LARGEST_METRICS_BYTES
+from proxy.overload.broker_statistics import (
+    StatisticsRefused,
+    StatisticsUnavailable,
+    backlog_sample,
+    broker_sample,
+    load_report_sample,
+)
+from proxy.overload.samples import BacklogSample, BrokerSample
+
+METRICS_PATH: Final = "/admin/v2/broker-stats/metrics"
+LOAD_PATH: Final = "/admin/v2/broker-stats/load-report"
+ANSWER_SECONDS: Final = 3.0
+LARGEST_STATS_BYTES: Final = 1024 * 1024
+_IMPORT_SECONDS: Final = 30.0
+_DOMAINS: Final = ("persistent", "non-persistent")
+
+
+class BrokerQuestions:
+    """Asks the web services at `urls`; `tls` returns the context in force."""
+
+    def __init__(self, urls: tuple[str, ...], own: BrokerCredentials, tls: Callable[[], ssl.SSLContext] | None) -> None:
+        self._urls = urls
+        self._own = own
+        self._tls = tls
+
+    async def memory(self) -> Mapping[str, BrokerSample]:
+        """Return the memory of each broker that answered, by its URL; raise the last error if none did."""
+        found: dict[str, BrokerSample] = {}
+        failure = StatisticsUnavailable("no web service is configured (brokerWebServiceURL)")
+        for url in self._urls:
+            try:
+                found[url] = await self._memory_of(url)
+            except StatisticsUnavailable as error:
+                failure = error
+        if not found:
+            raise failure
+        return found
+
+    async def backlog(self, topic: str) -> BacklogSample:
+        """Return the backlog of a topic; raise StatisticsRefused or StatisticsUnavailable."""
+        path = stats_path(topic)
+        failure = StatisticsUnavailable("no web service is configured (brokerWebServiceURL)")
+        for url in self._urls:
+            try:
+                return backlog_sample(await self._get(url, path, LARGEST_STATS_BYTES))
+            except StatisticsUnavailable as error:
+                failure = error
+        raise failure
+
+    async def _memory_of(self, url: str) -> BrokerSample:
+        try:
+            return broker_sample(await self._get(url, METRICS_PATH, LARGEST_METRICS_BYTES))
+        except StatisticsRefused:
+            return load_report_sample(await self._get(url, LOAD_PATH, LARGEST_STATS_BYTES))
+
+    async def _get(self, url: str, path: str, most_bytes: int) -> bytes:
+        try:
+            # The import takes 100 ms, which must not stop the event loop.
+            aiohttp: Any = await in_thread(lambda: importlib.import_module("aiohttp"), "import", _IMPORT_SECONDS)
+            authorization = await authorization_header(self._own)
+        except TimeoutError:
+            raise StatisticsUnavailable(f"the HTTP client was not loaded within {_IMPORT_SECONDS:g} s") from None
+        except CredentialsUnavailable as error:
+            raise StatisticsUnavailable(str(error)) from error
+        headers = {} if authorization is None else {"Authorization": authorization}
+        connector = aiohttp.TCPConnector(ssl=self._tls() if self._tls is not None else True, limit=1)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+                ) as http,
+                http.get(url.rstrip("/") + path, headers=headers, allow_redirects=False) as answer,
+            ):
+                body = await _body(answer, most_bytes)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            # Only the type of the error is shown: texts of HTTP errors quote headers.
+            raise StatisticsUnavailable(f"{url}: {type(error).__name__}") from None
+        if answer.status in (401, 403):
+            raise StatisticsRefused(f"{url}: got status {answer.status} for the role of the proxy")
+        if answer.status != 200:
+            raise StatisticsUnavailable(f"{url}: got status {answer.status}, expected 200")
+        return body
+
+
+async def _body(answer: Any, most_bytes: int) -> bytes:
+    body = bytearray()
+    while piece := await answer.content.read(65_536):
+        body += piece
+        if len(body) > most_bytes:
+            raise ValueError("the answer is too long")
+    return bytes(body)
+
+
+def stats_path(topic: str) -> str:
+    """Return the path of a topic's statistics; raise StatisticsUnavailable for a name that is none of a topic."""
+    domain, separator, name = topic.partition("://")
+    if not separator:
+        domain, name = "persistent", topic
+    parts = name.split("/", 2)
+    if domain not in _DOMAINS or len(parts) != 3 or not all(parts) or {".", ".."} & set(name.split("/")):
+        raise StatisticsUnavailable("got no name of a topic, expected persistent://tenant/namespace/topic")
+    try:
+        return f"/admin/v2/{domain}/" + "/".join(quote(part, safe="") for part in parts) + "/stats"
+    except UnicodeEncodeError:
+        raise StatisticsUnavailable("the name of the topic is no text") from None

@@ -1,0 +1,113 @@
+"""Apply the decisions of the threshold throttle to relays; the only caller of pause and resume with THRESHOLD.
+
+Relays have numbers while memory is short, so that the throttle's state has none of them in it. Work goes in slices of
+250 relays an iteration of the loop. A relay that ended answers to nothing; one that raises is counted, and the others
+go on.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Final
+
+from proxy.overload.samples import ProducerRelay
+from proxy.overload.threshold import RelaySample, ThresholdDecisions, ThresholdThrottle
+from proxy.relay.engine import Direction, PauseReason
+
+SLICE: Final = 250
+_WAY: Final = Direction.TO_BROKER
+_WHY: Final = PauseReason.THRESHOLD
+
+
+class PausedRelays:
+    """The relays by number; `failed` is called with each exception of a relay."""
+
+    def __init__(
+        self,
+        relays: Callable[[], Iterable[ProducerRelay]],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._relays = relays
+        self._failed = failed
+        self._numbers: dict[ProducerRelay, int] = {}
+        self._by_number: dict[int, ProducerRelay] = {}
+        self._next = count()
+        self._paused: set[int] = set()
+
+    async def look(self, throttle: ThresholdThrottle) -> list[RelaySample]:
+        """Return the connections that produce; those that ended are forgotten."""
+        found: list[RelaySample] = []
+        present: set[int] = set()
+        for index, relay in enumerate(list(self._relays()), 1):
+            try:
+                if relay.produces:
+                    number = self._number(relay)
+                    found.append(RelaySample(number, relay.consumes, relay.snapshot().moved[_WAY]))
+                    present.add(number)
+            except Exception as error:
+                self._failed(error)
+            if not index % SLICE:
+                await asyncio.sleep(0)
+        for gone in self._by_number.keys() - present:
+            self._forget(gone)
+            throttle.forget(gone)
+        return found
+
+    async def apply(self, made: ThresholdDecisions) -> None:
+        """Pause, release and drip."""
+        steps: list[tuple[Callable[[ProducerRelay], None], list[int]]] = [
+            (self._pause, made.paused),
+            (self._resume, made.resumed),
+            (_drip, made.dripped),
+            (_open, made.opened),
+        ]
+        done = 0
+        for step, numbers in steps:
+            for number in numbers:
+                relay = self._by_number.get(number)
+                if relay is not None:
+                    self._guarded(step, relay)
+                done += 1
+                if not done % SLICE:
+                    await asyncio.sleep(0)
+
+    def release_all(self) -> None:
+        """Release everybody at once: overload control ends."""
+        for number in list(self._paused):
+            self._guarded(self._resume, self._by_number[number])
+        self._numbers.clear()
+        self._by_number.clear()
+
+    def _number(self, relay: ProducerRelay) -> int:
+        number = self._numbers.get(relay)
+        if number is None:
+            number = self._numbers[relay] = next(self._next)
+            self._by_number[number] = relay
+        return number
+
+    def _forget(self, number: int) -> None:
+        self._numbers.pop(self._by_number.pop(number), None)
+        self._paused.discard(number)
+
+    def _pause(self, relay: ProducerRelay) -> None:
+        self._paused.add(self._numbers[relay])
+        relay.pause(_WAY, _WHY)
+
+    def _resume(self, relay: ProducerRelay) -> None:
+        self._paused.discard(self._numbers[relay])
+        relay.resume(_WAY, _WHY)
+
+    def _guarded(self, step: Callable[[ProducerRelay], None], relay: ProducerRelay) -> None:
+        try:
+            step(relay)
+        except Exception as error:
+            self._failed(error)
+
+
+def _drip(relay: ProducerRelay) -> None:
+    relay.drip(_WAY)
+
+
+def _open(relay: ProducerRelay) -> None:
+    """Read the connection once: its longest pause is over."""
+    relay.drip(_WAY, whole_read=True)

@@ -1,0 +1,67 @@
+"""Add up what relays hold, who is paused and why, and how late messages are: a look a second at all, in slices.
+
+No clock; the caller waits between slices. Only relays whose engine counts producers have a delay.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from math import isfinite
+from statistics import median
+from typing import Final, NamedTuple, Protocol
+
+from proxy.overload.counters import OverloadCounters
+from proxy.relay.engine import Direction, PauseReason, Relay, relay_delay
+
+# Relays of one iteration of the loop: some 2 us each, and a call into the native engine.
+SLICE: Final = 250
+
+
+class HeldBytes(NamedTuple):
+    """The bytes that relays hold in user space and in pipes, by receiver."""
+
+    for_brokers: int = 0
+    for_clients: int = 0
+
+
+class WeighedRelays(Protocol):
+    """The relays of the proxy (`proxy.clients.sessions.Sessions`)."""
+
+    def all_relays(self) -> Iterable[Relay]:
+        """Yield all relays."""
+
+
+class RelayWeights:
+    """The sums of the last whole look; `counters` have those that are shown.
+
+    `most_seconds` stands for the delay of a message while nothing passes: the longest pause.
+    """
+
+    def __init__(self, relays: WeighedRelays, counters: OverloadCounters, most_seconds: float) -> None:
+        self._relays = relays
+        self._counters = counters
+        self.most_seconds = most_seconds
+        self.held = HeldBytes()
+
+    async def sweep(self, pause: Callable[[], Awaitable[None]]) -> None:
+        """Look at all relays, with a `pause` after each slice."""
+        brokers = clients = 0
+        paused = dict.fromkeys(PauseReason, 0)
+        delays: list[float] = []
+        for number, relay in enumerate(list(self._relays.all_relays()), 1):
+            seen = relay.snapshot()
+            brokers += seen.unsent[Direction.TO_BROKER]
+            clients += seen.unsent[Direction.TO_CLIENT]
+            for reason in seen.paused[Direction.TO_BROKER] | seen.paused[Direction.TO_CLIENT]:
+                paused[reason] += 1
+            if relay.produces:
+                delay = relay_delay(relay)
+                delays.append(delay if isfinite(delay) else self.most_seconds)
+            if not number % SLICE:
+                await pause()
+        self.held = HeldBytes(brokers, clients)
+        self._counters.paused_by = {str(reason.name).lower(): count for reason, count in paused.items()}
+        self._counters.delays = {"median": median(delays or [0.0]), "longest": max(delays, default=0.0)}
+
+    def forget(self) -> None:
+        """Show nothing any more: overload control ends."""
+        self.held = HeldBytes()
+        self._counters.paused_by, self._counters.delays = {}, {}

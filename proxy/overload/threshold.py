@@ -1,0 +1,252 @@
+"""The threshold throttle (QPID-7918): which producing connections are not read while memory is short. No I/O, no clock.
+
+NORMAL until the ratio reaches the high mark; PAUSED until it is below the low mark; RESUMING while connections are
+released in turns; NORMAL when the last one is. A paused connection still passes one whole frame at intervals, so that
+neither its keep-alive nor the close of a producer dies, and one relay buffer after the longest pause.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from proxy.overload.samples import Marks
+
+# Frames above this stretch the interval of drips: 1,000 connections with frames of 5 MB each 5 s would be 1 GB/s.
+LARGE_FRAME_BYTES: Final = 65_536
+LARGE_FRAME_FACTOR: Final = 5
+MIXED_FACTOR: Final = 4
+MOST_RELEASED: Final = 64
+
+
+class ThrottleState(StrEnum):
+    """Whether producing connections are read."""
+
+    NORMAL = "normal"
+    PAUSED = "paused"
+    RESUMING = "resuming"
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdSettings:
+    """The marks and times; `read_bytes` is what a released connection may read at once. Seconds and fractions."""
+
+    marks: Marks
+    hard: float
+    drip_seconds: float
+    max_pause_seconds: float
+    read_bytes: int
+    enabled: bool
+    observe_only: bool
+
+    @property
+    def acts(self) -> bool:
+        """Return whether decisions are applied."""
+        return self.enabled and not self.observe_only
+
+
+class RelaySample(NamedTuple):
+    """A producing connection: its number, whether it consumes too, and the bytes that it has sent to its broker."""
+
+    number: int
+    consumes: bool
+    moved_bytes: int
+
+
+@dataclass(slots=True)
+class Paused:
+    """A paused connection: since when, when it drips next, and the bytes that it had sent at the last drip."""
+
+    since: float
+    next_drip: float
+    open_at: float
+    consumes: bool
+    moved_bytes: int
+
+
+@dataclass(slots=True)
+class ThresholdDecisions:
+    """The connections, by their numbers, to pause, resume and drip; `opened` pass a relay buffer.
+
+    `would_pause` counts in ObserveOnly. `before` and `after` are the states: a transition if they differ.
+    """
+
+    before: ThrottleState
+    after: ThrottleState
+    paused: list[int] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
+    dripped: list[int] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
+    would_pause: int = 0
+
+
+class ThresholdThrottle:
+    """Decides at each sample; `pick` returns a number below its argument: the random start of the releases."""
+
+    def __init__(self, settings: ThresholdSettings, pick: Callable[[int], int]) -> None:
+        self.settings = settings
+        self._pick = pick
+        self.state = ThrottleState.NORMAL
+        self._paused: dict[int, Paused] = {}
+        self._mixed_too = False
+        self._last = 0.0
+
+    def __len__(self) -> int:
+        return len(self._paused)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._paused
+
+    @property
+    def needs_relays(self) -> bool:
+        """Return whether the next step looks at connections: in quiet times none is looked at."""
+        return bool(self._paused) or self.state is not ThrottleState.NORMAL
+
+    def is_high(self, ratio: float | None) -> bool:
+        """Return whether the ratio is at or above the high mark; a ratio that is not known is not."""
+        return ratio is not None and ratio >= self.settings.marks.high
+
+    def longest_pause(self, now: float) -> float:
+        """Return the seconds since the first connection was paused that still is; 0 without one."""
+        return max((now - each.since for each in self._paused.values()), default=0.0)
+
+    def forget(self, number: int) -> None:
+        """Forget a connection that ended."""
+        self._paused.pop(number, None)
+
+    def step(
+        self, now: float, ratio: float | None, limit_bytes: int, relays: Iterable[RelaySample]
+    ) -> ThresholdDecisions:
+        """Decide for a sample; `relays` are the producing connections, and may be empty unless they are needed."""
+        settings, before = self.settings, self.state
+        # A clock that goes back, or stands still, prolongs no pause and shortens none.
+        if now < self._last:
+            self._shift(now - self._last)
+        self._last = now
+        made = ThresholdDecisions(before, before)
+        if not settings.enabled:
+            self._change(ThrottleState.NORMAL)
+        elif self.is_high(ratio):
+            self._change(ThrottleState.PAUSED)
+        elif before is ThrottleState.PAUSED and (ratio is None or ratio < settings.marks.low):
+            self._change(ThrottleState.RESUMING)
+        if not settings.acts:
+            self._release_all(made, relays)
+        elif self.state is ThrottleState.PAUSED:
+            self._pause(made, now, ratio, relays, first=before is not ThrottleState.PAUSED)
+        elif self.state is ThrottleState.RESUMING:
+            self._update(relays)
+            self._release(made, ratio, limit_bytes)
+        self._drip(made, now, ratio)
+        if self.state is ThrottleState.RESUMING and not self._paused:
+            self._change(ThrottleState.NORMAL)
+        made.after = self.state
+        return made
+
+    def _change(self, state: ThrottleState) -> None:
+        if state is self.state:
+            return
+        self.state = state
+        self._mixed_too = False
+        if state is ThrottleState.RESUMING and self._paused:
+            # In the order of pausing from a random start: nobody is the last each time.
+            order = list(self._paused.items())
+            start = self._pick(len(order))
+            self._paused = dict(order[start:] + order[:start])
+
+    def _pause(
+        self, made: ThresholdDecisions, now: float, ratio: float | None, relays: Iterable[RelaySample], *, first: bool
+    ) -> None:
+        """Pause all producing connections; those that consume as well only if that was not enough at the last sample.
+
+        Such connections hold acks, which free memory, and the client's consumers would stop with them.
+        """
+        high = self.is_high(ratio)
+        found = list(relays)
+        alone = [relay for relay in found if not relay.consumes]
+        if high and (not first or not alone or (ratio is not None and ratio >= self.settings.hard)):
+            self._mixed_too = True
+        for relay in [*alone, *(relay for relay in found if relay.consumes and self._mixed_too)]:
+            if relay.number not in self._paused:
+                self._paused[relay.number] = self._new(now, relay)
+                made.paused.append(relay.number)
+        self._update(found)
+
+    def _new(self, now: float, relay: RelaySample) -> Paused:
+        settings = self.settings
+        drip = settings.drip_seconds / (MIXED_FACTOR if relay.consumes else 1)
+        return Paused(now, now + drip, now + settings.max_pause_seconds, relay.consumes, relay.moved_bytes)
+
+    def _update(self, relays: Iterable[RelaySample]) -> None:
+        """Update who consumes by now, and stretch the interval of connections whose last drip was a large frame."""
+        for relay in relays:
+            paused = self._paused.get(relay.number)
+            if paused is None:
+                continue
+            interval = self._interval(relay.consumes)
+            if relay.moved_bytes - paused.moved_bytes > LARGE_FRAME_BYTES:
+                paused.next_drip = self._last + LARGE_FRAME_FACTOR * interval
+            elif relay.consumes and not paused.consumes:
+                paused.next_drip -= self._interval(consumes=False) - interval
+            paused.consumes, paused.moved_bytes = relay.consumes, relay.moved_bytes
+
+    def _interval(self, consumes: bool) -> float:
+        return self.settings.drip_seconds / (MIXED_FACTOR if consumes else 1)
+
+    def _release(self, made: ThresholdDecisions, ratio: float | None, limit_bytes: int) -> None:
+        """Release as many as may read once without memory passing the low mark; those that consume go first."""
+        room = self.settings.marks.low if ratio is None else self.settings.marks.low - ratio
+        if room <= 0:
+            return
+        # Without a limit of our own (only brokers are watched, or nothing is known) there is no room to compute.
+        most = MOST_RELEASED
+        if ratio is not None and limit_bytes > 0:
+            most = max(1, min(most, int(room * limit_bytes) // max(1, self.settings.read_bytes)))
+        order = sorted(self._paused, key=lambda number: not self._paused[number].consumes)
+        for number in order[:most]:
+            del self._paused[number]
+            made.resumed.append(number)
+
+    def _release_all(self, made: ThresholdDecisions, relays: Iterable[RelaySample]) -> None:
+        """Release everybody at once: the throttle was switched off, or only observes."""
+        made.resumed += self._paused
+        self._paused.clear()
+        if self.settings.enabled and self.state is ThrottleState.PAUSED:
+            made.would_pause = sum(1 for _ in relays)
+        elif self.state is ThrottleState.RESUMING:
+            self._change(ThrottleState.NORMAL)
+
+    def _drip(self, made: ThresholdDecisions, now: float, ratio: float | None) -> None:
+        bound_wins = ratio is not None and ratio >= self.settings.hard
+        for number, paused in self._paused.items():
+            if now >= paused.open_at and not bound_wins:
+                made.opened.append(number)
+                paused.open_at = now + self.settings.max_pause_seconds
+                paused.next_drip = now + self._interval(paused.consumes)
+            elif now >= paused.next_drip:
+                made.dripped.append(number)
+                paused.next_drip = now + self._interval(paused.consumes)
+
+    def _shift(self, seconds: float) -> None:
+        for paused in self._paused.values():
+            paused.since += seconds
+            paused.next_drip += seconds
+            paused.open_at += seconds
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return the state as values of JSON, for `from_json`."""
+        return {
+            "state": str(self.state),
+            "mixed_too": self._mixed_too,
+            "last": self._last,
+            "paused": [
+                [number, each.since, each.next_drip, each.open_at, each.consumes, each.moved_bytes]
+                for number, each in self._paused.items()
+            ],
+        }
+
+    def from_json(self, found: Mapping[str, Any]) -> None:
+        """Restore a state of `to_json`."""
+        self.state = ThrottleState(found["state"])
+        self._mixed_too, self._last = found["mixed_too"], found["last"]
+        self._paused = {row[0]: Paused(*row[1:]) for row in found["paused"]}

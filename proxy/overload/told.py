@@ -1,0 +1,145 @@
+"""Report what overload control decides: log lines with a pace, and events. A decision never waits for either."""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from proxy.core.log import LinePace, Logger
+from proxy.overload.adaptive import Change, RateDecision
+from proxy.overload.samples import Signals
+from proxy.overload.threshold import ThresholdDecisions, ThrottleState
+
+# A line about a topic's transition at most once a minute (A10), for so many topics.
+TOPIC_SECONDS: Final = 60.0
+MOST_TOPICS: Final = 1024
+# Events of rates at one evaluation; those of topics beyond that have none.
+MOST_EVENTS: Final = 200
+_TRANSITIONS: Final = {
+    Change.ACTIVATE: "publish rate of a topic is limited",
+    Change.DEACTIVATE: "publish rate of a topic is free again",
+    Change.RELEASE: "publish rate of a topic is free again",
+    Change.WOULD_ACTIVATE: "would-activate: publish rate of a topic would be limited",
+    Change.WOULD_DEACTIVATE: "would-deactivate: publish rate of a topic would be free again",
+}
+_STATES: Final = {
+    ThrottleState.PAUSED: "memory is short: producing connections are not read",
+    ThrottleState.RESUMING: "memory is free again: producing connections are read, a few at a time",
+    ThrottleState.NORMAL: "all producing connections are read",
+}
+
+
+class ThrottleRecorder(Protocol):
+    """The maker of events of overload control (`proxy.telemetry.events.throttle_records`)."""
+
+    def record(self, fields: Mapping[str, object]) -> None:
+        """Make an event of the fields; never raise."""
+
+
+class Told:
+    """Writes lines and events; `recorder` is None without an event log."""
+
+    def __init__(self, log: Logger, recorder: ThrottleRecorder | None) -> None:
+        self._log = log
+        self._recorder = recorder
+        self._pace = LinePace()
+        self._topics: dict[str, float] = {}
+        self._evaluation = 0.0
+        self._events_left = 0
+
+    def threshold(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
+        """Report a change of state, and of connections that are paused or released."""
+        if made.before is not made.after:
+            self._state(now, made, signals, observes=observes)
+        if self._recorder is None or not (made.paused or made.resumed or made.before is not made.after):
+            return
+        action = "resume" if made.resumed and not made.paused else "pause"
+        if made.after is not ThrottleState.PAUSED and not made.paused:
+            action = "resume"
+        # The switch to ObserveOnly itself does release.
+        would = observes and not made.resumed
+        self._recorder.record(
+            {
+                "throttle_by": "threshold",
+                "throttle_action": f"would_{action}" if would else action,
+                "throttle_connections": made.would_pause if would else len(made.paused) + len(made.resumed),
+                **_memory(signals),
+            }
+        )
+
+    def _state(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
+        if not self._pace.due(now, f"state {made.after}"):
+            return
+        ratio = None if signals.ratio is None else round(signals.ratio, 3)
+        event = f"would-{'pause' if made.after is ThrottleState.PAUSED else 'release'}: " if observes else ""
+        line = self._log.warning if made.after is ThrottleState.PAUSED else self._log.info
+        count = made.would_pause if observes else len(made.paused)
+        line(event + _STATES[made.after], state=str(made.after), ratio=ratio, connections=count, reason=signals.source)
+
+    def rate(self, now: float, made: RateDecision, signals: Signals) -> None:
+        """Report a topic's new rate."""
+        if made.change in _TRANSITIONS and self._topic_is_due(now, made.topic):
+            self._log.info(
+                _TRANSITIONS[made.change], topic=made.topic, bytes_per_second=_rounded(made.bytes_rate),
+                messages_per_second=_rounded(made.messages_rate),
+                pressure=round(max(made.memory_pressure, made.backlog_pressure), 3),
+            )  # fmt: skip
+        if self._recorder is not None and self._has_event(now):
+            self._recorder.record(_rate_fields(made, signals))
+
+    def _has_event(self, now: float) -> bool:
+        if now != self._evaluation:
+            self._evaluation, self._events_left = now, MOST_EVENTS
+        self._events_left -= 1
+        return self._events_left >= 0
+
+    def _topic_is_due(self, now: float, topic: str) -> bool:
+        # A storm over thousands of topics leaves a line a second.
+        if now < self._topics.get(topic, 0.0) or not self._pace.due(now, "topic"):
+            return False
+        if len(self._topics) >= MOST_TOPICS:
+            self._topics.clear()
+        self._topics[topic] = now + TOPIC_SECONDS
+        return True
+
+    def failed(self, now: float, where: str, error: BaseException) -> None:
+        """Report an evaluation that failed."""
+        if self._pace.due(now, f"failed {where}"):
+            self._log.error("overload control failed, it goes on", where=where, exc_info=error, detail=str(error))
+
+    def unreadable(self, now: float, signal: str, error: BaseException) -> None:
+        """Report a signal that cannot be read."""
+        if self._pace.due(now, f"signal {signal}"):
+            self._log.warning("a signal of overload control cannot be read", where=signal, detail=str(error))
+
+    def refused(self, error: BaseException) -> None:
+        """Report, once, that the brokers' memory stays unknown for lack of rights."""
+        self._log.warning(
+            "brokers do not show their memory to this proxy: only the backlog of topics counts",
+            detail=str(error), expected="a superuser in brokerClientAuthenticationPlugin, or overloadSignals=proxy",
+        )  # fmt: skip
+
+
+def _memory(signals: Signals) -> dict[str, object]:
+    ratio = signals.ratio
+    return {
+        "throttle_ratio_permille": None if ratio is None else round(1000 * ratio),
+        "memory_used_bytes": signals.used_bytes if signals.limit_bytes else None,
+        "memory_limit_bytes": signals.limit_bytes or None,
+    }
+
+
+def _rate_fields(made: RateDecision, signals: Signals) -> dict[str, object]:
+    return {
+        "throttle_by": "adaptive",
+        "throttle_action": str(made.change),
+        "throttle_topic": made.topic,
+        "throttle_pressure_permille": round(1000 * max(made.memory_pressure, made.backlog_pressure)),
+        "natural_bytes_per_second": round(made.natural_bytes),
+        "natural_messages_per_second": round(made.natural_messages),
+        "allowed_bytes_per_second": _rounded(made.bytes_rate),
+        "allowed_messages_per_second": _rounded(made.messages_rate),
+        **_memory(signals),
+    }
+
+
+def _rounded(rate: float | None) -> int | None:
+    return None if rate is None else round(rate)

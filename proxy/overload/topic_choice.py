@@ -1,0 +1,44 @@
+"""The topics that the adaptive throttle may slow: patterns of names, opted in and opted out. No I/O, no clock."""
+
+import re
+from typing import Final
+
+from proxy.overload.samples import OTHER_TOPICS
+
+_PARTITION: Final = re.compile(r"-partition-[0-9]{1,9}\Z")
+_NOTHING: Final = re.compile(r"(?!)")
+
+
+def base_name(topic: str) -> str:
+    """Return the name that operators know: without the suffix of a partition."""
+    return _PARTITION.sub("", topic)
+
+
+class TopicChoice:
+    """The topics that one of `chosen` matches and none of `spared`; `*` stands for any text.
+
+    Topics without a name of their own are chosen only if every topic is.
+    """
+
+    __slots__ = ("_chosen", "_others", "_spared")
+
+    def __init__(self, chosen: tuple[str, ...], spared: tuple[str, ...]) -> None:
+        self._others = "*" in chosen and not spared
+        self._chosen = None if "*" in chosen else _one_of(chosen) or _NOTHING
+        self._spared = _one_of(spared)
+
+    def __contains__(self, topic: str) -> bool:
+        if topic in ("", OTHER_TOPICS):
+            return self._others
+        name = base_name(topic)
+        if self._spared is not None and self._spared.match(name):
+            return False
+        return self._chosen is None or self._chosen.match(name) is not None
+
+
+def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Return an expression for any of the patterns; only `*` means anything but itself."""
+    if not patterns:
+        return None
+    parts = (".*".join(re.escape(part) for part in pattern.split("*")) for pattern in patterns)
+    return re.compile("(?s:" + "|".join(f"(?:{part})" for part in parts) + r")\Z")

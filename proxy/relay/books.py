@@ -1,0 +1,97 @@
+"""The books of one relay, for every engine: its bytes, rates, idle time and age. No I/O, no clock."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from proxy.relay.counters import RelayCounters
+
+if TYPE_CHECKING:
+    # Only proxies that count need this module.
+    from proxy.relay.rates.client_meter import ClientMeter
+
+
+class RelayRates(NamedTuple):
+    """Reads of the client's socket and their bytes, per second between the last two ticks."""
+
+    reads: float
+    size_bytes: float
+
+
+class RelayBooks:
+    """The books of a relay that began at `now`; an engine adds the bytes that it has moved."""
+
+    __slots__ = (
+        "_counters",
+        "_idle_since",
+        "_rated_bytes",
+        "_rated_reads",
+        "_rates_since",
+        "_seen",
+        "_seen_at_retire",
+        "rates",
+        "read_timeout_seconds",
+        "to_broker_bytes",
+        "to_client_bytes",
+    )
+
+    def __init__(self, counters: RelayCounters, now: float, read_timeout_seconds: float) -> None:
+        self._counters = counters
+        self._idle_since = self._rates_since = now
+        self._seen = self._rated_bytes = self._rated_reads = 0
+        self._seen_at_retire = -1
+        self.read_timeout_seconds = read_timeout_seconds
+        self.to_broker_bytes = self.to_client_bytes = 0
+        self.rates = RelayRates(0.0, 0.0)
+
+    def add(self, to_broker: int, to_client: int) -> None:
+        """Count bytes that have moved since the last call."""
+        counters = self._counters
+        counters.relay_bytes_to_broker += to_broker
+        counters.relay_bytes_to_client += to_client
+        counters.binary_bytes += to_broker + to_client
+        self.to_broker_bytes += to_broker
+        self.to_client_bytes += to_client
+
+    def tick(self, now: float, reads: int, *, paused: bool) -> bool:
+        """Take the rates, with `reads` of the client's socket in all; return whether the read time-out is over.
+
+        The time-out begins anew with each byte, and with the end of a pause of ours.
+        """
+        seconds = now - self._rates_since
+        if seconds > 0:
+            moved = self.to_broker_bytes - self._rated_bytes
+            self.rates = RelayRates((reads - self._rated_reads) / seconds, moved / seconds)
+            self._rates_since, self._rated_bytes, self._rated_reads = now, self.to_broker_bytes, reads
+        if paused or self._seen != self._moved:
+            self._seen, self._idle_since = self._moved, now
+            return False
+        return 0 < self.read_timeout_seconds <= now - self._idle_since
+
+    def pause_ended(self, now: float) -> None:
+        """Begin the read time-out anew: no byte could move while a reason of ours paused the relay."""
+        self._idle_since = now
+
+    def idle_since_retire(self) -> bool:
+        """Return whether no byte has moved since the last call; False at the first."""
+        before, self._seen_at_retire = self._seen_at_retire, self._moved
+        return before == self._moved
+
+    @property
+    def _moved(self) -> int:
+        return self.to_broker_bytes + self.to_client_bytes
+
+
+class MaybeMetered:
+    """A relay whose client is counted, unless nobody wants to know."""
+
+    __slots__ = ()
+    meter: "ClientMeter | None"
+
+    @property
+    def produces(self) -> bool:
+        """Return whether the client has sent a PRODUCER, or what may be one; False while nothing is counted."""
+        return self.meter is not None and self.meter.produces
+
+    @property
+    def consumes(self) -> bool:
+        """Return whether the client has sent a SUBSCRIBE; False while nothing is counted."""
+        return self.meter is not None and self.meter.consumes

@@ -1,0 +1,68 @@
+"""The choice of the relay engine: threads of the native extension, or the event loop.
+
+Rule: the choice is a pure function of what the operator asked for and what is here. An engine that was asked for by
+name and is not here is an error, and every choice comes with its reason.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from proxy.config.config import Config, ConfigError
+from proxy.config.values import MOST_DEFAULT_IO_THREADS, MOST_IO_THREADS
+from proxy.core.native import NativeExtension
+
+EngineName = Literal["native", "asyncio"]
+
+ENGINE_CLASS: Final = "RelayEngine"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """The engine for relays, its threads (0 for asyncio), and why, in words for the log."""
+
+    name: EngineName
+    threads: int
+    reason: str
+
+
+EVENT_LOOP: Final = EngineChoice("asyncio", 0, "nothing was chosen yet")
+
+
+def choose_engine(
+    config: Config, extension: NativeExtension, processors: int, *, tls: bool | None = None
+) -> EngineChoice:
+    """Return the engine that moves the bytes of relays.
+
+    `tls`: no relay can be native, because OpenSSL stands on one of its sides (None: as the configuration says).
+    Raises ConfigError if the native engine was asked for by name and is not here.
+    """
+    missing = _missing(extension)
+    if config.relay_engine == "native" and missing:
+        expected = f"auto or asyncio, or the extension of this version: {missing}"
+        raise ConfigError([config.fault(Config.relay_engine.name, "native", expected)], [])
+    if config.relay_engine == "asyncio":
+        return EngineChoice("asyncio", 0, "relayEngine=asyncio")
+    if config.num_io_threads == 0:
+        return EngineChoice("asyncio", 0, "numIOThreads=0")
+    if missing:
+        return EngineChoice("asyncio", 0, missing)
+    if tls_everywhere(config) if tls is None else tls:
+        return EngineChoice("asyncio", 0, "every relay has TLS on one side")
+    asked = config.num_io_threads
+    if asked is not None:
+        used = "" if asked <= MOST_IO_THREADS else f", of which {MOST_IO_THREADS} are used"
+        return EngineChoice("native", min(asked, MOST_IO_THREADS), f"numIOThreads={asked}{used}")
+    threads = min(processors, MOST_DEFAULT_IO_THREADS)
+    return EngineChoice("native", threads, f"{processors} processor{'s' * (processors > 1)}")
+
+
+def tls_everywhere(config: Config) -> bool:
+    """Return whether each relay of this configuration has TLS on one side at least."""
+    return config.tls_enabled_with_broker or config.service_port is None
+
+
+def _missing(extension: NativeExtension) -> str:
+    """Return why the extension has no relay engine, nothing if it has one."""
+    if extension.module is None or extension.has(ENGINE_CLASS):
+        return extension.missing
+    return f"pulsar-proxy-native {extension.version} has no relay engine"

@@ -1,0 +1,62 @@
+"""The choice of an engine for each relay: the threads for plain sockets, the event loop for everything else.
+
+Rule: a relay is never refused because an engine has no room: the event loop takes it, which is counted and logged.
+The kernel's part of a relay's memory is bounded here, for both engines.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from proxy.net.transport import SealedStream
+from proxy.relay.engine import Relay, RelayEngine, RelayOrder
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory, bound_unsent
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.topic_slots import TopicSlots
+
+if TYPE_CHECKING:
+    from proxy.relay.memory.pool import PoolTaker
+    from proxy.relay.native_engine import NativeEngine
+
+
+class RelayEngines:
+    """Joins each pair by the engine that it needs."""
+
+    def __init__(
+        self,
+        fallback: RelayEngine,
+        relay_log: RelayLog,
+        slots: TopicSlots,
+        native: "NativeEngine | None" = None,
+        *,
+        unsent_bytes: int = 0,
+        turns: "PoolTaker | None" = None,
+    ) -> None:
+        self._fallback = fallback
+        self._relay_log = relay_log
+        self._unsent_bytes = unsent_bytes
+        self.slots = slots
+        self.native = native
+        self._turns = turns
+
+    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
+        """Return the relay of two connections."""
+        for transport in (client, broker):
+            bound_unsent(transport, self._unsent_bytes)
+        native = self.native
+        # OpenSSL's state and the lines of `proxyLogLevel` need the bytes in the loop.
+        sealed = isinstance(client, SealedStream) or isinstance(broker, SealedStream)
+        if native is not None and native.running and not sealed and not self._relay_log.level:
+            try:
+                return native.join(client, broker, order)
+            except OSError as error:
+                native.refused(error)
+        return self._fallback.join(client, broker, order)
+
+    def close(self) -> None:
+        """End the turns at the relay pool: all relays have ended."""
+        if self._turns is not None:
+            self._turns.close()
+
+    def socket_memory(self) -> SocketMemory:
+        """Return the kernel memory of the relays that the threads move."""
+        return NO_SOCKET_MEMORY if self.native is None else self.native.socket_memory()

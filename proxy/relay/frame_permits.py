@@ -1,0 +1,316 @@
+"""Permits for the frames of topic-list watchers on one relay, whichever engine moves the bytes.
+
+The engine holds the frames back (`FrameHolder`), the permits decide when the frames may pass. The rules, from
+docs/adr/0008, hold for every engine:
+- A permit is for bytes that came, never for bytes that were announced. The permit ends when the client has taken them;
+  later bytes of the frame take another permit if the client leaves them lying.
+- A frame waits for `watchTopicListMaxPauseMillis` at most, then it passes without a permit and is counted.
+- When the loop has no time left, frames wait for their turn, by the client's network: no crowd of relays keeps a
+  neighbour's frame waiting.
+- All permits together take a part of direct memory only: a broker is what its client calls a broker.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from functools import partial
+from typing import Protocol
+
+from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireError, PermitAcquireQueueFull
+from limiter.permit import Permit
+from protocol.scanner import FrameMatch
+from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
+from proxy.core.tasks import TaskScope
+from proxy.relay.counters import WatchOvershoot
+from proxy.relay.watch_limits import WatchLimits
+from proxy.telemetry.events.direct_records import DirectRecord
+from proxy.telemetry.events.recorder import RequestOrigin
+
+
+class FrameHolder(Protocol):
+    """The side of an engine that holds watch frames back, and passes them when they may."""
+
+    @property
+    def client_waits(self) -> bool:
+        """Return whether bytes for the client have not left user space yet."""
+
+    @property
+    def frame_open(self) -> bool:
+        """Return whether a part of the frames that passed last is still to come."""
+
+    @property
+    def client_cause(self) -> DisconnectCause | None:
+        """Return why the client's connection has ended; None while it has not."""
+
+    def pass_frames(self, match: FrameMatch) -> None:
+        """Pass the frames that wait on to the client."""
+
+    def frames_passed(self) -> None:
+        """Called after the frames and their permit are booked: go on."""
+
+    def crashed(self, error: BaseException) -> None:
+        """End the relay because of an exception of its own code."""
+
+
+class FramePermits:
+    """The permits of one relay; made for its first watch frame, because most relays never see one.
+
+    `_permit` covers bytes of watch frames that the client has not taken. With an event log `_passing` is the record of
+    the frames that pass, `_arriving` that of the frames that wait.
+    """
+
+    __slots__ = (
+        "_arriving",
+        "_holder",
+        "_key",
+        "_limits",
+        "_loop",
+        "_match",
+        "_next_pause",
+        "_origin",
+        "_overshot",
+        "_passing",
+        "_passing_frames",
+        "_permit",
+        "_scope",
+        "_timer",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: WatchLimits,
+        key: Hashable,
+        origin: RequestOrigin | None,
+        holder: FrameHolder,
+    ) -> None:
+        self._loop = loop
+        self._limits = limits
+        self._key = key
+        self._origin = origin
+        self._holder = holder
+        self._permit: Permit | None = None
+        # Counted already: these frames passed, at least in part, without a permit.
+        self._overshot = False
+        self._match: FrameMatch | None = None
+        # The frames wait for a permit, or for their turn to ask for it.
+        self.waiting = False
+        self._next_pause = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._scope: TaskScope | None = None
+        self._arriving: DirectRecord | None = None
+        self._passing: DirectRecord | None = None
+        self._passing_frames = ("", 0)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the size of the permit for the frames that pass now."""
+        return 0 if self._permit is None else self._permit.size
+
+    def arrived(self, match: FrameMatch) -> None:
+        """Take frames that wait; `ask` asks for their permit, once the client has taken the bytes before them."""
+        self._match = match
+        if self._origin is not None and self._limits.recorder is not None:
+            self._arriving = DirectRecord(self._limits.recorder, self._origin)
+
+    def ask_in_turn(self, turns: LoopBudget, network: Hashable) -> None:
+        """Ask now if this iteration of the loop has time left, else in the turn of the client's network."""
+        if turns.spent():
+            self.waiting = True
+            turns.defer_client(network, partial(self._turn, turns))
+        else:
+            self._ask_and_charge(turns)
+
+    def _turn(self, turns: LoopBudget) -> None:
+        # The relay may have ended.
+        if self.waiting:
+            self.waiting = False
+            try:
+                self._ask_and_charge(turns)
+            except Exception as error:
+                self._holder.crashed(error)
+
+    def _ask_and_charge(self, turns: LoopBudget) -> None:
+        self.ask()
+        if self.waiting:
+            turns.charge(TASK_SECONDS)
+
+    def ask(self) -> None:
+        """Pass the frames that wait if a permit is granted at once or not needed; else wait for a permit."""
+        limits = self._limits
+        assert self._match is not None
+        self._pass_over()
+        if not limits.enabled:
+            self._arriving = None
+            self._let_pass(None)
+        elif limits.direct.closed:
+            self._overshoot(WatchOvershoot.CLOSED)
+        else:
+            size = min(self._match.frame_bytes - self._match.open_bytes, limits.window_bytes)
+            if self._arriving is not None:
+                self._arriving.asks(size)
+            if not limits.in_share(size):
+                self._overshoot(WatchOvershoot.SHARE)
+                return
+            permit = limits.direct.try_acquire(size, key=self._key)
+            if permit is not None:
+                self._let_pass(permit)
+            elif limits.max_pause_seconds <= 0:
+                self._overshoot(WatchOvershoot.PAUSE_OVER)
+            elif self._loop.time() < self._next_pause:
+                self._overshoot(WatchOvershoot.PAUSED_BEFORE)
+            else:
+                self._start_waiting(size)
+
+    def charge(self, size: int) -> None:
+        """Take a permit for `size` bytes inside a frame that the client leaves lying, if there is one at once.
+
+        Without a permit the bytes are part of the relay's own budget, as they are in a raw relay.
+        """
+        limits = self._limits
+        if self._permit is not None or not limits.enabled or limits.direct.closed:
+            return
+        in_share = limits.in_share(size)
+        permit = limits.direct.try_acquire(size, key=self._key) if in_share else None
+        if permit is not None:
+            self._hold(permit)
+            if self._passing is not None:
+                self._passing.granted(permit.size)
+        elif not self._overshot:
+            self._overshot = True
+            limits.overshot(WatchOvershoot.INSIDE_FRAME if in_share else WatchOvershoot.SHARE)
+
+    def settle(self) -> None:
+        """Release the permit if the client has taken all bytes; end the record if these were the frames' last."""
+        if self._holder.client_waits:
+            return
+        self._release()
+        if self._passing is not None and not self._holder.frame_open:
+            self._end_passing("ok")
+
+    def ended(self, *, passed: bool) -> None:
+        """End with the relay: cancel the wait, release the permit; `passed`: the frames that waited went out."""
+        self.waiting = False
+        if self._scope is not None:
+            self._scope.cancel()
+        if passed:
+            self._limits.overshot(WatchOvershoot.BROKER_GONE)
+            self._end_passing("ok")
+            self._record_passing(None)
+        self._record_cut()
+        self._pass_over()
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _start_waiting(self, size: int) -> None:
+        assert not self.waiting, "while frames wait nothing is passed, so nothing can drain and ask again"
+        self.waiting = True
+        self._limits.counters.watch.pauses += 1
+        if self._scope is None:
+            self._scope = TaskScope(self._holder.crashed)
+        self._scope.start(self._wait(size))
+
+    async def _wait(self, size: int) -> None:
+        limits, began = self._limits, self._loop.time()
+        permit, why = None, WatchOvershoot.PAUSE_OVER
+        try:
+            permit = await limits.direct.acquire(size, key=self._key, timeout_seconds=limits.max_pause_seconds)
+        except PermitAcquireQueueFull:
+            why = WatchOvershoot.QUEUE_FULL
+        except PermitAcquireAlreadyClosed:
+            why = WatchOvershoot.CLOSED
+        except PermitAcquireError:
+            pass
+        finally:
+            now = self._loop.time()
+            self.waiting = False
+            # Pauses without a gap, with a hundred watchers on a connection, would outlast its keep-alive.
+            self._next_pause = now + (now - began)
+            limits.counters.watch.pause_seconds += now - began
+        if permit is not None:
+            self._let_pass(permit)
+        else:
+            self._overshoot(why)
+
+    def _overshoot(self, why: WatchOvershoot) -> None:
+        self._limits.overshot(why)
+        self._let_pass(None)
+
+    def _let_pass(self, permit: Permit | None) -> None:
+        assert self._match is not None
+        self._overshot = permit is None
+        self._holder.pass_frames(self._match)
+        self._record_passing(permit)
+        if permit is not None:
+            self._hold(permit)
+        self.settle()
+        self._holder.frames_passed()
+
+    # --- the permit -------------------------------------------------------------------------------
+
+    def _hold(self, permit: Permit) -> None:
+        self._permit = permit
+        self._limits.held_bytes += permit.size
+        if self._holder.client_waits:
+            self._timer = self._loop.call_later(self._limits.longest_hold_seconds, self._held_too_long)
+
+    def _pass_over(self) -> None:
+        """Release the permit, and end the record: nothing more of these frames concerns this relay."""
+        self._release()
+        if self._passing is not None:
+            self._end_passing("ok")
+
+    def _held_too_long(self) -> None:
+        """Release the permit of bytes that the client never takes.
+
+        The proxy then holds one read of it, which is part of the relay's own budget.
+        """
+        self._limits.overshot(WatchOvershoot.HELD_TOO_LONG)
+        self._release()
+
+    def _release(self) -> None:
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            self._limits.held_bytes -= permit.size
+            permit.release()
+            if self._passing is not None:
+                self._passing.released()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- the event log ----------------------------------------------------------------------------
+
+    def _record_passing(self, permit: Permit | None) -> None:
+        """Record that the waiting bytes were passed under `permit`; without a permit that ends the record."""
+        record, self._arriving = self._arriving, None
+        if record is None:
+            return
+        self._passing_frames = self._frames()
+        self._passing = record
+        if permit is None:
+            self._end_passing("ok")
+        else:
+            record.granted(permit.size)
+
+    def _record_cut(self) -> None:
+        """Record frames that were cut: the client has left, or the broker has left in the middle of a frame."""
+        gone, is_open = self._holder.client_cause, self._holder.frame_open
+        if self._passing is not None and (is_open or self._holder.client_waits):
+            self._end_passing("ok" if gone is None and not is_open else "cancelled" if gone else "upstream_error")
+        record, self._arriving = self._arriving, None
+        if record is not None:
+            kind, _ = self._frames()
+            record.ended(kind, "cancelled", None, gone)
+
+    def _end_passing(self, outcome: str) -> None:
+        record, self._passing = self._passing, None
+        if record is not None:
+            kind, frame_bytes = self._passing_frames
+            cause = self._holder.client_cause
+            record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, cause)
+
+    def _frames(self) -> tuple[str, int]:
+        assert self._match is not None
+        return "watch_init" if self._match.successes else "watch_update", self._match.frame_bytes

@@ -1,0 +1,97 @@
+"""The kernel memory of relayed sockets: how it is bounded, and what `SO_MEMINFO` says of each.
+
+Nearly all memory of a stalled relay is in its sockets. `TCP_NOTSENT_LOWAT` acts at any time and leaves autotuning on; a
+receive buffer that is set ends autotuning, and has to be set before the connection is made (`brokers/dialer.py`).
+
+The sum is made once a second, in slices. The event loop reads its own relays here. The threads of the native engine
+read those that they move, in slices of the same size (`native/src/relay/weights.rs`).
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol
+
+# Python's `socket` does not name it (linux/tcp.h).
+TCP_NOTSENT_LOWAT: Final = 25
+# linux/socket.h; Python's `socket` does not name it. 0.6 us a socket.
+SO_MEMINFO: Final = 55
+SOCKETS_A_STEP: Final = 250
+# The first numbers of SO_MEMINFO: receive queue, its limit, bytes in the driver, send buffer, forward allocation, send
+# queue, options, backlog (linux/sock_diag.h).
+_MEMINFO: Final = struct.Struct("8I")
+
+
+class SocketMemory(NamedTuple):
+    """Bytes of kernel memory in relayed sockets, by the side that a socket leads to."""
+
+    towards_brokers: int
+    towards_clients: int
+
+
+NO_SOCKET_MEMORY: Final = SocketMemory(0, 0)
+
+
+class SocketOwner(Protocol):
+    """The part of a relay that knows its sockets (`engine.Relay`)."""
+
+    def socket_bytes(self) -> SocketMemory:
+        """Return the kernel memory of the relay's sockets, as far as the event loop has them."""
+
+
+def bound_unsent(transport: asyncio.BaseTransport, size: int) -> None:
+    """Bound the bytes that the kernel keeps for a peer beside those under way; 0 leaves the kernel's choice."""
+    if size:
+        own: Any = transport.get_extra_info("socket")
+        # A connection that has ended meanwhile needs no bound.
+        with suppress(OSError):
+            own.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, size)
+
+
+def memory_of(transport: asyncio.BaseTransport | None) -> int:
+    """Return the kernel memory of a transport's socket; 0 if it is gone, or the kernel won't say."""
+    if transport is None:
+        return 0
+    own: Any = transport.get_extra_info("socket")
+    try:
+        return used_of(own.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size))
+    except (OSError, AttributeError):
+        return 0
+
+
+def used_of(meminfo: bytes) -> int:
+    """Return the sum of both queues, the backlog and what is allocated ahead; 0 for an answer that is too short."""
+    if len(meminfo) < _MEMINFO.size:
+        return 0
+    received, _, _, _, ahead, queued, _, backlog = _MEMINFO.unpack_from(meminfo)
+    return int(received + ahead + queued + backlog)
+
+
+class SocketMemorySampler:
+    """Adds the kernel memory of all relays up; `last` is the sum of the last whole sweep.
+
+    `of_threads` returns the sum of the native engine's relays.
+    """
+
+    def __init__(
+        self,
+        relays: Callable[[], Iterable[SocketOwner]],
+        of_threads: Callable[[], SocketMemory] = lambda: NO_SOCKET_MEMORY,
+    ) -> None:
+        self._relays = relays
+        self._of_threads = of_threads
+        self.last = NO_SOCKET_MEMORY
+
+    async def sweep(self, pause: Callable[[], Awaitable[None]]) -> SocketMemory:
+        """Add up all relays, `SOCKETS_A_STEP` at a time with a `pause` between, and return the sum."""
+        brokers, clients = self._of_threads()
+        for number, relay in enumerate(list(self._relays()), 1):
+            found = relay.socket_bytes()
+            brokers += found.towards_brokers
+            clients += found.towards_clients
+            if not number % (SOCKETS_A_STEP // 2):
+                await pause()
+        self.last = SocketMemory(brokers, clients)
+        return self.last

@@ -1,0 +1,164 @@
+"""The interface of the native extension's relay engine, as this side sees it (`native/src/relay/python.rs`).
+
+The numbers are the extension's; `ENGINE_ABI` in `proxy/core/native.py` changes with them. The threads write
+topic lists, too (`proxy/net/away.py`).
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+
+from proxy.core.errors import DisconnectCause
+from proxy.net.away import BodyThreads
+
+
+class PairEvent(IntEnum):
+    """The kinds of events; each comes with a pair (BODY_...: a body) and five numbers."""
+
+    FRAMES = 1
+    DRAINED = 2
+    INSIDE = 3
+    UNWALKABLE = 4
+    PASSED = 5
+    ENDED = 6
+    THREAD_DIED = 7
+    # The first number is a descriptor, which is ours from now on: the kernel has much to send to its peer.
+    LEFT = 8
+    BODY_MOVED = 9
+    BODY_ENDED = 10
+    PRODUCER = 16
+
+
+class PairEnd(IntEnum):
+    """Why a pair has ended."""
+
+    CLIENT_FIN = 1
+    BROKER_FIN = 2
+    CLIENT_ERROR = 3
+    BROKER_ERROR = 4
+    WRITE_STALLED = 5
+    OURS = 6
+    PANIC = 7
+
+
+CAUSES: Final = {
+    PairEnd.CLIENT_FIN: DisconnectCause.CLIENT_CLOSED,
+    PairEnd.BROKER_FIN: DisconnectCause.BROKER_CLOSED,
+    PairEnd.CLIENT_ERROR: DisconnectCause.CONNECTION_RESET,
+    PairEnd.BROKER_ERROR: DisconnectCause.CONNECTION_RESET,
+    PairEnd.WRITE_STALLED: DisconnectCause.WRITE_STALLED,
+    PairEnd.OURS: DisconnectCause.SHUTDOWN,
+    PairEnd.PANIC: DisconnectCause.INTERNAL_ERROR,
+}
+# Frames that waited for an answer when the pair ended went out, in the last value of ENDED.
+PASSED_AT_END: Final = 1
+# The commands that a client has sent, as `seen_of` tells.
+PRODUCES: Final = 1
+CONSUMES: Final = 2
+
+# Kind, pair, and five numbers.
+EventTuple = tuple[int, int, int, int, int, int, int]
+
+
+class PairRecord(NamedTuple):
+    """The counters of one pair. Bytes and reads are those of reads; what came with the handshakes is left out."""
+
+    pair: int
+    to_broker_bytes: int
+    to_client_bytes: int
+    client_reads: int
+    held_for_broker: int
+    held_for_client: int
+    paused_to_broker: int
+    paused_to_client: int
+    half_closed: int
+    idle_millis: int
+    asks: int
+    thread: int
+    spliced_bytes: int
+
+
+class NativePairs(BodyThreads, Protocol):
+    """The class `RelayEngine` of the extension. No call waits for a system call of a thread, but `stop`."""
+
+    @property
+    def event_fd(self) -> int:
+        """Return a descriptor that is readable while events wait."""
+
+    def join(self, client_fd: int, broker_fd: int, to_client: bytes, to_broker: bytes, scan: bool, count: bool) -> int:
+        """Take two sockets and return the pair's number; raises OSError or RuntimeError, then the caller owns both."""
+
+    def pause(self, pair: int, direction: int, reason: int) -> None:
+        """Add reasons not to read a direction."""
+
+    def resume(self, pair: int, direction: int, reason: int) -> None:
+        """Remove reasons not to read a direction."""
+
+    def pass_frames(self, pair: int, generation: int) -> None:
+        """Pass the frames of this generation."""
+
+    def take_topic(self, pair: int, generation: int) -> bytes | None:
+        """Return the topic of a PRODUCER that waits, once; None if the question is over."""
+
+    def assign(self, pair: int, generation: int, slot: int) -> None:
+        """Answer to which slot the PRODUCER of this generation belongs; it then has a hold of its own on the slot."""
+
+    def drip(self, pair: int, direction: int, whole_read: bool) -> None:
+        """Pass one frame, or one read, although reasons pause a direction."""
+
+    def seen_of(self, pair: int) -> int:
+        """Return what the client has sent."""
+
+    def unread_of(self, pair: int) -> int:
+        """Return the bytes of the client that waited in the kernel at the last call."""
+
+    def close(self, pair: int, linger_ms: int) -> None:
+        """Send what is held, then close both sockets."""
+
+    def abort(self, pair: int) -> None:
+        """Close both sockets at once."""
+
+    def events(self, most: int) -> list[EventTuple]:
+        """Return the oldest events."""
+
+    def snapshot(self, after: int = 0, most: int = ...) -> bytes:
+        """Return the records of at most `most` pairs with a number above `after`, in the order of their numbers."""
+
+    def snapshot_of(self, pair: int) -> tuple[int, ...] | None:
+        """Return the record of a pair; None after its last event was taken."""
+
+    def beats(self) -> list[int]:
+        """Return the milliseconds since each thread last went round its loop."""
+
+    def rounds(self) -> list[int]:
+        """Return how often each thread went round its loop."""
+
+    def socket_memory(self) -> tuple[int, int]:
+        """Return the kernel memory of all sockets towards brokers, and towards clients, as of the last second."""
+
+    @property
+    def pool_fd(self) -> int:
+        """Return a descriptor that is readable when the event loop's own relays may have their turns."""
+
+    def pool(self) -> tuple[int, int, int, float, int, float] | None:
+        """Return the numbers of the relay pool (`limiter.soft_pool.PoolRecord`); None without a limit."""
+
+    def pool_scarce(self) -> bool:
+        """Return whether nothing of the relay pool is free, or somebody waits."""
+
+    def pool_free(self) -> bool:
+        """Return whether anything of the relay pool is free."""
+
+    def pool_change(self, before: int, after: int) -> None:
+        """Record bytes that a relay of the event loop holds."""
+
+    def pool_wait(self, before: int, after: int) -> None:
+        """Record the directions of the event loop that wait."""
+
+    def pool_heard(self) -> None:
+        """Forget that `pool_fd` was readable."""
+
+    def pool_ring(self) -> None:
+        """Wake a thread that waits, if anything is free."""
+
+    def stop(self) -> None:
+        """End all pairs and bodies and join the threads, with the interpreter lock released."""

@@ -1,0 +1,338 @@
+"""The relay engine on threads of its own: plain sockets, moved by the native extension (docs/adr/0037).
+
+Python decides, the threads move and scan bytes; they never call Python. News of theirs are events, taken in bounded
+steps within the loop's budget. The same threads write topic lists for the pump (docs/adr/0045). A look each second
+notices a thread that stands still.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from protocol.scanner import FrameMatch
+from proxy.core.errors import DisconnectCause
+from proxy.core.log import LinePace, Logger
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import TaskScope
+from proxy.core.threads import in_thread, start_thread
+from proxy.net.away import BodyOwner
+from proxy.net.ended_sockets import EndedSockets
+from proxy.relay.counters import RelayCounters
+from proxy.relay.engine import Relay, RelayEngine, RelayOrder
+from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
+from proxy.relay.memory.pool import PoolTaker, RelayPool
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
+from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
+from proxy.relay.native_relay import NativeRelay
+from proxy.relay.topic_slots import TopicSlots
+from proxy.relay.watch_limits import WatchLimits
+
+# Events that are taken at once: each takes 5 to 50 us. Permits are asked for in turns, beside the requests of clients.
+EVENTS_A_STEP: Final = 16
+# Events have so much of an iteration whose time is over: behind a crowd's questions others wait to be heard of.
+EVENTS_SECONDS: Final = 0.001
+# Looks at unfinished frames in an iteration of the loop: each takes 1 to 2 us.
+LOOKS_A_TURN: Final = 100
+# A thread goes round its loop once a second at least. Looks in a row, because the whole machine may have stood still.
+STUCK_SECONDS: Final = 5.0
+LOOKS_UNTIL_STUCK: Final = 2
+_STOPPER: Final = "relay stop"
+
+
+class NativeEngine:
+    """Makes relays of plain sockets; `elsewhere` takes a pair for which the threads have no room after all.
+
+    `on_died` is called with the number of a thread that has ended.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        make_pairs: Callable[[], NativePairs],
+        loop_budget: LoopBudget,
+        counters: RelayCounters,
+        watch: WatchLimits,
+        ended: EndedSockets,
+        bodies: BodyOwner,
+        elsewhere: RelayEngine,
+        log: Logger,
+        on_died: Callable[[int], None],
+        pool: RelayPool | None = None,
+        turns: PoolTaker | None = None,
+        slots: TopicSlots | None = None,
+    ) -> None:
+        self._pool = pool
+        self._turns = turns
+        self.loop = loop
+        self.counters = counters
+        self.watch = watch
+        self.slots = slots
+        self.pairs: NativePairs
+        self._make_pairs = make_pairs
+        self.loop_budget = loop_budget
+        self._ended = ended
+        self._bodies = bodies
+        self._elsewhere = elsewhere
+        self._log = log
+        self._on_died = on_died
+        self._pace = LinePace()
+        self._relays: dict[int, NativeRelay] = {}
+        self._open_frames: dict[NativeRelay, None] = {}
+        self._late_looks = 0
+        self._running = False
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "relay engine"))
+        self._stuck: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._relays)
+
+    @property
+    def running(self) -> bool:
+        """Return whether the threads run."""
+        return self._running
+
+    @property
+    def stuck(self) -> str | None:
+        """Return what is wrong with a thread that stands still; None if all go round."""
+        return self._stuck
+
+    def start(self) -> None:
+        """Start the threads; raises OSError or ValueError."""
+        self.pairs = self._make_pairs()
+        self._running = True
+        self.loop.add_reader(self.pairs.event_fd, self._dispatch)
+        self._bodies.threads_started(self.pairs)
+        if self._pool is not None:
+            self._pool.use(self.pairs)
+            self.loop.add_reader(self.pairs.pool_fd, self._memory_free)
+
+    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
+        """Return the relay of two plain connections; raises OSError if there are no descriptors for the hand-over."""
+        return NativeRelay(self, HandOver(self.loop, client, broker), order)
+
+    # --- for the relays (native_relay.PairOwner) ----------------------------------------------------
+
+    def register(self, relay: NativeRelay, to_client: bytes, to_broker: bytes) -> int | None:
+        """Return the number of the relay's new pair; None if the engine has no room, and the loop takes the pair."""
+        assert relay.hand_over is not None
+        fds = relay.hand_over.take()
+        try:
+            if not self._running:
+                raise RuntimeError("the relay engine is stopped")
+            pair = self.pairs.join(*fds, to_client, to_broker, relay.scanned, relay.counted)
+        except (OSError, RuntimeError) as error:
+            self.refused(error)
+            self._scope.start(self._take_back(relay, fds, to_client, to_broker))
+            return None
+        self._relays[pair] = relay
+        return pair
+
+    def open_frame(self, relay: NativeRelay) -> None:
+        """Look each second whether the rest of a frame has passed."""
+        self._open_frames[relay] = None
+
+    def refused(self, error: Exception) -> None:
+        """Count and log a relay that the event loop takes because the threads have no room for it."""
+        self.counters.native_refusals += 1
+        if self._pace.due(self.loop.time()):
+            self._log.warning(
+                "relay served by the event loop: the native engine has no room",
+                detail=os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error),
+                refused=self.counters.native_refusals,
+            )
+
+    async def _take_back(self, relay: NativeRelay, fds: tuple[int, int], to_client: bytes, to_broker: bytes) -> None:
+        """Relay a pair on the event loop that the threads did not take."""
+        ends: list[LeavingEnd] = []
+        try:
+            for fd in fds:
+                ends.append(await adopt(self.loop, fd))
+            cause = None
+        except OSError:
+            cause = DisconnectCause.CONNECTION_RESET
+        finally:
+            # A cancelled adoption has closed its own descriptor.
+            for fd in fds[len(ends) + 1 :]:
+                os.close(fd)
+            if len(ends) < len(fds):
+                _abort(ends)
+        cause = cause or next((end.cause for end in ends if end.gone), None)
+        if cause is not None or relay.over:
+            _abort(ends)
+            relay.finish(relay.closing or cause or DisconnectCause.CONNECTION_RESET)
+            return
+        client, broker = ends
+        assert client.transport is not None
+        assert broker.transport is not None
+        order = replace(relay.order, on_end=lambda _, cause: relay.finish(cause))
+        instead = self._elsewhere.join(client.transport, broker.transport, order)
+        relay.replaced_by(instead)
+        to_client, to_broker = to_client + bytes(broker.received), to_broker + bytes(client.received)
+        instead.start(client.transport, broker.transport, to_client, to_broker)
+        if relay.closing is not None:
+            instead.close(relay.closing)
+
+    # --- events -------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Handle the events that wait, as far as this iteration of the loop has time; `EVENTS_SECONDS` at least."""
+        now, spent = self.loop_budget.now, self.loop_budget.spent
+        began = now()
+        while True:
+            events = self.pairs.events(EVENTS_A_STEP)
+            self._handle_all(events)
+            if len(events) < EVENTS_A_STEP or (spent() and now() - began >= EVENTS_SECONDS):
+                # The descriptor stays readable while events are left.
+                return
+
+    def _handle_all(self, events: list[EventTuple]) -> None:
+        for kind, pair, *values in events:
+            self._handle(kind, pair, values)
+
+    def _handle(self, kind: int, pair: int, values: list[int]) -> None:
+        if kind == PairEvent.THREAD_DIED:
+            self._on_died(values[0])
+            return
+        if kind == PairEvent.LEFT:
+            self._ended.keep(values[0])
+            return
+        if kind in (PairEvent.BODY_MOVED, PairEvent.BODY_ENDED):
+            self._tell_of_body(kind, pair, values)
+            return
+        relay = self._relays.pop(pair, None) if kind == PairEvent.ENDED else self._relays.get(pair)
+        if relay is None:
+            return
+        try:
+            self._tell(relay, kind, values)
+        except Exception as error:
+            relay.crashed(error)
+            if kind == PairEvent.ENDED:
+                relay.finish(DisconnectCause.INTERNAL_ERROR)
+
+    def _tell(self, relay: NativeRelay, kind: int, values: list[int]) -> None:
+        first, second, third, fourth, fifth = values
+        if kind == PairEvent.FRAMES:
+            relay.on_frames(first, _match(second, third, fourth, fifth))
+        elif kind == PairEvent.PRODUCER:
+            relay.on_producer(first)
+        elif kind == PairEvent.DRAINED:
+            relay.on_drained()
+        elif kind == PairEvent.INSIDE:
+            relay.on_inside(second)
+        elif kind == PairEvent.PASSED:
+            relay.on_passed(_match(second, third, fourth, 0))
+        elif kind == PairEvent.UNWALKABLE:
+            self.counters.watch.unwalkable += 1
+        elif kind == PairEvent.ENDED:
+            self._open_frames.pop(relay, None)
+            if first == PairEnd.PANIC:
+                self.counters.internal_error(RuntimeError("a panic in the native engine ended a relay"), "relay engine")
+            relay.on_ended(PairEnd(first), third, fourth, fifth)
+
+    def _tell_of_body(self, kind: int, body: int, values: list[int]) -> None:
+        position, error, cause, *_ = values
+        if kind == PairEvent.BODY_MOVED:
+            self._bodies.body_moved(body, position)
+            return
+        if cause == PairEnd.PANIC:
+            panic = RuntimeError("a panic in the native engine ended a topic list")
+            self.counters.internal_error(panic, "relay engine")
+        self._bodies.body_ended(body, position, error)
+
+    # --- memory -------------------------------------------------------------------------------------
+
+    def socket_memory(self) -> SocketMemory:
+        """Return the kernel memory of the sockets that the threads have."""
+        return SocketMemory._make(self.pairs.socket_memory()) if self._running else NO_SOCKET_MEMORY
+
+    def _memory_free(self) -> None:
+        """Wake a relay of the event loop, or else a thread that waits: memory of the pool is free."""
+        self.pairs.pool_heard()
+        if self._turns is not None and len(self._turns):
+            self._turns.look()
+        else:
+            self.pairs.pool_ring()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self.loop.remove_reader(self.pairs.pool_fd)
+            self._pool.close()
+
+    # --- the clock ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look at the threads and bodies; called once a second."""
+        if not self._running:
+            return
+        self._bodies.catch_up()
+        late = [(millis, index) for index, millis in enumerate(self.pairs.beats()) if millis > STUCK_SECONDS * 1000]
+        self._late_looks = self._late_looks + 1 if late else 0
+        if self._late_looks < LOOKS_UNTIL_STUCK:
+            self._stuck = None
+        else:
+            millis, index = max(late)
+            if self._stuck is None:
+                self._log.error("a relay thread stands still", thread=index, seconds=millis // 1000)
+            self._stuck = f"relay thread {index} stands still for {millis // 1000} s"
+
+    async def look_at_frames(self) -> None:
+        """Look at frames whose rest is still to come, a few in an iteration of the loop; called once a second."""
+        for number, relay in enumerate(list(self._open_frames), 1):
+            if relay in self._open_frames:
+                self._look_at_frame(relay)
+            if not number % LOOKS_A_TURN:
+                await asyncio.sleep(0)
+                if not self._running:
+                    return
+
+    def _look_at_frame(self, relay: NativeRelay) -> None:
+        try:
+            if not relay.rest_passed():
+                return
+        except Exception as error:
+            relay.crashed(error)
+        self._open_frames.pop(relay, None)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End all relays, cut the bodies that are under way, and wait until the threads have ended."""
+        if self._running:
+            self._running = False
+            await in_thread(self.pairs.stop, _STOPPER, None)
+            self.loop.remove_reader(self.pairs.event_fd)
+            self._close_pool()
+            while events := self.pairs.events(EVENTS_A_STEP):
+                self._handle_all(events)
+            # A thread that died may not have told of its pairs and bodies.
+            self._bodies.threads_stopped()
+            for relay in list(self._relays.values()):
+                relay.finish(DisconnectCause.SHUTDOWN)
+            # The threads' descriptors are closed with the last reference.
+            del self.pairs
+        self._scope.cancel()
+        await self._scope.emptied()
+
+    def abandon(self) -> None:
+        """Stop the threads without waiting for them: the process is about to end."""
+        if self._running:
+            self._running = False
+            self.loop.remove_reader(self.pairs.event_fd)
+            self._close_pool()
+            start_thread(self.pairs.stop, _STOPPER)
+
+
+def _abort(ends: list[LeavingEnd]) -> None:
+    for end in ends:
+        if end.transport is not None:
+            end.transport.abort()
+
+
+def _match(successes: int, updates: int, frame_bytes: int, open_bytes: int) -> FrameMatch:
+    """Return what the threads have found as the scanner's match."""
+    match = FrameMatch(0)
+    match.successes, match.updates = successes, updates
+    match.frame_bytes, match.open_bytes = frame_bytes, open_bytes
+    return match

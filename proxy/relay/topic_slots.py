@@ -1,0 +1,169 @@
+"""The bounded table of the topics that clients produce to: a slot for each, in whose books their messages are counted.
+
+Rule: the table never grows beyond `MOST_SLOTS`. A topic without a slot, because the table is full, or because its name
+is too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its slot
+while it has a producer, and for a while after that, so that the books of one that comes again go on.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from proxy.relay.rates.slot_books import OTHER, BookCounts, LoopBooks, SlotBooks
+
+if TYPE_CHECKING:
+    # Only proxies that count need this module.
+    from proxy.relay.rates.client_meter import ClientMeter
+
+MOST_SLOTS: Final = 65_536
+# A longer name has no slot; the scanner tells none.
+MOST_NAME_BYTES: Final = 512
+# A topic without producers keeps its slot for this long.
+UNUSED_SECONDS: Final = 300.0
+# Slots that one call of `close_unused` looks at.
+_LOOKS_A_CALL: Final = 2_048
+
+
+class SlotSample(NamedTuple):
+    """The books of one topic; the slot OTHER has no name.
+
+    Bytes (of whole frames) and messages since the process began, or since the topic came. `ran_dry`: a limit had no
+    tokens left since the last sample. `relays`: producers that are open; a connection with two counts twice.
+    """
+
+    slot: int
+    topic: str
+    bytes: int
+    messages: int
+    ran_dry: bool
+    relays: int
+
+
+class _SlotTopic:
+    __slots__ = ("name", "unused_since")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.unused_since: float | None = None
+
+
+class TopicSlots:
+    """The topics and their slots. `clock` is the loop's, `books` those of the engines.
+
+    `enabled` is set before relays join: a relay that joins while it is False is never counted.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], books: SlotBooks | None = None, most_slots: int = MOST_SLOTS
+    ) -> None:
+        self._clock = clock
+        self._books: SlotBooks = LoopBooks() if books is None else books
+        self._most = most_slots
+        self._slot_of: dict[str, int] = {}
+        self._topics: dict[int, _SlotTopic] = {}
+        self._free: list[int] = []
+        self._next_slot = OTHER + 1
+        self._to_look: list[int] = []
+        self._waiting: dict[ClientMeter, None] = {}
+        self.enabled = False
+        # Topics that got no slot of their own, each time that a producer came.
+        self.without_slot = 0
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    @property
+    def books(self) -> SlotBooks:
+        """Return the counters and limits, by slot."""
+        return self._books
+
+    @property
+    def counts(self) -> BookCounts:
+        """Return what the books count in all."""
+        return BookCounts(*self._books.counts())
+
+    def slot_of(self, topic: bytes) -> int:
+        """Return the slot of a topic, a new one if need be, held once for the producer; OTHER is not held."""
+        slot = self._slot_by_name(topic)
+        if slot == OTHER:
+            self.without_slot += 1
+        else:
+            self._topics[slot].unused_since = None
+            self._books.hold(slot)
+        return slot
+
+    def _slot_by_name(self, topic: bytes) -> int:
+        if len(topic) > MOST_NAME_BYTES:
+            return OTHER
+        try:
+            name = topic.decode()
+        except UnicodeDecodeError:
+            return OTHER
+        slot = self._slot_of.get(name)
+        if slot is not None:
+            return slot
+        if len(self._topics) >= self._most:
+            return OTHER
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot, self._next_slot = self._next_slot, self._next_slot + 1
+        self._slot_of[name] = slot
+        self._topics[slot] = _SlotTopic(name)
+        return slot
+
+    def samples(self) -> list[SlotSample]:
+        """Return the books of all topics, those of OTHER first: 50 to 130 ms for a full table."""
+        return list(self.walk())
+
+    def walk(self) -> Iterator[SlotSample]:
+        """Yield the books of all topics, those of OTHER first; a caller with many may stop in between.
+
+        A topic that comes meanwhile is left out, and so is one whose slot was freed: another may have that by now.
+        """
+        take = self._books.take
+        yield SlotSample(OTHER, "", *take(OTHER))
+        for slot, topic in list(self._topics.items()):
+            if self._topics.get(slot) is topic:
+                yield SlotSample(slot, topic.name, *take(slot))
+
+    def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
+        """Change the limits of a slot, None for no limit; tokens and debt stay. Clients that wait are looked at again.
+
+        A slot without a topic is left alone: the topic may have gone since the sample.
+        """
+        if slot != OTHER and slot not in self._topics:
+            return
+        self._books.set_rate(slot, bytes_per_second, messages_per_second, self._clock())
+        for meter in list(self._waiting):
+            meter.rates_changed()
+
+    def close_unused(self, now: float) -> None:
+        """Free the slots of topics that had no producer for a while; looks at a part of the table each time."""
+        if not self._to_look:
+            self._to_look = list(self._topics)
+        for slot in self._to_look[-_LOOKS_A_CALL:]:
+            self._look(slot, now)
+        del self._to_look[-_LOOKS_A_CALL:]
+
+    def _look(self, slot: int, now: float) -> None:
+        topic = self._topics.get(slot)
+        if topic is None:
+            return
+        if self._books.producers(slot):
+            topic.unused_since = None
+        elif topic.unused_since is None:
+            topic.unused_since = now
+        elif now - topic.unused_since >= UNUSED_SECONDS:
+            del self._topics[slot], self._slot_of[topic.name]
+            self._books.clear(slot)
+            self._free.append(slot)
+
+    # --- for the meters of the event loop (client_meter.SlotTable) --------------------------------
+
+    def waits(self, meter: "ClientMeter") -> None:
+        """Keep the meter, which is told when a rate changes."""
+        self._waiting[meter] = None
+
+    def waits_no_more(self, meter: "ClientMeter") -> None:
+        """Forget the meter."""
+        self._waiting.pop(meter, None)

@@ -1,0 +1,48 @@
+"""The clock of a proxy goes on, whatever one of its parts or one connection does."""
+
+import pytest
+
+from proxy.app import proxy as app_proxy
+from proxy.brokers.clocks import BrokerClocks
+from proxy.brokers.connection import BrokerConnection
+from tests.support.proxies.proxy_under_test import namespace, staged
+
+QUICK_SECONDS = 0.01
+
+
+async def test_a_part_that_raises_each_second_stops_no_other_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_proxy, "TICK_SECONDS", QUICK_SECONDS)
+    async with staged() as stage:
+        proxy, later = stage.proxy, list[float]()
+
+        def fail(now: float) -> None:
+            raise RuntimeError("crash of a part of the clock")
+
+        monkeypatch.setattr(proxy.live, "tell", fail)
+        monkeypatch.setattr(proxy.tenants, "turn", later.append)
+        internal = proxy.counters.shared.internal_errors
+        await stage.until(lambda: internal.get("clock", 0) >= 3 and len(later) >= 3, "the clock goes on")
+        monkeypatch.undo()
+        internal.clear()
+
+
+async def test_a_broker_connection_whose_tick_raises_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with staged() as stage:
+        client = await stage.connected()
+        await client.topics(namespace(0))
+        proxy, usual = stage.proxy, BrokerConnection.tick
+        pool, later = proxy.broker_side.pool, list[int]()
+        (broken,) = pool._keys
+
+        def tick(connection: BrokerConnection, now: float, clocks: BrokerClocks) -> None:
+            if connection is broken:
+                raise RuntimeError("crash of a connection's clock")
+            usual(connection, now, clocks)
+
+        monkeypatch.setattr(BrokerConnection, "tick", tick)
+        monkeypatch.setattr(pool, "_close_surplus", lambda: later.append(len(pool._keys)))
+        pool.tick(proxy.loop.time())
+        assert later
+        await stage.until(lambda: broken not in pool._keys, "the connection has ended")
+        assert proxy.counters.shared.internal_errors.pop("broker connection") == 1
+        await client.topics(namespace(0))

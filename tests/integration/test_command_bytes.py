@@ -1,0 +1,82 @@
+"""KIP-72 at requests: `maxConcurrentLookupRequestMB` bounds the bytes of commands beside their number (K2)."""
+
+import asyncio
+
+from protocol.command_type import CommandType
+from tests.support.clients.async_client import AsyncClient, lookup_frame
+from tests.support.proxies.proxy_under_test import MIB, Stage, staged
+
+# A frame that needs no permit of its own, and as many of them as the limit takes.
+TOPIC = "persistent://public/default/" + "x" * 3500
+FRAME_BYTES = len(lookup_frame(1, TOPIC))
+FULL = MIB // FRAME_BYTES + 2
+CLIENTS = 10
+
+
+async def ask(client: AsyncClient, count: int) -> None:
+    for _ in range(count):
+        await client.send(lookup_frame(client.next_id(), TOPIC))
+
+
+async def filled(stage: Stage) -> list[AsyncClient]:
+    """Have clients ask for more than the limit takes, of a broker that does not answer."""
+    clients = [await stage.connected() for _ in range(CLIENTS)]
+    for client in clients:
+        await ask(client, 2 * FULL // CLIENTS)
+    held = stage.proxy.counters.requests.command_bytes
+    assert held is not None
+    await stage.until(lambda: held.record().used_bytes >= held.record().limit_bytes, "a limit that is reached")
+    await stage.until(lambda: held.record().muted > 0, "clients that wait")
+    return clients
+
+
+async def answers(client: AsyncClient, count: int) -> None:
+    for _ in range(count):
+        assert (await client.answer()).type == CommandType.LOOKUP_RESPONSE
+
+
+async def test_k2_bytes_are_bounded_beside_the_number_and_every_request_has_its_answer() -> None:
+    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+        stage.broker.script.hold(CommandType.LOOKUP)
+        clients = await filled(stage)
+        held = stage.proxy.counters.requests.command_bytes
+        assert held is not None
+        # K4: the last that was granted may pass the limit.
+        assert held.record().used_bytes < MIB + FRAME_BYTES
+        assert stage.lookups.held <= FULL
+        stage.broker.script.gates.pop(CommandType.LOOKUP).set()
+        # K9: those that waited have their turns.
+        await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
+        await stage.until(lambda: held.record().used_bytes == 0 and held.record().muted == 0, "all memory back")
+        assert held.record().depleted_millis > 0
+
+
+async def test_k5_others_are_told_that_they_live_while_commands_wait() -> None:
+    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        clients = await filled(stage)
+        # K7: handshakes and PINGs need no memory.
+        other = await stage.connected()
+        await other.ping()
+        gate.set()
+        await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
+
+
+async def test_k6_memory_comes_back_with_clients_that_leave() -> None:
+    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        for client in await filled(stage):
+            client.reset()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no client")
+        held = stage.proxy.counters.requests.command_bytes
+        assert held is not None
+        await stage.until(lambda: held.record().muted == 0, "nobody who waits")
+        # What a broker works on still counts.
+        gate.set()
+        await stage.until(lambda: held.record().used_bytes == 0, "all memory back")
+
+
+async def test_k1_off_keeps_no_books() -> None:
+    async with staged(maxConcurrentLookupRequestMB=0) as stage:
+        assert stage.proxy.counters.requests.command_bytes is None
+        assert (await (await stage.connected()).lookup("persistent://public/default/t")).request_id

@@ -1,0 +1,348 @@
+"""What both engines promise of clients that are counted: slots, limits, drips, and every byte unchanged."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from proxy.relay.engine import PauseReason, relay_delay
+from proxy.relay.topic_slots import SlotSample, TopicSlots
+from tests.integration.test_direct_mode import Pair, greet, joined
+from tests.integration.test_relay_contract import told, turns
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import connect_frame
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, tcp_state_towards
+from tests.support.sockets.frames import pieces_of
+from tests.support.sockets.producer_frames import (
+    CLIENT_FRAMES,
+    close_frame,
+    producer_frame,
+    send_frame,
+    subscribe_frame,
+)
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+TOPIC = "persistent://public/default/t"
+OPENED = producer_frame(TOPIC.encode(), 1)
+SMALL = send_frame(1, payload=bytes(10))
+
+
+def slots_of(stage: Stage) -> TopicSlots:
+    return stage.proxy.relay_engines.slots
+
+
+@asynccontextmanager
+async def counted(**keys: Any) -> AsyncIterator[Pair]:
+    """Join a client whose messages are counted; at the end no slot has a producer."""
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
+        slots_of(stage).enabled = True
+        # No test waits until a pause is too long, unless it says so.
+        slots_of(stage).books.set_max_pause_millis(600_000)
+        pair = await joined(stage, broker)
+        yield pair
+        for found in slots_of(stage).samples():
+            slots_of(stage).set_rate(found.slot, None, None)
+        for relay in stage.proxy.sessions.all_relays():
+            for reason in (PauseReason.POOL, PauseReason.THRESHOLD):
+                relay.resume(TO_BROKER, reason)
+        pair.client.close()
+        pair.broker.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        await stage.until(lambda: not any(sample.relays for sample in slots_of(stage).samples()), "no producer")
+
+
+async def send_all(pair: Pair, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        await pair.client.send(piece)
+
+
+async def passed(pair: Pair, data: bytes) -> None:
+    """Send what has to come out unchanged."""
+    _, received = await asyncio.gather(pair.client.send(data), pair.broker.receive(len(data)))
+    assert received == data
+
+
+def sample(pair: Pair, topic: str = TOPIC) -> SlotSample:
+    (found,) = [sample for sample in slots_of(pair.stage).samples() if sample.topic == topic]
+    return found
+
+
+def reasons(pair: Pair) -> PauseReason:
+    return pair.relay.snapshot().paused[TO_BROKER]
+
+
+async def drain(pair: Pair) -> None:
+    """Give the topic a limit, and use up its first tokens."""
+    slots_of(pair.stage).set_rate(sample(pair).slot, 1.0, None)
+    await passed(pair, send_frame(1, payload=bytes(60_000)))
+    await passed(pair, send_frame(1, payload=bytes(6_000)))
+    await pair.stage.until(lambda: reasons(pair) == PauseReason.RATE, "a pause for want of tokens")
+
+
+# --- slots ----------------------------------------------------------------------------------------
+
+
+async def test_a_producer_has_its_slot_before_its_first_message() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED + send_frame(1, messages=10) + send_frame(1) + subscribe_frame(b"t"))
+        assert sample(pair)[2:] == (len(send_frame(1, messages=10)) + len(send_frame(1)), 11, False, 1)
+        assert pair.relay.produces
+        assert pair.relay.consumes
+
+
+async def test_what_came_with_the_handshake_is_counted() -> None:
+    async with staged() as stage, raw_broker(greet) as broker:
+        slots_of(stage).enabled = True
+        client = await stage.client()
+        await client.send(connect_frame(f"127.0.0.1:{broker.port}") + OPENED + SMALL)
+        await client.command()
+        assert await broker.peers[0].receive(len(OPENED + SMALL)) == OPENED + SMALL
+        assert sample(Pair(stage, client, broker.peers[0]))[3:] == (1, False, 1)
+
+
+async def test_each_frame_of_a_client_is_counted_cut_at_every_byte() -> None:
+    async with counted() as pair:
+        await passed(pair, b"".join(producer_frame(b"t%d" % producer, producer) for producer in range(6)))
+        before = {sample.topic: sample.messages for sample in slots_of(pair.stage).samples()}
+        cuts = 0
+        for frame, found in CLIENT_FRAMES.values():
+            kind, producer, messages, *_ = found[0]
+            for cut in range(1, min(len(frame), 40)) if kind == "send" else ():
+                await passed(pair, frame[:cut])
+                await passed(pair, frame[cut:])
+                before[f"t{producer}"] += messages
+                cuts += 1
+        assert cuts > 200
+        assert {sample.topic: sample.messages for sample in slots_of(pair.stage).samples()} == before
+
+
+async def test_a_producer_that_was_closed_and_one_whose_id_is_reused() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED + SMALL + close_frame(1) + SMALL)
+        assert sample(pair)[3:] == (1, False, 0)
+        await passed(pair, OPENED + producer_frame(b"other", 1) + SMALL)
+        # The broker closes a producer: only the client's next PRODUCER tells of that.
+        await pair.broker.send(close_frame(1))
+        await pair.client.receive(len(close_frame(1)))
+        await passed(pair, SMALL + OPENED + SMALL)
+        assert sample(pair)[3:] == (2, False, 1)
+        assert sample(pair, "other")[3:] == (2, False, 0)
+
+
+async def test_a_client_that_reconnects_goes_on_in_the_books_of_its_topic() -> None:
+    async with staged() as stage, raw_broker(greet) as broker:
+        slots_of(stage).enabled = True
+        for count in range(1, 4):
+            pair = await joined(stage, broker)
+            await passed(pair, OPENED + SMALL)
+            assert sample(pair)[3:] == (count, False, 1)
+            pair.client.close()
+            pair.broker.close()
+            await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+            await stage.until(lambda pair=pair: sample(pair).relays == 0, "no producer")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("topic", [b"\xff\xfe", b"t" * 600, b"t" * 65_536])
+async def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(topic: bytes) -> None:
+    async with counted() as pair:
+        await passed(pair, producer_frame(topic, 1) + SMALL)
+        assert [sample[1:4] for sample in slots_of(pair.stage).samples()] == [("", len(SMALL), 1)]
+
+
+async def test_sizes_that_make_no_sense_are_passed_and_counted_as_one_unknown_producer() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED + b"\xff" * 30)
+        await passed(pair, bytes(1000))
+        assert slots_of(pair.stage).samples()[0][2:] == (1000, 0, False, 0)
+        assert sample(pair).relays == 0
+        assert pair.relay.produces
+
+
+async def test_random_streams_in_random_pieces_pass_unchanged() -> None:
+    async with counted() as pair:
+        chance = random.Random(42)
+        for _ in range(30):
+            frames = []
+            for _ in range(chance.randrange(1, 20)):
+                producer = chance.choice([1, 2, 3, 200, 1 << 40])
+                size = chance.choice([0, 10, 1000, 200_000])
+                frames.append(
+                    chance.choice(
+                        [
+                            send_frame(producer, payload=chance.randbytes(size)),
+                            producer_frame(b"t%d" % chance.randrange(20), producer),
+                            close_frame(producer),
+                            subscribe_frame(b"t"),
+                        ]
+                    )
+                )
+            data = b"".join(frames)
+            pieces = pieces_of(data, [chance.choice([1, 7, 50, 5000]) for _ in range(30)])
+            assert (await asyncio.gather(pair.broker.receive(len(data)), send_all(pair, pieces)))[0] == data
+        counts = slots_of(pair.stage).samples()
+        assert sum(sample.messages for sample in counts) > 50
+
+
+async def test_nothing_is_counted_for_a_relay_that_joined_before() -> None:
+    async with staged() as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker)
+        slots_of(stage).enabled = True
+        await passed(pair, OPENED + SMALL)
+        assert [sample.messages for sample in slots_of(stage).samples()] == [0]
+        assert not pair.relay.produces
+
+
+# --- limits and drips -----------------------------------------------------------------------------
+
+
+async def test_a_topic_without_tokens_stops_its_client_and_nothing_else() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        await drain(pair)
+        assert pair.relay.snapshot().state == "paused: rate"
+        await pair.client.send(SMALL)
+        assert not await told(pair.broker, 1)
+        await pair.broker.send(b"still here")
+        assert await pair.client.receive(10) == b"still here"
+        slots_of(pair.stage).set_rate(sample(pair).slot, None, None)
+        assert await pair.broker.receive(len(SMALL)) == SMALL
+        assert reasons(pair) == PauseReason(0)
+
+
+async def test_a_client_goes_on_by_itself_when_there_are_tokens() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        slots_of(pair.stage).set_rate(sample(pair).slot, 2_000_000.0, None)
+        await passed(pair, send_frame(1, payload=bytes(700_000)))
+        await passed(pair, SMALL)
+        assert sample(pair).ran_dry
+
+
+async def test_one_frame_passes_after_the_longest_pause() -> None:
+    async with counted() as pair:
+        slots = slots_of(pair.stage)
+        slots.books.set_max_pause_millis(50)
+        await passed(pair, OPENED)
+        await drain(pair)
+        await pair.client.send(SMALL * 3)
+        assert await pair.broker.receive(3 * len(SMALL)) == SMALL * 3
+        assert slots.counts.forced >= 3
+
+
+async def test_a_limit_holds_for_all_clients_of_a_topic_whichever_engine_has_them() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        await drain(pair)
+        second = await pair.stage.client()
+        async with raw_broker(greet) as broker:
+            await second.connect(target=f"127.0.0.1:{broker.port}")
+            peer = broker.peers[-1]
+            await second.send(OPENED + SMALL)
+            assert await peer.receive(len(OPENED + SMALL)) == OPENED + SMALL
+            relays = list(pair.stage.proxy.sessions.all_relays())
+            await pair.stage.until(
+                lambda: all(relay.snapshot().paused[TO_BROKER] == PauseReason.RATE for relay in relays), "both paused"
+            )
+            # A FIN in a pause is read when the pause is over.
+            slots_of(pair.stage).set_rate(sample(pair).slot, None, None)
+            second.close()
+            peer.close()
+            await pair.stage.until(lambda: len(pair.stage.proxy.sessions) == 1, "one session")
+
+
+async def test_a_drip_passes_one_frame_and_the_pause_holds_on() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED + SMALL[:20])
+        relay = pair.relay
+        relay.pause(TO_BROKER, PauseReason.THRESHOLD)
+        large = send_frame(1, payload=bytes(100_000))
+        # One read may pass after a pause: the drip passes what is left of its frame, or the next.
+        await pair.client.send(SMALL[20:])
+        if await told(pair.broker, 1):
+            assert await pair.broker.receive(len(SMALL) - 20) == SMALL[20:]
+        else:
+            relay.drip(TO_BROKER)
+            assert await pair.broker.receive(len(SMALL) - 20) == SMALL[20:]
+        for _ in range(3):
+            # The kernel takes a frame whole.
+            await pair.client.send(large)
+            assert not await told(pair.broker, 1)
+            relay.drip(TO_BROKER)
+            assert await pair.broker.receive(len(large)) == large
+            await pair.client.send(large)
+            assert not await told(pair.broker, 1)
+            relay.drip(TO_BROKER)
+            assert await pair.broker.receive(len(large)) == large
+        assert reasons(pair) == PauseReason.THRESHOLD
+
+
+async def test_the_close_of_a_producer_passes_by_a_drip() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        pair.relay.pause(TO_BROKER, PauseReason.THRESHOLD)
+        await turns()
+        await pair.client.send(close_frame(1))
+        pair.relay.drip(TO_BROKER)
+        assert await pair.broker.receive(len(close_frame(1))) == close_frame(1)
+        assert sample(pair).relays == 0
+
+
+async def test_a_half_close_in_a_pause_passes_behind_the_bytes_when_the_limit_is_lifted() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        await drain(pair)
+        await pair.client.send(SMALL)
+        pair.client.fin()
+        await pair.stage.until(lambda: tcp_state_towards(pair.client) == CLOSE_WAIT, "the FIN at the proxy")
+        await turns()
+        assert len(pair.stage.proxy.sessions) == 1
+        slots_of(pair.stage).set_rate(sample(pair).slot, None, None)
+        assert await pair.broker.rest() == SMALL
+
+
+async def test_a_reset_in_a_pause_ends_the_pair_at_once() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        await drain(pair)
+        pair.client.reset()
+        await pair.over("connection_reset")
+
+
+async def test_reasons_to_pause_do_not_undo_each_other() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        await drain(pair)
+        pair.relay.pause(TO_BROKER, PauseReason.THRESHOLD)
+        pair.relay.pause(TO_BROKER, PauseReason.POOL)
+        slots_of(pair.stage).set_rate(sample(pair).slot, None, None)
+        await pair.stage.until(
+            lambda: reasons(pair) == PauseReason.THRESHOLD | PauseReason.POOL, "the reasons of others"
+        )
+        await pair.client.send(SMALL)
+        pair.relay.resume(TO_BROKER, PauseReason.POOL)
+        assert not await told(pair.broker, 1)
+        pair.relay.resume(TO_BROKER, PauseReason.THRESHOLD)
+        assert await pair.broker.receive(len(SMALL)) == SMALL
+
+
+async def test_the_read_timeout_does_not_run_in_a_pause_for_a_rate() -> None:
+    async with counted(brokerProxyReadTimeoutMs=300, keepAliveIntervalSeconds=0) as pair:
+        await passed(pair, OPENED)
+        await drain(pair)
+        await asyncio.sleep(0.8)
+        assert len(pair.stage.proxy.sessions) == 1
+
+
+async def test_the_delay_of_a_message_is_what_waits_by_what_passes() -> None:
+    async with counted() as pair:
+        await passed(pair, OPENED)
+        assert relay_delay(pair.relay) == 0.0
+        pair.relay.pause(TO_BROKER, PauseReason.THRESHOLD)
+        await pair.client.send(SMALL)
+        await pair.client.send(SMALL * 100)
+        await pair.stage.until(lambda: relay_delay(pair.relay) > 0, "a delay")

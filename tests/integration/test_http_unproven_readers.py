@@ -1,0 +1,139 @@
+"""Topic lists over HTTP whose clients do not read: they share a part of direct memory, and leave the rest to others."""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+from aiohttp import web
+
+from proxy.app import proxy as app
+from tests.integration.test_http_topic_lists import LIST_BYTES, LISTS, large_list, slow_reader
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import MIB, TOPICS, namespace
+from tests.support.web.web_stage import WebStage, web_staged
+
+BUFFER: Final = 16 * 1024
+WINDOW: Final = 4 * BUFFER
+LIMIT_MIB: Final = 4
+# A quarter of direct memory is for those of whom nothing is known.
+IN_SHARE: Final = LIMIT_MIB * MIB // 4 // WINDOW
+MANY: Final = LIMIT_MIB * MIB // WINDOW + 4
+# No client is closed for reading slowly: those that wait can only be served from memory that is free.
+STORM: Final[dict[str, Any]] = {
+    "httpOutputBufferSize": BUFFER,
+    "maxTopicListInFlightDirectMemSizeMB": LIMIT_MIB,
+    "topicListUnprovenReadersMemoryPercent": 50,
+    "topicListWriteMinBytesPerSecond": 0,
+    "topicListWriteStallTimeoutMillis": 0,
+    "topicListMaxOutstandingPerBroker": MANY,
+}
+
+
+def awake(at: WebStage) -> Any:
+    return at.stage.proxy.memory.unproven.shares.awake
+
+
+async def standing(at: WebStage, number: int = MANY) -> list[AsyncClient]:
+    """Ask for lists, and read nothing of them; give the clients when all that have no memory wait for it."""
+    at.broker.answer = large_list
+    clients = [await slow_reader(at) for _ in range(number)]
+    direct = at.stage.direct
+    await at.stage.until(
+        lambda: direct.held // WINDOW + direct.queue_size + awake(at).queue_size == number, "all answers begun"
+    )
+    return clients
+
+
+async def swept(at: WebStage, seconds: int, begin: int = 0) -> None:
+    for second in range(begin, begin + seconds):
+        # The kernel moves bytes in real time, whatever second it is here.
+        await asyncio.sleep(0.02)
+        await at.stage.proxy.writes.sweep(second)
+
+
+async def test_web_clients_that_read_nothing_leave_memory_to_those_that_read() -> None:
+    async with web_staged(**STORM) as at:
+        await standing(at)
+        assert at.stage.direct.held == IN_SHARE * WINDOW
+        client = await at.stage.connected()
+        await client.ask_topics(namespace(0))
+        answer = await client.answer(pong=True)
+        assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_who_stands_gives_its_share_to_others_and_is_closed_by_nobody_who_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
+        await standing(at, IN_SHARE)
+        second = 0
+        while awake(at).held:
+            await swept(at, 1, second := second + 1)
+        assert at.stage.caused("reads_too_slowly") == 0
+
+
+async def test_where_nobody_is_closed_for_standing_who_stands_keeps_to_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with web_staged(**STORM) as at:
+        await standing(at)
+        await swept(at, 8)
+        assert at.stage.direct.held == awake(at).held == IN_SHARE * WINDOW
+
+
+async def test_a_web_client_that_reads_is_served_soon_behind_those_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
+        await standing(at)
+        reader = await slow_reader(at)
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(reader.receive(LIST_BYTES))
+            second = 0
+            while not reading.done():
+                await swept(at, 1, second)
+                second += 1
+                assert at.stage.direct.held <= LIMIT_MIB * MIB * 3 // 4
+        # A batch goes on every few seconds.
+        assert second < 40
+        assert at.stage.caused("reads_too_slowly")
+
+
+async def test_a_share_ends_as_soon_as_its_web_client_takes_bytes() -> None:
+    async with web_staged(**STORM) as at:
+        (reader,) = await standing(at, 1)
+        assert awake(at).held == WINDOW
+        await reader.receive(600 * 1024)
+        await at.stage.until(lambda: not awake(at).held, "the share free")
+        assert at.stage.direct.held == WINDOW
+        reader.close()
+        await at.stage.until(lambda: not at.stage.direct.held, "all back")
+
+
+async def test_a_list_that_fits_into_the_send_buffer_needs_no_share() -> None:
+    async def short_list(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b'["a"]')
+
+    async with web_staged(**STORM) as at:
+        await standing(at)
+        at.broker.answer = short_list
+        async with at.client.get(at.url + LISTS) as answer:
+            assert await answer.read() == b'["a"]'
+
+
+async def test_who_leaves_while_it_waits_for_a_share_gives_all_back() -> None:
+    async with web_staged(**STORM) as at:
+        for client in await standing(at):
+            client.reset()
+        web_port = at.stage.proxy.web
+        assert web_port is not None
+        assert web_port._services is not None
+        slots = web_port._services.list_permits.slots
+        await at.stage.until(
+            lambda: not (awake(at).held or awake(at).queue_size or at.stage.direct.held or slots.held), "all back"
+        )
+        at.broker.answer = large_list
+        reader = await slow_reader(at)
+        await reader.receive(LIST_BYTES)
+        reader.close()

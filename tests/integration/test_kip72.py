@@ -1,0 +1,284 @@
+"""KIP-72 at the relays of both engines: one bound for all bytes that were read and not passed on (K1 to K11)."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.config.config import Config, ConfigError
+from proxy.core.errors import DisconnectCause
+from proxy.relay.engine import PauseReason, Relay
+from proxy.relay.memory.pool import RelayPool
+from tests.integration.test_direct_mode import KERNEL_BYTES, Pair, greet, joined, paired
+from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.proxies.proxy_under_test import MIB, Stage, staged
+from tests.support.proxies.relays import TO_CLIENT, unsent
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+KIB = 1024
+READ_BYTES = 64 * KIB
+UNSENT_BYTES = 64 * KIB
+THREADS = 1
+# What they hold together is more than the pool.
+MANY = 40
+FLOOD = os.urandom(MIB)
+
+
+@asynccontextmanager
+async def pooled(**keys: Any) -> AsyncIterator[tuple[Stage, RawBroker]]:
+    """Run a proxy whose relays share the smallest pool."""
+    settings = {
+        "relayMemoryPoolMB": 1, "relayBufferBytes": READ_BYTES, "relayUnsentBytes": UNSENT_BYTES,
+        "numIOThreads": THREADS, "relayReceiveBufferBytes": 128 * KIB,
+    } | keys  # fmt: skip
+    if settings.get("relayEngine") == "asyncio":
+        del settings["numIOThreads"]
+    async with staged(**settings) as stage, raw_broker(greet) as broker:
+        yield stage, broker
+
+
+def pool_of(stage: Stage) -> RelayPool:
+    pool = stage.proxy.counters.relay.pool
+    assert pool is not None
+    return pool
+
+
+async def pour(pair: Pair, relay: Relay) -> int:
+    """Let the broker send until nothing more is taken for a while; return how much was."""
+    taken = still = 0
+    while still < 25:
+        count = pair.broker.send_now(FLOOD[taken % MIB :])
+        taken += count
+        still = 0 if count else still + 1
+        assert taken < KERNEL_BYTES
+        await asyncio.sleep(0 if count else 0.002)
+    return taken
+
+
+def expected_bytes(start: int, size: int) -> bytes:
+    whole = FLOOD * (2 + (start + size) // MIB)
+    return whole[start : start + size]
+
+
+async def stalled(stage: Stage, broker: RawBroker, count: int) -> list[tuple[Pair, Relay, int]]:
+    """Join consumers that read nothing, each with as much as it takes on its way."""
+    found = []
+    for _ in range(count):
+        known = set(stage.proxy.sessions.all_relays())
+        pair = await joined(stage, broker)
+        (relay,) = set(stage.proxy.sessions.all_relays()) - known
+        found.append((pair, relay, await pour(pair, relay)))
+    return found
+
+
+async def read_all(pair: Pair, size: int, at_once: int = 64 * KIB) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        received += await pair.client.receive(min(at_once, size - len(received)))
+    return bytes(received)
+
+
+def held(stage: Stage) -> int:
+    return sum(sum(relay.snapshot().unsent) for relay in stage.proxy.sessions.all_relays())
+
+
+async def test_k1_off_has_no_pool_and_costs_nothing() -> None:
+    async with paired(relayMemoryPoolMB=0) as pair:
+        relay_counters = pair.stage.proxy.counters.relay
+        assert relay_counters.pool is None
+        page = await pair.stage.page("/metrics") if hasattr(pair.stage, "page") else ""
+        assert "relay_pool" not in page
+        assert type(pair.relay).__name__ in {"AsyncioRelay", "WatchedRelay", "NativeRelay"}
+
+
+async def test_k1_one_pool_bounds_what_all_relays_hold_and_every_byte_arrives() -> None:
+    async with pooled() as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
+        pool = pool_of(stage)
+        assert pool.used_bytes >= pool.limit_bytes
+        # K4: one read of each thread, the event loop's included.
+        assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
+        assert held(stage) <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
+        assert pool.muted > 0
+        for pair, relay, size in pairs:
+            assert await read_all(pair, size) == expected_bytes(0, size)
+            assert unsent(relay, TO_CLIENT) == 0
+        await stage.until(lambda: pool.used_bytes == 0 and pool.muted == 0, "all memory back")
+
+
+async def test_k2_both_bounds_hold_beside_each_other() -> None:
+    async with pooled(maxConcurrentInboundConnections=2 * MANY) as (stage, broker):
+        await stalled(stage, broker, MANY)
+        pool = pool_of(stage)
+        assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
+        assert len(stage.proxy.sessions) == MANY
+
+
+@pytest.mark.parametrize(
+    ("keys", "fits"),
+    [
+        ({"relayMemoryPoolMB": "1", "relayBufferBytes": str(MIB), "numIOThreads": "2"}, False),
+        ({"relayMemoryPoolMB": "2", "relayBufferBytes": str(MIB), "numIOThreads": "2"}, True),
+        ({"relayMemoryPoolMB": "1", "relayBufferBytes": str(MIB), "relayEngine": "asyncio"}, True),
+        ({"relayMemoryPoolMB": "0", "relayBufferBytes": str(MIB)}, True),
+        ({"relayMemoryPoolMB": "-1", "relayBufferBytes": str(MIB)}, True),
+        ({"relayMemoryPoolMB": "-2"}, False),
+    ],
+)
+def test_k3_a_pool_below_one_read_of_each_thread_is_an_error(keys: dict[str, str], fits: bool) -> None:
+    overrides = {"brokerServiceURL": "pulsar://broker:6650", **keys}
+    if fits:
+        Config.load(overrides=overrides)
+    else:
+        with pytest.raises(ConfigError, match="relayMemoryPoolMB"):
+            Config.load(overrides=overrides)
+
+
+async def test_k5_a_consumer_that_reads_is_served_while_others_use_the_pool_up() -> None:
+    async with pooled() as (stage, broker):
+        await stalled(stage, broker, MANY)
+        pool = pool_of(stage)
+        assert pool.used_bytes >= pool.limit_bytes
+        pair = await joined(stage, broker)
+        size = 8 * MIB
+        _, received = await asyncio.gather(pair.broker.send(expected_bytes(0, size)), read_all(pair, size))
+        assert received == expected_bytes(0, size)
+        assert pool.used_bytes >= pool.limit_bytes
+
+
+@pytest.mark.parametrize("end", ["reset", "abort", "close", "broker"])
+async def test_k6_memory_comes_back_when_a_relay_ends_with_bytes_held(end: str) -> None:
+    async with pooled() as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
+        pool = pool_of(stage)
+        assert pool.used_bytes >= pool.limit_bytes
+        for pair, relay, _ in pairs:
+            if end == "reset":
+                pair.client.reset()
+            elif end == "broker":
+                pair.broker.reset()
+                pair.client.reset()
+            elif end == "abort":
+                relay.abort(DisconnectCause.ADMIN)
+            else:
+                relay.close(DisconnectCause.ADMIN)
+                pair.client.reset()
+        await stage.until(lambda: not len(stage.proxy.sessions), "the end of all relays")
+        await stage.until(lambda: pool.used_bytes == 0 and pool.muted == 0, "all memory back")
+
+
+async def test_k7_handshakes_and_what_is_taken_at_once_never_wait() -> None:
+    async with pooled() as (stage, broker):
+        await stalled(stage, broker, MANY)
+        pair = await joined(stage, broker)
+        await pair.client.send(b"a command")
+        assert await pair.broker.receive(9) == b"a command"
+        await pair.broker.send(b"an answer")
+        assert await pair.client.receive(9) == b"an answer"
+
+
+async def test_k8_another_reason_outlasts_the_wait_for_memory() -> None:
+    async with pooled() as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
+        waiting = [entry for entry in pairs if entry[1].snapshot().paused[TO_CLIENT] & PauseReason.POOL]
+        (pair, relay, size), *_ = waiting
+        relay.pause(TO_CLIENT, PauseReason.RATE)
+        for other, _, taken in pairs:
+            if other is not pair:
+                await read_all(other, taken)
+        await stage.until(lambda: pool_of(stage).used_bytes == 0, "memory")
+        await stage.until(lambda: relay.snapshot().paused[TO_CLIENT] == PauseReason.RATE, "the other reason alone")
+        moved = relay.snapshot().moved[TO_CLIENT]
+        await asyncio.sleep(0.05)
+        assert relay.snapshot().moved[TO_CLIENT] == moved
+        relay.resume(TO_CLIENT, PauseReason.RATE)
+        assert await read_all(pair, size) == expected_bytes(0, size)
+
+
+async def test_k9_everybody_who_waits_is_read_once_memory_comes_back() -> None:
+    async with pooled() as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
+        pool = pool_of(stage)
+        waiting = [relay for _, relay, _ in pairs if relay.snapshot().paused[TO_CLIENT] & PauseReason.POOL]
+        assert waiting
+        before = {relay: relay.snapshot().moved[TO_CLIENT] for relay in waiting}
+        # Nobody reads a byte, so that only turns can move those that wait. Who has had one leaves for the others.
+        gone = {relay: pair for pair, relay, _ in pairs if relay not in before}
+        served: set[Relay] = set()
+        while True:
+            for relay, pair in gone.items():
+                if relay not in served:
+                    pair.client.reset()
+            served |= gone.keys()
+            gone = {}
+            if not before:
+                break
+
+            def turns(before: dict[Relay, int] = before) -> list[Relay]:
+                return [relay for relay, moved in before.items() if relay.snapshot().moved[TO_CLIENT] > moved]
+
+            await stage.until(turns, "a turn for one of those that wait")
+            gone = {relay: pair for pair, relay, _ in pairs if relay in turns()}
+            before = {relay: moved for relay, moved in before.items() if relay not in gone}
+        await stage.until(lambda: pool.used_bytes == 0, "all memory back")
+
+
+async def test_k10_a_wait_for_memory_burns_no_processor() -> None:
+    async with pooled() as (stage, broker):
+        await stalled(stage, broker, MANY)
+
+        def ran() -> float:
+            fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        before = ran()
+        await asyncio.sleep(1)
+        # Half a core would be a loop without an end; the test's own clocks take some.
+        assert ran() - before < 0.5
+
+
+async def test_k11_metrics_say_what_is_used_and_how_long_it_was_used_up() -> None:
+    async with pooled() as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
+        pool = pool_of(stage)
+        # Live clocks: a shortage that lasts shows while it lasts.
+        muted, depleted = pool.muted_seconds, pool.depleted_seconds
+        await stage.until(lambda: pool.muted_seconds > muted and pool.depleted_seconds > depleted, "clocks that run")
+        for pair, _, size in pairs:
+            await read_all(pair, size)
+        await stage.until(lambda: pool.used_bytes == 0, "memory")
+        muted, depleted = pool.muted_seconds, pool.depleted_seconds
+        await asyncio.sleep(0.01)
+        assert (pool.muted_seconds, pool.depleted_seconds) == (muted, depleted)
+
+
+async def test_unsent_bytes_are_bounded_on_both_sockets_of_a_relay() -> None:
+    async with paired(relayUnsentBytes=UNSENT_BYTES, relayReceiveBufferBytes=128 * KIB) as pair:
+        size = 0
+        while count := pair.broker.send_now(FLOOD):
+            size += count
+            await asyncio.sleep(0.01)
+        # Send queue and receive queue of the proxy, and one read: a relay without bounds takes some MB.
+        counters = pair.stage.proxy.counters.relay
+        await pair.stage.until(lambda: counters.socket_memory.towards_clients > 0, "a look at the sockets")
+        assert counters.socket_memory.towards_clients < 512 * KIB
+        assert counters.socket_memory.towards_brokers < 512 * KIB
+
+
+async def test_the_kernels_choice_is_left_alone_with_zero() -> None:
+    async with paired(relayUnsentBytes=0) as pair:
+        await pour(pair, pair.relay)
+        counters = pair.stage.proxy.counters.relay
+        await pair.stage.until(lambda: counters.socket_memory.towards_clients > 600 * KIB, "what the kernel takes")
+
+
+def test_the_first_kernel_has_the_option() -> None:
+    with socket.socket() as own:
+        own.setsockopt(socket.IPPROTO_TCP, 25, 4096)
+        assert own.getsockopt(socket.IPPROTO_TCP, 25) == 4096

@@ -1,0 +1,254 @@
+"""The native engine in a whole proxy: which relays it takes, what happens without room, what a dead thread means."""
+
+import asyncio
+import errno
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.app import relay_engines
+from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.cli.demo.script import AfterHandshake
+from proxy.cli.serve import THREAD_DIED
+from proxy.core.native import ENGINE_ABI
+from proxy.relay import hand_over
+from proxy.relay.native_engine import NativeEngine
+from proxy.web.admin.connections import connection_row
+from tests.integration.test_direct_mode import greet, joined
+from tests.integration.test_leaving import embedded
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, Stage, namespace, staged
+from tests.support.proxies.running_proxy import child_proxy
+from tests.support.sockets.frames import send, watch_update
+from tests.support.tools import native_extension
+
+KIB = 1024
+# What a process loads instead of the extension: an engine whose only thread stands still, and dies at the first pair.
+DYING = f"""
+import os
+__version__, ENGINE_ABI, RECORD = "9", {ENGINE_ABI}, "<Q"
+
+class RelayEngine:
+    def __init__(self, threads, buffer_bytes, *_):
+        self.event_fd, self.waiting = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), []
+
+    def join(self, *_):
+        self.waiting = [(7, 0, 0, 0, 0, 0, 0)]
+        os.eventfd_write(self.event_fd, 1)
+        raise RuntimeError("no thread")
+
+    def events(self, most):
+        waiting, self.waiting = self.waiting, []
+        if waiting:
+            os.eventfd_read(self.event_fd)
+        return waiting
+
+    def beats(self):
+        return [60_000]
+
+    def socket_memory(self):
+        return 0, 0
+
+    def stop(self):
+        pass
+"""
+
+
+@asynccontextmanager
+async def native(**keys: Any) -> AsyncIterator[tuple[Stage, NativeEngine]]:
+    """Run a proxy whose relays are native, or skip the test."""
+    native_extension()
+    async with staged(relayEngine="native", **keys) as stage:
+        engine = stage.proxy.relay_engines.native
+        assert engine is not None
+        yield stage, engine
+
+
+class Refusing:
+    """The engine's pairs, of which the next is refused."""
+
+    def __init__(self, pairs: Any, error: type[Exception]) -> None:
+        self._pairs = pairs
+        self._errors = [error]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pairs, name)
+
+    def join(self, *given: Any) -> int:
+        if self._errors:
+            # A name for the error would keep it, and this frame with it.
+            raise self._errors.pop()(errno.ENOMEM, "no memory")
+        pair: int = self._pairs.join(*given)
+        return pair
+
+
+def refusals(stage: Stage) -> int:
+    return stage.proxy.counters.relay.native_refusals
+
+
+# --- which engine ---------------------------------------------------------------------------------
+
+
+async def test_plain_relays_are_the_threads_and_logged_ones_the_loops() -> None:
+    async with native() as (stage, engine), raw_broker(greet) as broker:
+        first = await joined(stage, broker)
+        await stage.until(lambda: len(engine) == 1, "a pair in the engine")
+        await first.client.send(b"x")
+        assert await first.broker.receive(1) == b"x"
+        with stage.changed(proxyLogLevel=1):
+            await (await stage.relayed()).ping()
+        assert len(engine) == 1
+        await (await stage.relayed()).ping()
+        assert len(engine) == 2
+
+
+async def test_without_threads_the_loop_moves_everything() -> None:
+    async with staged(numIOThreads=0) as stage:
+        await (await stage.relayed()).ping()
+        assert stage.proxy.relay_engines.native is None
+
+
+# --- no room --------------------------------------------------------------------------------------
+
+
+async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with native() as (stage, engine):
+
+        def full(_: object) -> int:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        monkeypatch.setattr(hand_over, "_duplicate", full)
+        client = await stage.relayed()
+        assert (await client.topics(namespace(0))).topics
+        assert (refusals(stage), len(engine)) == (1, 0)
+        monkeypatch.undo()
+        await (await stage.relayed()).ping()
+        assert (refusals(stage), len(engine)) == (1, 1)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_pair_that_the_threads_refuse_is_the_loops_and_loses_nothing(stopped: bool) -> None:
+    behind = os.urandom(50 * KIB)
+    async with native() as (stage, engine), raw_broker(greet) as broker:
+        engine.pairs = Refusing(engine.pairs, RuntimeError if stopped else OSError)
+        refused = await joined(stage, broker)
+        await refused.client.send(behind)
+        assert await refused.broker.receive(len(behind)) == behind
+        await refused.broker.send(behind)
+        assert await refused.client.receive(len(behind)) == behind
+        assert (refusals(stage), len(engine)) == (1, 0)
+        refused.client.close()
+        assert await refused.broker.rest() == b""
+        refused.broker.close()
+        await stage.until(lambda: stage.caused("client_closed") == 1, "an end")
+        taken = await joined(stage, broker)
+        await taken.client.send(b"x")
+        assert await taken.broker.receive(1) == b"x"
+        assert len(engine) == 1
+
+
+async def test_the_refusals_are_a_metric() -> None:
+    async with native() as (stage, engine):
+        engine.pairs = Refusing(engine.pairs, OSError)
+        await (await stage.relayed()).ping()
+        page = ProxyMetrics("test", stage.proxy.metric_sources).render().decode()
+        assert 'pulsar_proxy_relay_native_refusals_total{cluster="test"} 1' in page
+
+
+async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on() -> None:
+    async with native() as (stage, _), raw_broker(greet) as broker:
+        pair = await joined(stage, broker)
+        payload = send(bytes(4 * KIB * KIB))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pair.broker.send(payload))
+            assert await pair.client.receive(len(payload)) == payload
+        sessions = stage.proxy.sessions
+        (number,) = sessions.registry.ids(0, 2)
+        entry = sessions.registry.find(number)
+        assert entry is not None
+
+        def row() -> Mapping[str, Any]:
+            return connection_row(entry, sessions, stage.proxy.loop.time(), str)
+
+        assert 0 < row()["spliced_bytes"] <= row()["to_client_bytes"] == len(payload)
+        await stage.until(lambda: row()["idle_seconds"] > 0, "a moment without a byte")
+
+
+# --- floods ---------------------------------------------------------------------------------------
+
+
+async def test_a_flood_of_tiny_watch_frames_does_not_keep_the_loop_busy() -> None:
+    tiny = watch_update(1, [])
+    async with native() as (stage, _), raw_broker(greet) as broker:
+        pair = await joined(stage, broker)
+        count = 20_000
+        async with asyncio.TaskGroup() as group:
+            for _ in range(20):
+                await group.create_task(pair.broker.send(tiny * (count // 20)))
+            received = group.create_task(pair.client.receive(len(tiny) * count))
+            await (await stage.connected()).ping()
+        assert received.result() == tiny * count
+        watch = stage.proxy.counters.relay.watch
+        # Those that passed unasked are told of when their second is over.
+        await stage.until(lambda: watch.updates == count, "all frames counted")
+        assert watch.frame_bytes == len(tiny) * count
+
+
+# --- the end of a thread --------------------------------------------------------------------------
+
+
+async def test_a_thread_that_dies_ends_the_process_in_order_and_one_that_stands_is_unhealthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pulsar_proxy_native.py").write_text(DYING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("PULSAR_PREFIX_relayEngine", raising=False)
+    keys = {"relayEngine": "native", "brokerProxyAllowedTargetPorts": "*", "shutdownDrainMillis": 500}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        await eventually(lambda: proxy.said("a relay thread stands still"), "a look at the threads")
+        answer = await proxy.get("/healthz")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert answer.rstrip().endswith(b"relay thread 0 stands still for 60 s")
+        client = await proxy.client()
+        await client.connect(target=f"{LOOPBACK}:{broker.port}")
+        assert await proxy.exit_code() == THREAD_DIED
+        (line,) = proxy.lines("a relay thread has died: the proxy ends, because it cannot relay reliably")
+        assert (line["level"], line["thread"]) == ("error", 0)
+        assert proxy.said("stopped")
+
+
+@pytest.mark.usefixtures("relay_engine")
+async def test_a_second_signal_ends_a_proxy_with_busy_relays_at_once(tmp_path: Path) -> None:
+    keys = {"shutdownDrainMillis": 600_000, "brokerProxyAllowedTargetPorts": "*"}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        broker.script.after_handshake = AfterHandshake.FLOOD
+        for _ in range(5):
+            client = await proxy.client()
+            client.sock.setsockopt(1, 8, SLOW_READER_RCVBUF)
+            await client.connect(target=f"{LOOPBACK}:{broker.port}")
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        await eventually(lambda: proxy.said("shutdown phase"), "the drain")
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+
+
+@pytest.mark.usefixtures("relay_engine")
+async def test_busy_relays_end_with_the_drain(tmp_path: Path) -> None:
+    keys = {"shutdownDrainMillis": 300, "brokerProxyAllowedTargetPorts": "*"}
+    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        broker.script.after_handshake = AfterHandshake.FLOOD
+        client = await proxy.client()
+        await client.connect(target=f"{LOOPBACK}:{broker.port}")
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+        assert proxy.said("stopped")
+
+
+def test_the_engine_is_loaded_only_where_it_is_used() -> None:
+    assert not hasattr(relay_engines, "NativeEngine")

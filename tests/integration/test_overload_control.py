@@ -1,0 +1,144 @@
+"""Overload control in the running proxy: there only while a throttle is enabled, live; brokers asked over HTTP."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+from aiohttp import web
+
+from proxy.app.reload import apply
+from proxy.auth.own.broker_credentials import plain_credentials
+from proxy.core.log import open_log
+from proxy.overload.bounds import LARGEST_METRICS_BYTES
+from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuestions
+from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
+from proxy.overload.samples import BacklogSample, BrokerSample
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+
+OWN = plain_credentials(None)
+THRESHOLD, ADAPTIVE = "overloadThrottleEnabled", "adaptivePublisherThrottlingEnabled"
+METRICS = [{"metrics": {"jvm_heap_used": 5, "jvm_max_memory": 10}}]
+
+
+def names(stage: Stage) -> set[str]:
+    """Return the names of all metrics of overload control."""
+    from proxy.app.metrics.prometheus import ProxyMetrics
+
+    text = ProxyMetrics("c", stage.proxy.metric_sources).render().decode()
+    found = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    return {name for name in found if "overload" in name or "throttle" in name}
+
+
+def reload(stage: Stage, **keys: str) -> None:
+    report = apply(stage.proxy, stage.proxy.config.replace(keys), open_log("error", "json", sys.stderr.buffer))
+    assert report.result == "applied"
+
+
+async def test_throttles_that_are_off_are_not_there() -> None:
+    async with staged() as stage:
+        assert stage.proxy.overload.control is None
+        assert names(stage) == set()
+
+
+async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
+    async with staged() as stage:
+        counters = stage.proxy.counters
+        reload(stage, **{THRESHOLD: "true", "overloadSampleMillis": "50", "overloadSignals": "proxy"})
+        await stage.until(lambda: counters.overload.threshold.evaluations > 1, "samples")
+        assert counters.overload.threshold.failures == 0
+        assert "pulsar_proxy_overload_state" in names(stage)
+        assert not any("adaptive" in name for name in names(stage))
+        assert counters.controllers["overload"]() < 5
+        reload(stage, **{ADAPTIVE: "true", "adaptivePublisherThrottlingIntervalMs": "100"})
+        await stage.until(lambda: counters.overload.adaptive.evaluations > 1, "evaluations")
+        assert "pulsar_proxy_adaptive_throttle_active_topic_count" in names(stage)
+        reload(stage, **{THRESHOLD: "false", ADAPTIVE: "false"})
+        await stage.until(lambda: not names(stage), "the end of overload control")
+        assert "overload" not in counters.controllers
+
+
+async def test_this_machines_memory_is_read_while_a_throttle_only_observes() -> None:
+    async with staged(
+        overloadThrottleEnabled="true", overloadThrottleObserveOnly="true", overloadSampleMillis=50,
+        overloadSignals="proxy",
+    ) as stage:  # fmt: skip
+        view = stage.proxy.counters.overload.view
+        assert view is not None
+        await stage.until(lambda: view.signals.limit_bytes > 0, "a sample")
+        assert view.signals.source in ("cgroup v2", "cgroup v1", "machine")
+        assert stage.proxy.counters.overload.signal_failures["proxy"] == 0
+
+
+def answering(broker: FakeWebBroker, **answers: object) -> None:
+    """Answer with a status, or with a document, by the last part of the path."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        found = answers[request.raw_path.rpartition("/")[2].replace("-", "_")]
+        if isinstance(found, int):
+            return web.Response(status=found, headers={"Location": "http://127.0.0.1:1/"} if found == 307 else {})
+        return web.Response(body=found if isinstance(found, bytes) else json.dumps(found).encode())
+
+    broker.answer = answer
+
+
+async def test_memory_of_each_broker_that_answers_is_known() -> None:
+    async with fake_web_broker() as broker:
+        answering(broker, metrics=METRICS)
+        found = await BrokerQuestions((broker.url, "http://127.0.0.1:1"), OWN, None).memory()
+        assert found == {broker.url: BrokerSample(5, 10, 0, 0)}
+
+
+async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() -> None:
+    async with fake_web_broker() as broker:
+        answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}})
+        found = await BrokerQuestions((broker.url,), OWN, None).memory()
+        assert found == {broker.url: BrokerSample(1 << 20, 1 << 21, 0, 0)}
+        assert [asked.path for asked in broker.asked] == [METRICS_PATH, LOAD_PATH]
+        answering(broker, metrics=401, load_report=401)
+        with pytest.raises(StatisticsRefused, match="status 401 for the role"):
+            await BrokerQuestions((broker.url,), OWN, None).memory()
+
+
+@pytest.mark.parametrize("answer", [500, 307, b"garbage", b"[" + b" " * LARGEST_METRICS_BYTES])
+async def test_statistics_that_are_garbage_huge_or_elsewhere_are_unavailable(answer: object) -> None:
+    async with fake_web_broker() as broker:
+        answering(broker, metrics=answer)
+        with pytest.raises(StatisticsUnavailable):
+            await BrokerQuestions((broker.url,), OWN, None).memory()
+        assert len(broker.asked) == 1
+
+
+async def test_redirect_takes_no_credentials_to_another_host() -> None:
+    async with fake_web_broker() as broker, fake_web_broker() as stranger:
+
+        async def answer(_: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": stranger.url + METRICS_PATH})
+
+        broker.answer = answer
+        answering(stranger, metrics=METRICS)
+        with pytest.raises(StatisticsUnavailable, match="got status 307"):
+            await BrokerQuestions((broker.url,), OWN, None).memory()
+        assert stranger.asked == []
+
+
+async def test_backlog_comes_from_the_broker_that_owns_the_topic() -> None:
+    async with fake_web_broker() as other, fake_web_broker() as owner:
+        answering(other, stats=307)
+        answering(owner, stats={"backlogSize": 7, "backlogQuotaLimitSize": 9})
+        questions = BrokerQuestions((other.url, owner.url), OWN, None)
+        assert await questions.backlog("persistent://t/n/a") == BacklogSample(7, 9)
+
+
+async def test_broker_that_does_not_answer_in_time_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", 0.05)
+    async with fake_web_broker() as broker:
+
+        async def answer(_: web.BaseRequest) -> web.StreamResponse:
+            await asyncio.sleep(30)
+            return web.Response()
+
+        broker.answer = answer
+        with pytest.raises(StatisticsUnavailable, match="TimeoutError"):
+            await BrokerQuestions((broker.url,), OWN, None).memory()

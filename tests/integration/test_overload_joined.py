@@ -1,0 +1,333 @@
+"""Both throttles in the running proxy, from a signal that a test injects to the bytes of producers, on both engines."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.app.overload import OverloadSwitch
+from proxy.app.reload import apply
+from proxy.core.log import open_log
+from proxy.overload.machine_memory import MemoryFiles
+from proxy.overload.samples import OwnerBytes
+from proxy.relay.engine import PauseReason, Relay
+from tests.integration.test_direct_mode import Pair, greet
+from tests.integration.test_relay_contract import told, turns
+from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.relays import TO_BROKER
+from tests.support.sockets.producer_frames import producer_frame, send_frame, subscribe_frame
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+TOPIC = "persistent://public/default/t"
+OPENED = producer_frame(TOPIC.encode(), 1)
+SMALL = send_frame(1, payload=bytes(10))
+# Far above what the allocator of a test holds free, which is taken off.
+LIMIT = 10**13
+THRESHOLD = {"overloadThrottleEnabled": "true", "overloadSignals": "proxy", "overloadSampleMillis": "50"}
+# No drip and no end of a pause that a test does not ask for.
+LONG = {"overloadDripMillis": "25000", "overloadMaxPauseMillis": "600000"}
+ADAPTIVE = {
+    "adaptivePublisherThrottlingEnabled": "true", "adaptivePublisherThrottlingIntervalMs": "200",
+    "overloadSignals": "proxy", "overloadSampleMillis": "50", "publishThrottleMaxPauseMillis": "600000",
+}  # fmt: skip
+STEP = 0.25
+
+
+class Pressure:
+    """The files of a cgroup, whose memory a test sets; all of it counts."""
+
+    def __init__(self, directory: Path, stage: Stage) -> None:
+        self._directory = directory
+        (directory / "cgroup").write_text("0::/\n")
+        (directory / "memory.max").write_text(f"{LIMIT}\n")
+        self.set(0.1)
+        stage.proxy.overload.memory_files = MemoryFiles(directory, directory, directory)
+
+    def set(self, ratio: float) -> None:
+        """Use this part of the limit from now on."""
+        newer = self._directory / "newer"
+        newer.write_text(f"anon {int(ratio * LIMIT)}\nsock 0\n")
+        newer.replace(self._directory / "memory.stat")
+
+
+def reload(stage: Stage, **keys: str) -> None:
+    report = apply(stage.proxy, stage.proxy.config.replace(keys), open_log("error", "json", sys.stderr.buffer))
+    assert report.result == "applied"
+
+
+@asynccontextmanager
+async def pressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], **more: Any
+) -> AsyncIterator[tuple[Stage, RawBroker, Pressure]]:
+    """Run a proxy whose memory a test sets; the throttles of `keys` are enabled live."""
+    monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
+    async with staged(**more) as stage, raw_broker(greet) as broker:
+        pressure = Pressure(tmp_path, stage)
+        reload(stage, **keys)
+        yield stage, broker, pressure
+        reload(stage, overloadThrottleEnabled="false", adaptivePublisherThrottlingEnabled="false")
+        for client in stage.clients:
+            client.close()
+        for peer in broker.peers:
+            peer.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+
+
+async def joined(stage: Stage, broker: RawBroker, first: bytes) -> Pair:
+    """Join a client that sends `first`."""
+    client = await stage.client()
+    await client.connect(target=f"127.0.0.1:{broker.port}")
+    pair = Pair(stage, client, broker.peers[-1])
+    await passed(pair, first)
+    return pair
+
+
+async def passed(pair: Pair, data: bytes) -> None:
+    """Send what has to come out unchanged."""
+    _, received = await asyncio.gather(pair.client.send(data), pair.broker.receive(len(data)))
+    assert received == data
+
+
+def relays(stage: Stage, chosen: Callable[[Relay], bool] = lambda relay: relay.produces) -> list[Relay]:
+    return [relay for relay in stage.proxy.sessions.all_relays() if chosen(relay)]
+
+
+def paused(stage: Stage) -> list[bool]:
+    return [bool(relay.snapshot().paused[TO_BROKER] & PauseReason.THRESHOLD) for relay in relays(stage)]
+
+
+async def held(stage: Stage) -> None:
+    await stage.until(lambda: paused(stage) and all(paused(stage)), "all producers paused")
+    # Up to a read may pass after a pause.
+    await turns()
+
+
+async def released(stage: Stage) -> None:
+    await stage.until(lambda: not any(paused(stage)), "no producer paused")
+
+
+async def test_producers_are_held_above_the_high_mark_and_all_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        producers = [await joined(stage, broker, OPENED + SMALL) for _ in range(3)]
+        consumer = await joined(stage, broker, subscribe_frame(b"t"))
+        pressure.set(0.9)
+        await held(stage)
+        for producer in producers:
+            await producer.client.send(SMALL)
+            assert not await told(producer.broker, 1)
+            await producer.broker.send(b"still here")
+            assert await producer.client.receive(10) == b"still here"
+        await passed(consumer, b"\x00\x00\x00\x05\x00\x00\x00\x01\x08")
+        looking = await stage.client()
+        await looking.connect()
+        await stage.until(lambda: stage.proxy.counters.overload.paused_by.get("threshold") == 3, "a look at relays")
+        assert stage.proxy.counters.overload.delays["longest"] > 0
+        pressure.set(0.5)
+        for producer in producers:
+            assert await producer.broker.receive(len(SMALL)) == SMALL
+        await released(stage)
+        assert not stage.proxy.counters.overload.pause_overshoots
+
+
+async def test_one_frame_drips_through_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = THRESHOLD | LONG | {"overloadDripMillis": "300"}
+    async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED + SMALL)
+        pressure.set(0.9)
+        await held(stage)
+        before = stage.proxy.counters.overload.drips
+        await pair.client.send(SMALL * 50)
+        for _ in range(3):
+            assert await pair.broker.receive(len(SMALL)) == SMALL
+        drips = stage.proxy.counters.overload.drips - before
+        assert 3 <= drips < 20
+        pressure.set(0.1)
+        assert await pair.broker.receive(47 * len(SMALL)) == SMALL * 47
+
+
+async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED)
+        pressure.set(0.96)
+        await held(stage)
+        await pair.client.send(SMALL)
+        reload(stage, overloadThrottleObserveOnly="true")
+        assert await pair.broker.receive(len(SMALL)) == SMALL
+        view = stage.proxy.counters.overload.view
+        assert view is not None
+        await stage.until(lambda: view.paused == {"paused": 0, "would_pause": 1}, "what would be")
+
+
+async def test_connection_that_dies_while_it_is_paused_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED)
+        other = await joined(stage, broker, OPENED)
+        pressure.set(0.9)
+        await held(stage)
+        pair.client.reset()
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "one session")
+        view = stage.proxy.counters.overload.view
+        assert view is not None
+        await stage.until(lambda: view.paused["paused"] == 1, "one that is paused")
+        pressure.set(0.1)
+        await released(stage)
+        await passed(other, SMALL)
+        assert stage.proxy.counters.overload.threshold.failures == 0
+
+
+async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = THRESHOLD | {"overloadDripMillis": "1000", "overloadMaxPauseMillis": "1000"}
+    async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED)
+        pressure.set(0.9)
+        await held(stage)
+        (relay,) = relays(stage)
+        opened, counters = relay.snapshot().moved[TO_BROKER], stage.proxy.counters.overload
+        most = stage.proxy.config.relay_buffer_bytes
+        # The kernel keeps several buffers for the proxy to read.
+        data = SMALL * (6 * most // len(SMALL))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pair.client.send(data))
+            reading = group.create_task(pair.broker.receive(len(data)))
+            await stage.until(lambda: counters.pause_overshoots == 1, "the end of the longest pause")
+            await stage.until(lambda: relay.snapshot().moved[TO_BROKER] > opened, "a read")
+            await turns()
+            assert counters.pause_overshoots == 1
+            assert len(SMALL) < relay.snapshot().moved[TO_BROKER] - opened <= most
+            pressure.set(0.1)
+        assert reading.result() == data
+
+
+async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pressed(tmp_path, monkeypatch, {}) as (stage, broker, pressure):
+        early = await joined(stage, broker, OPENED)
+        pressure.set(0.9)
+        reload(stage, **THRESHOLD, **LONG)
+        late = await joined(stage, broker, OPENED)
+        await held(stage)
+        await passed(early, SMALL)
+        await late.client.send(SMALL)
+        assert not await told(late.broker, 1)
+        reload(stage, overloadThrottleEnabled="false")
+        assert await late.broker.receive(len(SMALL)) == SMALL
+        assert not stage.proxy.relay_engines.slots.enabled
+
+
+async def test_bytes_that_wait_for_brokers_are_known() -> None:
+    keys: dict[str, Any] = {**THRESHOLD}
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker, OPENED)
+        for _ in range(40):
+            pair.client.send_now(bytes(65_536))
+            await asyncio.sleep(0.005)
+        view = stage.proxy.counters.overload.view
+        assert view is not None
+        await stage.until(lambda: view.signals.owners.get("towards_brokers", 0) > 100_000, "bytes towards brokers")
+        pair.client.close()
+        pair.broker.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+
+
+# --- rates ----------------------------------------------------------------------------------------
+
+
+class Sender:
+    """A producer of each of some topics, 40 messages of 10 KB a second; the broker's side reads what comes."""
+
+    def __init__(self, pair: Pair, producers: tuple[int, ...]) -> None:
+        self.pair = pair
+        self.sent, self.received = bytearray(), bytearray()
+        self.stopped = False
+        self._producers = producers
+
+    async def send(self) -> None:
+        """Send until stopped."""
+        number = 0
+        while not self.stopped:
+            for producer in self._producers:
+                number += 1
+                frame = send_frame(producer, sequence=number, payload=bytes([number % 256]) * 10_000)
+                self.sent += frame
+                await self.pair.client.send(frame)
+            await asyncio.sleep(0.025)
+
+    async def receive(self) -> None:
+        """Read until everything has come that was sent."""
+        while not self.stopped or len(self.received) < len(self.sent):
+            if len(self.received) < len(self.sent):
+                self.received += await self.pair.broker.receive(min(4096, len(self.sent) - len(self.received)))
+            else:
+                await asyncio.sleep(0.005)
+
+
+async def two_topics(stage: Stage, broker: RawBroker, connections: int) -> list[Sender]:
+    """Join the producers of two topics, on one connection or on two."""
+    other = producer_frame(b"persistent://public/default/u", 2)
+    if connections == 1:
+        return [Sender(await joined(stage, broker, OPENED + other), (1, 2))]
+    return [Sender(await joined(stage, broker, OPENED), (1,)), Sender(await joined(stage, broker, other), (2,))]
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
+    connections: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
+        control, slots = stage.proxy.overload.control, stage.proxy.relay_engines.slots
+        assert control is not None
+        topics, set_rate = control._adaptive.topics, slots.set_rate
+        # The natural rate at each change, and the new rate.
+        changes: dict[int, list[tuple[float, float | None]]] = {}
+
+        def noted(slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
+            (natural,) = [topic.natural_bytes for topic in topics.values() if topic.slot == slot]
+            changes.setdefault(slot, []).append((natural, bytes_per_second))
+            set_rate(slot, bytes_per_second, messages_per_second)
+
+        monkeypatch.setattr(slots, "set_rate", noted)
+        senders = await two_topics(stage, broker, connections)
+        async with asyncio.TaskGroup() as group:
+            for sender in senders:
+                group.create_task(sender.send())
+                group.create_task(sender.receive())
+            await stage.until(lambda: _learned(topics), "natural rates")
+            pressure.set(0.9)
+            await stage.until(lambda: control.active_topics == 2, "limits")
+            await stage.until(lambda: all(len(found) >= 4 for found in changes.values()), "steps")
+            pressure.set(0.1)
+            await stage.until(lambda: control.active_topics == 0, "natural rates again")
+            for sender in senders:
+                sender.stopped = True
+        assert all(sender.received == sender.sent for sender in senders)
+        assert len(changes) == 2
+        for found in changes.values():
+            _steps_are_small(found)
+        assert len(stage.proxy.sessions) == connections
+        assert stage.proxy.counters.overload.adaptive.failures == 0
+
+
+def _learned(topics: Any) -> bool:
+    known = [topic.natural_bytes for name, topic in topics.items() if name]
+    return len(known) == 2 and min(known) > 250_000
+
+
+def _steps_are_small(changes: list[tuple[float, float | None]]) -> None:
+    before = changes[0][0]
+    for natural, rate in changes[:-1]:
+        assert rate is not None
+        assert abs(before - rate) <= STEP * natural + 1
+        before = rate
+    assert min(rate / natural for natural, rate in changes if rate is not None) < 0.6
+    assert changes[-1][1] is None

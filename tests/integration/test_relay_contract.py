@@ -1,0 +1,297 @@
+"""What every relay engine promises beyond the bytes: reasons to pause, ends, descriptors, and nothing that stays."""
+
+import asyncio
+import os
+import re
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.demo.script import AfterHandshake
+from proxy.core.errors import DisconnectCause
+from proxy.relay.engine import Direction, PauseReason
+from tests.integration.test_direct_mode import Side, greet, joined, paired, pour_until_still, sides
+from tests.integration.test_leaving import embedded, relayed
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.patience import patient_millis
+from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, staged
+from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
+from tests.support.proxies.running_proxy import child_proxy
+from tests.support.sockets.frames import watch_update
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+UPDATE = watch_update(1, ["persistent://public/default/new"])
+KIB = 1024
+
+
+async def turns(count: int = 20) -> None:
+    """Let the loop and the threads go on for a moment in which nothing must happen."""
+    for _ in range(count):
+        await asyncio.sleep(0.001)
+
+
+async def told(peer: AsyncClient, size: int) -> bool:
+    """Tell whether bytes come within a moment."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+        try:
+            return len(peer.sock.recv(size, socket.MSG_PEEK)) > 0
+        except BlockingIOError:
+            continue
+    return False
+
+
+async def read_on(peer: AsyncClient) -> None:
+    while await asyncio.get_running_loop().sock_recv(peer.sock, 1 << 20):
+        pass
+
+
+# --- reasons to pause -----------------------------------------------------------------------------
+
+
+@sides
+async def test_a_direction_is_read_when_the_last_reason_is_gone_and_the_other_all_the_time(side: Side) -> None:
+    async with paired() as pair:
+        sender, reader, direction = pair.ends(side)
+        other = Direction(1 - direction)
+        relay = pair.relay
+        relay.pause(direction, PauseReason.POOL)
+        relay.pause(direction, PauseReason.RATE)
+        # One read may pass after a pause, nothing behind that.
+        await sender.send(b"x")
+        passed = await told(reader, 1)
+        if passed:
+            assert await reader.receive(1) == b"x"
+        await sender.send(b"y")
+        relay.resume(direction, PauseReason.POOL)
+        relay.resume(direction, PauseReason.THRESHOLD)
+        assert not await told(reader, 1)
+        assert relay.snapshot().paused[direction] == PauseReason.RATE
+        assert relay.snapshot().paused[other] == PauseReason(0)
+        await reader.send(b"still here")
+        assert await sender.receive(10) == b"still here"
+        relay.resume(direction, PauseReason.RATE)
+        assert await reader.receive(1 if passed else 2) == (b"y" if passed else b"xy")
+        await pair.stage.until(lambda: reads(relay, direction), "a direction that is read")
+
+
+@sides
+async def test_a_pause_does_not_end_with_the_bytes_that_were_held(side: Side) -> None:
+    async with paired() as pair:
+        _, reader, direction = pair.ends(side)
+        sent = await pour_until_still(pair, side)
+        pair.relay.pause(direction, PauseReason.THRESHOLD)
+        await pair.stage.until(lambda: unsent(pair.relay, direction) > 0, "bytes that are held")
+        taken = 0
+        while unsent(pair.relay, direction):
+            taken += len(await reader.receive(min(64 * KIB, len(sent) - taken)))
+        assert not reads(pair.relay, direction)
+        pair.relay.resume(direction, PauseReason.THRESHOLD)
+        assert await reader.receive(len(sent) - taken) == sent[taken:]
+
+
+@sides
+async def test_a_reset_in_a_pause_ends_the_pair_at_once(side: Side) -> None:
+    async with paired() as pair:
+        sender, reader, direction = pair.ends(side)
+        pair.relay.pause(direction, PauseReason.POOL)
+        sender.reset()
+        await pair.over("connection_reset")
+        assert await reader.rest() == b""
+
+
+@sides
+async def test_a_fin_in_a_pause_is_passed_on_behind_the_bytes_when_the_pause_is_over(side: Side) -> None:
+    async with paired() as pair:
+        sender, reader, direction = pair.ends(side)
+        pair.relay.pause(direction, PauseReason.POOL)
+        await turns()
+        await sender.send(bytes(100 * KIB))
+        sender.fin()
+        await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSE_WAIT, "the FIN at the proxy")
+        await turns()
+        assert len(pair.stage.proxy.sessions) == 1
+        pair.relay.resume(direction, PauseReason.POOL)
+        assert await reader.rest() == bytes(100 * KIB)
+        reader.close()
+        await pair.over(f"{side}_closed")
+
+
+async def test_the_read_timeout_does_not_run_in_a_pause() -> None:
+    async with (
+        staged(brokerProxyReadTimeoutMs=patient_millis(300), keepAliveIntervalSeconds=0) as stage,
+        raw_broker(greet) as broker,
+    ):
+        held, silent = [await joined(stage, broker) for _ in range(2)]
+        first, second = stage.proxy.sessions.all_relays()
+        first.pause(TO_BROKER, PauseReason.THRESHOLD)
+        assert await silent.client.rest() == b""
+        # The threads close a socket before the loop is told of the end.
+        await stage.until(lambda: stage.caused("read_timeout") == 1, "the end of the silent relay")
+        assert second not in set(stage.proxy.sessions.all_relays())
+        assert len(stage.proxy.sessions) == 1
+        first.resume(TO_BROKER, PauseReason.THRESHOLD)
+        assert await held.client.rest() == b""
+        await stage.until(lambda: stage.caused("read_timeout") == 2, "the end of the relay that had paused")
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+async def test_a_close_sends_what_is_held_and_its_cause_is_the_cause() -> None:
+    async with paired() as pair:
+        sent = await pour_until_still(pair, "broker")
+        pair.relay.close(DisconnectCause.CREDENTIALS_EXPIRED)
+        received = await pair.client.rest()
+        # What was still in the kernel behind the proxy is nobody's promise.
+        assert sent.startswith(received)
+        assert received
+        await pair.over("credentials_expired")
+
+
+async def test_an_abort_ends_both_sides_at_once_and_resets_a_client_that_has_much_to_read() -> None:
+    async with paired() as pair:
+        await pour_until_still(pair, "broker")
+        pair.relay.abort(DisconnectCause.ADMIN)
+        await pair.over("admin")
+        with pytest.raises(ConnectionResetError):
+            await read_on(pair.client)
+
+
+async def test_a_close_and_then_an_abort_end_the_relay_once_with_the_first_cause() -> None:
+    async with paired() as pair:
+        await pour_until_still(pair, "broker")
+        relay = pair.relay
+        relay.close(DisconnectCause.CONNECTION_AGE)
+        relay.abort(DisconnectCause.SHUTDOWN)
+        relay.abort(DisconnectCause.SHUTDOWN)
+        await pair.over("connection_age")
+        relay.tick(pair.stage.proxy.loop.time())
+        relay.close(DisconnectCause.ADMIN)
+        relay.snapshot()
+
+
+async def test_a_client_whose_window_stays_shut_stalls_our_writes() -> None:
+    async with staged(tcpUserTimeoutMillis=300) as stage:
+        stage.broker.script.after_handshake = AfterHandshake.FLOOD
+        await stage.relayed(SLOW_READER_RCVBUF)
+        await stage.until(lambda: stage.caused("write_stalled") == 1, "a client that was given up")
+        assert "tcpUserTimeoutMillis" in stage.details[-1]
+
+
+async def test_the_counters_have_the_last_bytes_when_the_relay_is_over() -> None:
+    async with paired() as pair:
+        up, down = os.urandom(300 * KIB), os.urandom(500 * KIB)
+        received = asyncio.gather(pair.broker.receive(len(up)), pair.client.receive(len(down)))
+        await asyncio.gather(pair.client.send(up), pair.broker.send(down))
+        await received
+        pair.client.close()
+        pair.broker.close()
+        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions), "no session")
+        relay = pair.stage.proxy.counters.relay
+        assert (relay.relay_bytes_to_broker, relay.relay_bytes_to_client) == (len(up), len(down))
+
+
+async def test_a_place_of_an_address_is_taken_until_its_relay_is_over() -> None:
+    async with staged(maxConcurrentInboundConnectionsPerIp=1) as stage:
+        client = await stage.relayed()
+        assert stage.proxy.sessions.refusal("127.0.0.1") is not None
+        client.close()
+        await stage.until(lambda: stage.proxy.sessions.refusal("127.0.0.1") is None, "a free place")
+
+
+# --- descriptors and threads ----------------------------------------------------------------------
+
+
+def descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
+def flags_of(child: int) -> dict[str, tuple[str, int]]:
+    """Give what each descriptor of a process is, and its flags (proc(5), fdinfo), but for those it was started with."""
+    found = {}
+    for name in os.listdir(f"/proc/{child}/fdinfo"):
+        # One that is closed meanwhile is nobody's.
+        with suppress(FileNotFoundError):
+            kind = os.readlink(f"/proc/{child}/fd/{name}")
+            info = Path(f"/proc/{child}/fdinfo/{name}").read_text()
+            (flags,) = re.findall(r"^flags:\s+([0-7]+)$", info, re.MULTILINE)
+            found[name] = kind, int(flags, 8)
+    return {name: found[name] for name in found if int(name) > 2}
+
+
+async def test_no_program_that_the_proxy_starts_inherits_a_descriptor(tmp_path: Path, relay_engine: str) -> None:
+    async with embedded() as broker, child_proxy(tmp_path, broker, brokerProxyAllowedTargetPorts="*") as proxy:
+        broker.script.after_handshake, broker.script.flood_payload_bytes = AfterHandshake.FLOOD, 256 * KIB
+        clients = [await relayed(proxy, broker) for _ in range(3)]
+        child = proxy.child.pid
+
+        def spliced() -> bool:
+            kinds = {kind.partition(":")[0] for kind, _ in flags_of(child).values()}
+            return "socket" in kinds and (relay_engine == "asyncio" or "pipe" in kinds)
+
+        # Of the loop's own there is none.
+        await eventually(spliced, "relays, and a pipe of the threads")
+        found = flags_of(child)
+        assert len([kind for kind, _ in found.values() if kind.startswith("socket:")]) >= 2 * len(clients)
+        assert {name: kind for name, (kind, flags) in found.items() if not flags & os.O_CLOEXEC} == {}
+
+
+async def test_a_relay_at_rest_has_two_descriptors() -> None:
+    async with staged() as stage, raw_broker(greet) as broker:
+        await joined(stage, broker)
+        before = len(descriptors())
+        pairs = [await joined(stage, broker) for _ in range(5)]
+        for pair in pairs:
+            await pair.client.send(b"x")
+            assert await pair.broker.receive(1) == b"x"
+        # Two of the test's own beside each.
+        await stage.until(lambda: len(descriptors()) == before + 4 * len(pairs), "two descriptors a relay")
+
+
+def relay_threads() -> list[str]:
+    names = (Path(f"/proc/self/task/{task}/comm") for task in os.listdir("/proc/self/task"))
+    return [name for path in names if path.exists() and (name := path.read_text().strip()).startswith("relay-")]
+
+
+async def test_a_stopped_proxy_leaves_no_thread_with_busy_relays_either(relay_engine: str) -> None:
+    async with paired() as pair:
+        await pour_until_still(pair, "broker")
+        assert bool(relay_threads()) == (relay_engine == "native")
+    assert relay_threads() == []
+
+
+# --- watch frames ---------------------------------------------------------------------------------
+
+
+async def test_a_watch_frame_that_comes_byte_by_byte_waits_like_any_other() -> None:
+    async with paired(watchTopicListMaxPauseMillis=600_000) as pair:
+        taken = pair.stage.direct.try_acquire(pair.stage.direct.limit)
+        assert taken is not None
+        for byte in UPDATE[:10]:
+            await pair.broker.send(bytes([byte]))
+            await turns(2)
+        await pair.stage.until(lambda: not reads(pair.relay, TO_CLIENT), "a frame that waits")
+        await pair.broker.send(UPDATE[10:])
+        received = len(await pair.client.receive(9))
+        assert not await told(pair.client, 1)
+        taken.release()
+        assert await pair.client.receive(len(UPDATE) - received) == UPDATE[received:]
+        assert pair.stage.proxy.counters.relay.watch.updates == 1
+
+
+async def test_a_pair_that_ends_while_its_frame_waits_gives_its_place_back_and_hears_no_answer() -> None:
+    async with paired(watchTopicListMaxPauseMillis=600_000) as pair:
+        taken = pair.stage.direct.try_acquire(pair.stage.direct.limit)
+        assert taken is not None
+        await pair.broker.send(UPDATE)
+        await pair.stage.until(lambda: pair.stage.direct.queue_size == 1, "a frame that waits")
+        pair.relay.abort(DisconnectCause.ADMIN)
+        await pair.over("admin")
+        assert pair.stage.direct.queue_size == 0
+        taken.release()
+        assert await pair.client.rest() == b""

@@ -1,0 +1,214 @@
+"""Listeners and names that clients bring along: relays to them hold no places, dials to them few sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import HostPort, ProxyHeader, encode
+from proxy.app import broker_side
+from proxy.brokers import dialer
+from proxy.brokers.resolver import CachingResolver
+from proxy.clients import relay_crowds
+from proxy.net import dial_places
+from tests.support.brokers.raw_broker import handshake, raw_broker, silence
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually
+from tests.support.patience import in_time
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+
+# A listener of a client's own must not have the address that configuration names.
+STRANGER = "127.0.0.66"
+OTHER_ADDRESS = "127.0.0.2"
+PLACES = 30
+
+
+async def client_from(stage: Stage, address: str) -> AsyncClient:
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.bind((address, 0))
+    await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, stage.proxy.port))
+    stage.clients.append(AsyncClient(sock))
+    return stage.clients[-1]
+
+
+async def looks_up(stage: Stage, address: str, header: bytes = b"") -> None:
+    newcomer = await client_from(stage, address)
+    await newcomer.send(header)
+    await newcomer.connect()
+    assert (await newcomer.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+async def accepts_everybody(peer: AsyncClient) -> None:
+    await handshake(peer)
+    await silence(peer)
+
+
+# --- places of connections --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def full(kind: Callable[[Stage, int], Awaitable[AsyncClient]], **keys: Any) -> AsyncIterator[Stage]:
+    """Run a proxy of which one address holds all places."""
+    async with (
+        raw_broker(accepts_everybody, host=STRANGER) as stranger,
+        staged(maxConcurrentInboundConnections=PLACES, **keys) as stage,
+    ):
+        for _ in range(PLACES):
+            await kind(stage, stranger.port)
+        await stage.until(lambda: len(stage.proxy.sessions) == PLACES, "a full house")
+        yield stage
+
+
+async def relayed_to_a_stranger(stage: Stage, port: int) -> AsyncClient:
+    client = await stage.client()
+    await client.connect(target=f"{STRANGER}:{port}")
+    return client
+
+
+async def relayed_to_a_broker(stage: Stage, port: int) -> AsyncClient:
+    return await stage.relayed()
+
+
+async def asking(stage: Stage, port: int) -> AsyncClient:
+    client = await stage.connected()
+    await client.lookup(TOPIC)
+    return client
+
+
+@pytest.mark.parametrize("kind", [relayed_to_a_stranger, relayed_to_a_broker, asking])
+async def test_whatever_one_address_holds_all_places_with_keeps_no_other_out(
+    kind: Callable[[Stage, int], Awaitable[AsyncClient]],
+) -> None:
+    keys = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+    header = encode(ProxyHeader(HostPort("203.0.113.1", 4000), HostPort("203.0.113.2", 6650)), 2)
+    async with full(kind, **keys) as stage:
+        await looks_up(stage, OTHER_ADDRESS)
+        await looks_up(stage, OTHER_ADDRESS, header)
+        assert len(stage.proxy.sessions) == PLACES
+        # The end of a relay on threads is told a little later.
+        await stage.until(lambda: stage.caused("connection_limit") == 2, "both ends")
+        # Nobody leaves for the address that holds the others.
+        late = await stage.client()
+        await late.send(connect_frame())
+        assert (await late.last_command()).error.error == ServerError.ServiceNotReady
+
+
+@pytest.mark.parametrize("relay_engine", ["asyncio", "native"], indirect=True)
+async def test_newcomers_of_many_addresses_that_come_at_once_all_come_in(
+    monkeypatch: pytest.MonkeyPatch, relay_engine: str
+) -> None:
+    monkeypatch.setattr(relay_crowds, "QUIET_SECONDS", 0.0)
+    async with full(relayed_to_a_stranger) as stage:
+        newcomers = []
+        for number in range(101, 113):
+            sock = socket.socket()
+            sock.setblocking(False)
+            sock.bind((f"127.0.0.{number}", 0))
+            sock.connect_ex((LOOPBACK, stage.proxy.port))
+            newcomers.append(AsyncClient(sock))
+        stage.clients += newcomers
+        for newcomer in newcomers:
+            await newcomer.send(connect_frame())
+        for newcomer in newcomers:
+            assert (await newcomer.command()).HasField("connected")
+        assert len(stage.proxy.sessions) == PLACES
+        await stage.until(lambda: stage.caused("connection_limit") == len(newcomers), "those who gave way")
+
+
+async def test_quiet_relays_to_a_stranger_give_others_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_crowds, "QUIET_SECONDS", 0.0)
+    async with full(relayed_to_a_stranger) as stage:
+        oldest = stage.clients[:5]
+        for _ in range(5):
+            await looks_up(stage, OTHER_ADDRESS)
+        for client in oldest:
+            assert await client.rest() == b""
+        assert stage.proxy.sessions.relays == PLACES - 5
+
+
+async def test_relays_to_brokers_stay_while_one_to_a_stranger_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_crowds, "QUIET_SECONDS", 0.0)
+    made = iter(range(PLACES))
+
+    async def kind(stage: Stage, port: int) -> AsyncClient:
+        # Two thirds lead to the broker.
+        return await (relayed_to_a_broker if next(made) % 3 else relayed_to_a_stranger)(stage, port)
+
+    async with full(kind) as stage:
+        brokers = [client for number, client in enumerate(stage.clients) if number % 3]
+        for _ in range(2):
+            await looks_up(stage, OTHER_ADDRESS)
+        for client in brokers:
+            await client.ping()
+        assert stage.caused("connection_limit") == 2
+
+
+# --- sockets of dials -------------------------------------------------------------------------------
+
+DIALS = 4
+ADDRESSES = 40
+
+
+class Attempts:
+    """Counts the attempts to connect, and how many there are at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = self.now = self.most = 0
+        self._open_one = dialer.Dialer._open_one
+        monkeypatch.setattr(dialer.Dialer, "_open_one", lambda *given: self._counted(*given))
+
+    async def _counted(self, *given: Any) -> socket.socket:
+        self.made += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await self._open_one(*given)
+        finally:
+            self.now -= 1
+
+
+@asynccontextmanager
+async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, str]]:
+    """Run a proxy, and give a target with many addresses that do not answer."""
+    monkeypatch.setattr(broker_side, "most_dials", lambda: DIALS, raising=False)
+    monkeypatch.setattr(dialer, "HEAD_START_SECONDS", 0.02)
+
+    async def ask(_: CachingResolver, name: str) -> list[str]:
+        return [f"127.0.1.{number}" for number in range(1, ADDRESSES + 1)] if name == "many.test" else [STRANGER]
+
+    monkeypatch.setattr(CachingResolver, "_ask_system", ask)
+    # The kernel answers no SYN to a listener whose line is full.
+    with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, socket.socket() as first:
+        first.connect(("127.0.0.1", listener.getsockname()[1]))
+        async with staged() as stage:
+            yield stage, f"many.test:{listener.getsockname()[1]}"
+
+
+async def test_connects_to_a_name_with_many_silent_addresses_open_few_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = Attempts(monkeypatch)
+    async with street(monkeypatch) as (stage, target):
+        for _ in range(3 * DIALS):
+            await (await stage.client()).send(connect_frame(target))
+        await eventually(lambda: attempts.made >= DIALS * 8, "attempts at eight addresses for each dial")
+        assert attempts.most <= 3 * DIALS
+        # Known brokers need no place: another client of the same address is connected at once.
+        await (await stage.relayed()).ping()
+
+
+async def test_dials_of_one_address_that_last_keep_no_other_address_from_a_host_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dial_places, "LEAST_DIAL_SECONDS", 0.1)
+    async with street(monkeypatch) as (stage, target), raw_broker(accepts_everybody, host=STRANGER) as host:
+        for _ in range(3 * DIALS):
+            await (await stage.client()).send(connect_frame(target))
+        await stage.until(lambda: stage.books()["dials to made-up hosts"] == 3 * DIALS, "dials that wait")
+        other = await client_from(stage, OTHER_ADDRESS)
+        async with in_time():
+            await other.connect(target=f"own.test:{host.port}")
+        assert stage.proxy.counters.brokers.broker_dials_given_up() >= 1

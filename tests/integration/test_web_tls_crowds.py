@@ -1,0 +1,150 @@
+"""Many clients of the web port with TLS that do not go on with their handshake hold up nobody else."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.net.tls import freed_memory, places
+from tests.integration.test_tls_crowds import CROWD_ADDRESS, NEVER_SECONDS, hello, times
+from tests.integration.test_web_tls import web_keys
+from tests.support.auth.tls import PemFiles, client_context
+from tests.support.clients.async_client import LOOPBACK, AsyncClient
+from tests.support.patience import in_time
+from tests.support.web.web_stage import WebStage, web_staged
+
+MANY = 60
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
+
+
+@asynccontextmanager
+async def tls_web(files: PemFiles, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> AsyncIterator[WebStage]:
+    """Give a web port with TLS on which nobody is closed for being slow."""
+    monkeypatch.setattr("proxy.web.accept.HANDSHAKE_SECONDS", NEVER_SECONDS)
+    async with web_staged(**web_keys(files), **keys) as at:
+        yield at
+
+
+def tls_port(at: WebStage) -> int:
+    web = at.stage.proxy.web
+    assert web is not None
+    assert web.tls_port is not None
+    return web.tls_port
+
+
+async def crowd(at: WebStage, sent: bytes, number: int = MANY) -> list[AsyncClient]:
+    """Give clients of another address that have sent `sent`, and nothing after it."""
+    clients = []
+    for _ in range(number):
+        client = AsyncClient(socket.create_connection((LOOPBACK, tls_port(at)), source_address=(CROWD_ADDRESS, 0)))
+        client.sock.setblocking(False)
+        at.stage.clients.append(client)
+        await client.send(sent)
+        clients.append(client)
+    return clients
+
+
+async def is_served(at: WebStage) -> None:
+    """Get a page over a connection of its own."""
+    async with in_time():
+        url = f"https://localhost:{tls_port(at)}/healthz"
+        async with at.client.get(url, ssl=client_context(), headers={"Connection": "close"}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("part", [0, 1, 100, -1])
+async def test_clients_with_a_part_of_a_hello_hold_no_place(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
+    async with tls_web(files, monkeypatch, maxConcurrentTlsHandshakes=1) as at:
+        await crowd(at, hello()[:part])
+        await is_served(at)
+        tls = at.stage.proxy.counters.tls
+        assert (tls.handshakes_in_flight, tls.handshakes_waiting) == (0, 0)
+
+
+async def test_half_done_handshakes_never_hold_more_than_their_places(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, 0.05, 0.05)
+    async with tls_web(files, monkeypatch, maxConcurrentTlsHandshakes=4) as at:
+        clients = await crowd(at, hello())
+        tls = at.stage.proxy.counters.tls
+        await at.stage.until(lambda: tls.handshakes.get(("client", "displaced"), 0) >= MANY - 4, "places change hands")
+        assert tls.handshakes_in_flight == 4
+        monkeypatch.setattr(places, "PLACE_SECONDS", NEVER_SECONDS)
+        await is_served(at)
+        for client in clients:
+            client.close()
+        await at.stage.until(lambda: not tls.handshakes_in_flight, "all places free")
+
+
+async def test_another_address_has_the_next_turn_however_many_wait(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The crowd leaves no place to its own: only turns by address let another client in.
+    times(monkeypatch, NEVER_SECONDS, 0.0)
+    async with tls_web(files, monkeypatch, maxConcurrentTlsHandshakes=2) as at:
+        await crowd(at, hello())
+        tls = at.stage.proxy.counters.tls
+        await at.stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
+        await is_served(at)
+        assert tls.handshakes_waiting >= MANY - 4
+
+
+async def test_silent_connections_of_one_address_drive_out_no_other_that_says_little(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tls_web(files, monkeypatch, maxHttpServerConnections=8) as at:
+        slow = await AsyncClient.open(tls_port(at))
+        at.stage.clients.append(slow)
+        await slow.send(hello()[:100])
+        await crowd(at, b"")
+        await is_served(at)
+        await slow.send(hello()[100:])
+        # The handshake may not succeed, since the two parts are of two hellos, but it has an answer.
+        assert await slow.receive(1)
+
+
+async def test_a_handshake_that_takes_too_long_is_counted(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.web.accept.HANDSHAKE_SECONDS", 0.05)
+    async with web_staged(**web_keys(files)) as at:
+        client = await AsyncClient.open(tls_port(at))
+        await client.send(hello())
+        async with in_time():
+            while await asyncio.get_running_loop().sock_recv(client.sock, 65536):
+                pass
+        client.close()
+        tls = at.stage.proxy.counters.tls
+        assert (tls.handshakes["client", "timeout"], tls.handshakes_in_flight) == (1, 0)
+
+
+async def test_memory_of_many_half_done_handshakes_goes_back_to_the_system(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned = asyncio.Event()
+
+    async def in_thread(*_: object) -> None:
+        returned.set()
+
+    monkeypatch.setattr(freed_memory, "in_thread", in_thread)
+    monkeypatch.setattr(freed_memory, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(freed_memory, "CROWD", 12)
+    async with tls_web(files, monkeypatch) as at:
+        clients = await crowd(at, hello(), 12)
+        tls = at.stage.proxy.counters.tls
+        await at.stage.until(lambda: tls.handshakes_in_flight == 12, "a handshake with each client")
+        assert not returned.is_set()
+        for client in clients:
+            client.close()
+        async with in_time():
+            await returned.wait()

@@ -1,0 +1,145 @@
+"""Pairs in numbers: as many as there are descriptors for, and a thousand that have nothing to do.
+
+A tenth of the pairs is made, all of them with PULSAR_PROXY_TEST_PAIRS=all. The far ends are this process's, too: a pair
+takes four descriptors here and two in a proxy.
+"""
+
+import math
+import os
+import resource
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from proxy.cli.demo.broker import raise_file_limit
+from tests.native.relays import ENDED, TO_BROKER, TO_CLIENT, Pair, Relays, received
+
+MOST_PAIRS = 20_000
+DESCRIPTORS_A_PAIR = 4
+# For the interpreter, the tests and the engine.
+OTHER_DESCRIPTORS = 200
+SLICE_PAIRS = 500
+EVENTS_A_STEP = 16
+RATE = 8
+# A thread that waits goes round once a second; the test's second may be longer than the engine's.
+MOST_ROUNDS_A_SECOND = 5
+
+
+@pytest.fixture
+def room() -> Iterator[int]:
+    """Give the number of pairs that there are descriptors for."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_file_limit()
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    left = most - len(os.listdir("/proc/self/fd")) - OTHER_DESCRIPTORS
+    yield min(MOST_PAIRS, left // DESCRIPTORS_A_PAIR)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def descriptors() -> set[str]:
+    return {name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+
+
+def in_slices(extension: Any, engine: Any) -> list[tuple[int, ...]]:
+    """Read the records of all pairs, a bounded number in each call."""
+    layout, records = struct.Struct(extension.RECORD), list[tuple[int, ...]]()
+    while True:
+        part = list(layout.iter_unpack(engine.snapshot(records[-1][0] if records else 0, SLICE_PAIRS)))
+        assert len(part) <= SLICE_PAIRS
+        records += part
+        if len(part) < SLICE_PAIRS:
+            return records
+
+
+def test_a_snapshot_in_slices_is_the_snapshot(extension: Any, relays: Relays) -> None:
+    pairs = sorted(relays.join().id for _ in range(7))
+    layout = struct.Struct(extension.RECORD)
+    ids = [record[0] for record in layout.iter_unpack(relays.engine.snapshot())]
+    assert ids == pairs
+    found, after = list[int](), 0
+    while part := [record[0] for record in layout.iter_unpack(relays.engine.snapshot(after, 3))]:
+        assert len(part) <= 3
+        found, after = found + part, part[-1]
+    assert found == pairs
+
+
+@pytest.mark.timeout(600)
+def test_as_many_pairs_as_there_are_descriptors_for_relay_and_end_and_leave_nothing(extension: Any, room: int) -> None:
+    count = room if os.environ.get("PULSAR_PROXY_TEST_PAIRS") == "all" else room // 10
+    before = descriptors()
+    with Relays(extension, threads=2) as relays:
+        pairs = [relays.join() for _ in range(count)]
+        for pair in pairs:
+            pair.client.sendall(b"?")
+        for pair in pairs:
+            assert received(pair.broker, 1) == b"?"
+            pair.broker.sendall(b"!!")
+        for pair in pairs:
+            assert received(pair.client, 2) == b"!!"
+        records = in_slices(extension, relays.engine)
+        # Those of a later moment: the last byte may be read by its receiver before its sender has counted it.
+        assert sorted(record[0] for record in records) == sorted(pair.id for pair in pairs)
+        for number, pair in enumerate(pairs):
+            if number % 3 == 0:
+                relays.engine.abort(pair.id)
+            elif number % 3 == 1:
+                relays.engine.close(pair.id, 5_000)
+            else:
+                pair.client.close()
+                pair.broker.close()
+        ended = {(event := relays.event()).pair: event for _ in pairs}
+        assert ended.keys() == {pair.id for pair in pairs}
+        assert {event.kind for event in ended.values()} == {ENDED}
+        # The last bytes are in the books of the end.
+        assert {(event.c, event.d) for event in ended.values()} == {(1, 2)}
+        assert relays.engine.snapshot() == b""
+        assert relays.engine.events(EVENTS_A_STEP) == []
+    del relays, pairs, pair
+    assert descriptors() - before == set()
+
+
+def has_nothing_to_do(relays: Relays, kind: int) -> Pair:
+    """Make a pair that is at rest, paused, half closed, or stopped."""
+    pair = relays.join()
+    if kind == 1:
+        relays.engine.pause(pair.id, TO_BROKER, RATE)
+        pair.client.sendall(b"unread")
+    elif kind == 2:
+        pair.client.shutdown(socket.SHUT_WR)
+    elif kind == 3:
+        # Both FINs, one of them behind a pause: the kernel calls that a hang-up.
+        relays.engine.pause(pair.id, TO_CLIENT, RATE)
+        pair.client.shutdown(socket.SHUT_WR)
+        pair.broker.sendall(b"unread")
+        pair.broker.shutdown(socket.SHUT_WR)
+    elif kind == 4:
+        pair.client.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                pair.client.send(bytes(65_536))
+    return pair
+
+
+def rounds_in_a_second(engine: Any) -> int:
+    """Count how often the busiest thread goes round in about a second, scaled down if that was longer."""
+    before, began = engine.rounds(), time.monotonic()
+    time.sleep(1)
+    seconds = time.monotonic() - began
+    gone: list[int] = [now - then for then, now in zip(before, engine.rounds(), strict=True)]
+    return math.ceil(max(gone) / seconds)
+
+
+def test_a_thousand_pairs_without_anything_to_do_wake_no_thread(relays: Relays, room: int) -> None:
+    pairs = [has_nothing_to_do(relays, number % 5) for number in range(min(1_000, room))]
+    # Behind the last news of the kernel; a stuck pipe is given back after a second, once.
+    time.sleep(1.5)
+    assert rounds_in_a_second(relays.engine) <= MOST_ROUNDS_A_SECOND
+    assert relays.engine.events(EVENTS_A_STEP) == []
+    # They are alive all the same.
+    relays.engine.resume(pairs[1].id, TO_BROKER, RATE)
+    assert received(pairs[1].broker, 6) == b"unread"

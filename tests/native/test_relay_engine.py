@@ -1,0 +1,255 @@
+"""The interface of the native relay engine: what Python gives it and gets back."""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.native.relays import (
+    BROKER_CLOSED,
+    BUFFER_BYTES,
+    BY_PYTHON,
+    CLIENT_CLOSED,
+    DRAINED,
+    ENDED,
+    FRAMES,
+    TO_BROKER,
+    TO_CLIENT,
+    Event,
+    Relays,
+    received,
+)
+from tests.support.patience import patient
+from tests.support.sockets.frames import ping, send, watch_success
+
+POOL, RATE = 2, 8
+
+
+def test_bytes_of_the_handshakes_pass_first(relays: Relays) -> None:
+    pair = relays.join(b"to the client", b"to the broker")
+    pair.client.sendall(b", more")
+    pair.broker.sendall(b", too")
+    assert received(pair.broker, 19) == b"to the broker, more"
+    assert received(pair.client, 18) == b"to the client, too"
+
+
+@pytest.mark.parametrize(("first", "cause"), [("client", CLIENT_CLOSED), ("broker", BROKER_CLOSED)])
+def test_second_fin_ends_a_pair_for_the_cause_of_the_first(relays: Relays, first: str, cause: int) -> None:
+    pair = relays.join()
+    one, other = (pair.client, pair.broker) if first == "client" else (pair.broker, pair.client)
+    one.sendall(b"bye")
+    one.shutdown(socket.SHUT_WR)
+    assert received(other, 3) == b"bye"
+    assert other.recv(1) == b""
+    other.sendall(b"late")
+    assert received(one, 4) == b"late"
+    other.close()
+    to_broker, to_client = (3, 4) if first == "client" else (4, 3)
+    assert relays.event() == Event(ENDED, pair.id, cause, 0, to_broker, to_client, 0)
+
+
+def test_watch_frame_waits_for_its_answer(relays: Relays) -> None:
+    pair = relays.join(scan=True)
+    before, frame = send(ping()), watch_success(1, ["a", "b"])
+    pair.broker.sendall(before + frame)
+    asked = relays.event()
+    assert asked == Event(FRAMES, pair.id, asked.a, 1, 0, len(frame), 0)
+    assert received(pair.client, len(before)) == before
+    relays.engine.pass_frames(pair.id, asked.a)
+    assert relays.event() == Event(DRAINED, pair.id, asked.a, 0, 0, 0, 0)
+    assert received(pair.client, len(frame)) == frame
+
+
+def test_close_and_abort_end_a_pair(relays: Relays) -> None:
+    for end in (lambda pair: relays.engine.close(pair, 5_000), relays.engine.abort):
+        pair = relays.join()
+        end(pair.id)
+        assert relays.event()[:3] == (ENDED, pair.id, BY_PYTHON)
+        assert pair.client.recv(1) == pair.broker.recv(1) == b""
+        end(pair.id)
+        assert relays.engine.snapshot_of(pair.id) is None
+
+
+def test_snapshot_has_a_record_of_the_declared_layout_for_each_pair(extension: Any, relays: Relays) -> None:
+    pairs = [relays.join() for _ in range(3)]
+    for count, pair in enumerate(pairs, 1):
+        pair.client.sendall(b"x" * count)
+        received(pair.broker, count)
+        relays.engine.pause(pair.id, TO_CLIENT, RATE)
+    layout = struct.Struct(extension.RECORD)
+    records = {record[0]: record for record in layout.iter_unpack(relays.engine.snapshot())}
+    assert records.keys() == {pair.id for pair in pairs}
+    for count, pair in enumerate(pairs, 1):
+        record = records[pair.id]
+        assert record[1:4] == (count, 0, 1)
+        assert record[4:9] == (0, 0, 0, RATE, 0)
+        assert record[9] < 60_000
+        assert relays.engine.snapshot_of(pair.id)[:9] == record[:9]
+
+
+def test_record_says_who_has_sent_a_fin_and_what_is_held(extension: Any, relays: Relays) -> None:
+    pair = relays.join(scan=True)
+    frame = watch_success(1, ["a"])
+    pair.broker.sendall(frame)
+    assert relays.event().kind == FRAMES
+    pair.client.shutdown(socket.SHUT_WR)
+    assert pair.broker.recv(1) == b""
+    [record] = struct.iter_unpack(extension.RECORD, relays.engine.snapshot())
+    assert record[4:9] == (0, len(frame), 0, 1, 1)
+    assert record[10] == 1
+
+
+def test_direction_without_reasons_to_pause_is_read(relays: Relays) -> None:
+    pair = relays.join()
+    relays.engine.pause(pair.id, TO_BROKER, POOL)
+    relays.engine.pause(pair.id, TO_BROKER, RATE)
+    pair.client.sendall(b"x")
+    relays.engine.resume(pair.id, TO_BROKER, POOL)
+    # The other direction tells that the thread has been round.
+    pair.broker.sendall(b"y")
+    assert received(pair.client, 1) == b"y"
+    assert relays.engine.snapshot_of(pair.id)[1] == 0
+    relays.engine.resume(pair.id, TO_BROKER, RATE)
+    assert received(pair.broker, 1) == b"x"
+
+
+def test_event_descriptor_is_readable_while_events_are_left(relays: Relays) -> None:
+    pairs = [relays.join() for _ in range(5)]
+    for pair in pairs:
+        relays.engine.abort(pair.id)
+    seen: list[int] = []
+    while len(seen) < len(pairs):
+        assert select.select([relays.engine.event_fd], [], [], 10)[0]
+        events = relays.engine.events(2)
+        assert len(events) <= 2
+        seen += [event[1] for event in events]
+    assert sorted(seen) == sorted(pair.id for pair in pairs)
+    assert relays.engine.events(10) == []
+    assert not select.select([relays.engine.event_fd], [], [], 0)[0]
+
+
+def test_refused_pair_stays_the_callers(relays: Relays) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        with pytest.raises(OSError, match="Bad file descriptor") as refused:
+            relays.engine.join(near.fileno(), -1, b"", b"", False)
+        assert refused.value.errno == 9
+        relays.engine.stop()
+        with pytest.raises(RuntimeError, match="stopped"):
+            relays.engine.join(near.fileno(), far.fileno(), b"", b"", False)
+        near.sendall(b"mine")
+        assert far.recv(4) == b"mine"
+
+
+@pytest.mark.parametrize(("threads", "size"), [(0, BUFFER_BYTES), (65, BUFFER_BYTES), (1, 4095), (1, 1 << 40)])
+def test_engine_of_senseless_size_is_refused(extension: Any, threads: int, size: int) -> None:
+    with pytest.raises(ValueError, match=f"got {threads} threads and {size} bytes, expected"):
+        extension.RelayEngine(threads, size)
+
+
+@pytest.mark.parametrize(("direction", "reason"), [(2, POOL), (0, 0), (0, 1), (1, 3)])
+def test_pause_for_no_reason_of_pythons_is_refused(relays: Relays, direction: int, reason: int) -> None:
+    for change in (relays.engine.pause, relays.engine.resume):
+        with pytest.raises(ValueError, match="expected"):
+            change(1, direction, reason)
+
+
+def threads_of_the_engine() -> list[Path]:
+    return [task for task in Path("/proc/self/task").iterdir() if name_of(task).startswith("relay-")]
+
+
+def name_of(task: Path) -> str:
+    try:
+        return (task / "comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def test_threads_have_names_block_all_signals_and_are_gone_after_a_stop(relays: Relays) -> None:
+    # A thread has its name before it serves its first pair.
+    for pair in (relays.join(), relays.join()):
+        pair.client.sendall(b"x")
+        received(pair.broker, 1)
+    found = threads_of_the_engine()
+    assert sorted((task / "comm").read_text().strip() for task in found) == ["relay-0", "relay-1"]
+    for task in found:
+        lines = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+        blocked = int(lines["SigBlk"], 16)
+        assert all(blocked >> (number - 1) & 1 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    relays.engine.stop()
+    # The kernel wakes who joins a thread a moment before the thread has left the list.
+    deadline = time.monotonic() + patient(10)
+    while threads_of_the_engine() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threads_of_the_engine() == []
+    relays.engine.stop()
+
+
+def test_every_descriptor_of_the_engine_is_closed_on_exec(extension: Any) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with Relays(extension, threads=2) as relays:
+        made = set(os.listdir("/proc/self/fd")) - before
+        assert len(made) >= 5
+        for fd in made:
+            # The descriptor that listed the directory is gone.
+            if os.path.exists(f"/proc/self/fd/{fd}"):
+                assert fcntl.fcntl(int(fd), fcntl.F_GETFD) & fcntl.FD_CLOEXEC, os.readlink(f"/proc/self/fd/{fd}")
+        pair = relays.join()
+        relays.engine.abort(pair.id)
+        relays.event()
+    del relays, pair
+    assert len(set(os.listdir("/proc/self/fd")) - before) <= 1
+
+
+def test_stop_lets_the_interpreter_run_and_tells_of_every_pair(relays: Relays) -> None:
+    pairs = [relays.join() for _ in range(20)]
+    ran = threading.Event()
+    other = threading.Thread(target=ran.set)
+    other.start()
+    relays.engine.stop()
+    other.join()
+    assert ran.is_set()
+    assert sorted(relays.event().pair for _ in pairs) == sorted(pair.id for pair in pairs)
+
+
+def test_beats_are_those_of_all_threads(relays: Relays) -> None:
+    assert [beat < 5_000 for beat in relays.engine.beats()] == [True, True]
+
+
+LEAVES = """
+import os, socket, sys
+from proxy.core.native import native
+engine = native().module.RelayEngine(2, 65536)
+near = [socket.socketpair() for _ in range(2)]
+for pair in near:
+    pair[0].setblocking(False)
+engine.join(near[0][0].detach(), near[1][0].detach(), b"", b"", False)
+if sys.argv[1] == "fork" and not os.fork():
+    engine.stop()
+    del engine
+    os._exit(0)
+if sys.argv[1] == "fork":
+    assert os.wait()[1] == 0
+    near[0][1].sendall(b"alive")
+    assert near[1][1].recv(5) == b"alive"
+if sys.argv[1] == "delete":
+    del engine
+    assert near[0][1].recv(1) == b""
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "delete", "fork"])
+def test_process_ends_with_an_engine_that_nobody_stopped(extension: Any, how: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVES, how], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,123 @@
+"""The scanners of a client's stream: Python's and the extension's find the same in any bytes and any reads, and in
+commands of any order what protobuf reads.
+"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.producer_scanner import MOST_TOPIC_BYTES
+from tests.support.native import offered
+from tests.support.sockets.frames import pieces_of
+from tests.support.sockets.producer_frames import (
+    Finder,
+    bare,
+    close_frame,
+    number,
+    producer_frame,
+    send_frame,
+    subscribe_frame,
+)
+
+ids = st.integers(0, 300) | st.integers(0, 2**64 - 1)
+topics = st.binary(max_size=30) | st.sampled_from([b"t" * 511, b"t" * 512, b"t" * 513, b"t" * 700, b"t" * 5000])
+counts = st.none() | st.integers(0, 200) | st.sampled_from([2**31 - 1, 2**31, 2**64 - 1])
+sends = st.builds(
+    lambda producer, sequence, messages, payload: send_frame(
+        producer, sequence=sequence, messages=messages, payload=payload
+    ),
+    ids,
+    ids,
+    counts,
+    st.binary(max_size=80) | st.just(b"\xff" * 200),
+)
+usual = st.one_of(
+    sends,
+    sends,
+    st.builds(producer_frame, topics, ids),
+    st.builds(lambda topic, producer: producer_frame(topic, producer, schema=b"s" * 700), topics, ids),
+    st.builds(close_frame, ids),
+    st.builds(subscribe_frame, topics),
+    st.just(bare(b"\x08\x12\x92\x01\x00")),
+)
+fields = st.one_of(
+    st.builds(lambda tag, value: number(tag) + number(value), st.sampled_from([8, 16, 24, 0x7FF8]), ids),
+    st.builds(
+        lambda tag, part: number(tag) + number(len(part)) + part,
+        st.sampled_from([0x22, 0x2A, 0x32, 0x7A, 0x0A, 0x7FFA]),
+        st.binary(max_size=20) | st.just(b"\x08\x05\x10\x07\x18\x02"),
+    ),
+    st.sampled_from([b"\x09" + bytes(8), b"\x0d" + bytes(4), b"\x0b\x0c", b"\x00", b"\xff" * 11]),
+)
+unusual = st.builds(
+    lambda parts: bare(b"\x08" + b"".join(parts), b"payload"), st.lists(fields, max_size=8)
+) | st.builds(lambda parts: bare(b"".join(parts) + b"\x10\x10"), st.lists(fields, max_size=8))
+streams = st.lists(usual | unusual | st.binary(max_size=12), max_size=12).map(b"".join)
+cuts = st.lists(st.integers(0, 40) | st.integers(0, 2000), max_size=60)
+
+
+@given(streams, cuts)
+def test_both_find_the_same_after_each_read(stream: bytes, sizes: list[int]) -> None:
+    own, native = Finder(), offered("ProducerScanner")()
+    for piece in pieces_of(stream, sizes):
+        assert own.scan(piece) == native.scan(piece)
+        assert own.scanner.has_ended == native.has_ended
+        if not native.has_ended:
+            assert (own.scanner.between_frames, own.scanner.room) == (native.between_frames, native.room)
+
+
+@given(streams, cuts)
+def test_the_reads_change_nothing(stream: bytes, sizes: list[int]) -> None:
+    pieces, whole = Finder(), Finder()
+    found = [one for piece in pieces_of(stream, sizes) for one in pieces.scan(piece)]
+    assert found == whole.scan(stream)
+
+
+@given(st.lists(usual, max_size=20))
+def test_a_drip_of_the_room_never_leaves_its_frame(frames: list[bytes]) -> None:
+    finder, stream = Finder(), b"".join(frames)
+    at, ends = 0, []
+    while at < len(stream):
+        room = finder.scanner.room
+        finder.scan(stream[at : at + room])
+        at += room
+        if finder.scanner.between_frames:
+            ends.append(at)
+    assert ends == [sum(map(len, frames[: index + 1])) for index in range(len(frames))]
+
+
+PARTS = {
+    "send": (6, st.lists(st.sampled_from(["producer_id", "sequence_id", "num_messages", "is_chunk"]), max_size=6)),
+    "producer": (5, st.lists(st.sampled_from(["producer_id", "request_id", "topic", "epoch"]), max_size=6)),
+    "close_producer": (15, st.lists(st.sampled_from(["producer_id", "request_id"]), max_size=6)),
+}
+values = {
+    "topic": st.text(max_size=20) | st.just("t" * 600),
+    "num_messages": st.integers(1, 7),
+    "is_chunk": st.booleans(),
+}
+
+
+@given(st.sampled_from(sorted(PARTS)), st.data())
+def test_fields_in_any_order_and_number_are_what_protobuf_reads(name: str, choices: st.DataObject) -> None:
+    kind, orders = PARTS[name]
+    part = b""
+    for field in choices.draw(orders):
+        one = getattr(pb.BaseCommand(), name)
+        setattr(one, field, choices.draw(values.get(field, ids)))
+        part += one.SerializePartialToString()
+    tag = number(kind << 3 | 2)
+    # A type behind the part is an unusual order: all fields are read, the last of each counts.
+    command = tag + number(len(part)) + part + b"\x08" + number(kind)
+    frame = bare(command, bytes(10))
+    expected = pb.BaseCommand()
+    expected.MergeFromString(command)
+    found, read = Finder().scan(frame), getattr(expected, name)
+    producer = read.producer_id if read.HasField("producer_id") else None
+    if name == "send":
+        assert found == [("send", producer, max(1, read.num_messages), len(frame), None)]
+    elif name == "producer":
+        topic = read.topic.encode() if read.HasField("topic") else None
+        assert found == [("producer", producer, 0, 0, topic if len(topic or b"") <= MOST_TOPIC_BYTES else None)]
+    else:
+        assert found == ([] if producer is None else [("closed", producer, 0, 0, None)])

@@ -1,0 +1,1 @@
+"""The crate of the native extension, by Rust's own tools, where cargo is."""

@@ -1,0 +1,129 @@
+"""What the scanner finds in a client's stream: frames as clients send them, cut anywhere, and what no client sends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.producer_scanner import MOST_DECODED, MOST_TOPIC_BYTES
+from tests.support.sockets.producer_frames import (
+    CLIENT_FRAMES,
+    Found,
+    bare,
+    close_frame,
+    found_in,
+    native_found_in,
+    number,
+    producer_frame,
+    send_frame,
+    subscribe_frame,
+)
+
+TOPIC = b"persistent://public/default/orders-partition-3"
+Scan = Callable[[list[bytes]], list[Found]]
+
+both = pytest.mark.parametrize("scan", [found_in, native_found_in], ids=["python", "native"])
+
+
+@both
+@pytest.mark.parametrize(("frame", "found"), CLIENT_FRAMES.values(), ids=CLIENT_FRAMES)
+def test_each_frame_of_a_client_is_found_cut_at_every_byte(scan: Scan, frame: bytes, found: list[Found]) -> None:
+    ping = bare(b"\x08\x12\x92\x01\x00")
+    follower, after = send_frame(99, payload=b"next"), ("send", 99, 1, len(send_frame(99, payload=b"next")), None)
+    stream = ping + frame + follower
+    for cut in range(len(stream) + 1):
+        assert scan([stream[:cut], stream[cut:]]) == [*found, after]
+    assert scan([stream[at : at + 1] for at in range(len(stream))]) == [*found, after]
+
+
+@both
+@pytest.mark.parametrize("size", range(1, 11))
+def test_a_producer_id_of_one_to_ten_bytes_is_read(scan: Scan, size: int) -> None:
+    producer = (1 << (7 * size)) - 1 if size < 10 else (1 << 64) - 1
+    frames = [producer_frame(TOPIC, producer), send_frame(producer, messages=3), close_frame(producer)]
+    assert [(found[0], found[1]) for found in scan(frames)] == [
+        ("producer", producer), ("send", producer), ("closed", producer)
+    ]  # fmt: skip
+
+
+@both
+def test_a_chunk_of_five_megabytes_in_eighty_reads_is_one_message(scan: Scan) -> None:
+    frame = send_frame(2, payload=bytes(5_242_900), is_chunk=True)
+    reads = [frame[at : at + 65_536] for at in range(0, len(frame), 65_536)]
+    assert len(reads) > 80
+    assert scan([*reads, send_frame(2)]) == [
+        ("send", 2, 1, len(frame), None), ("send", 2, 1, len(send_frame(2)), None)
+    ]  # fmt: skip
+
+
+@both
+def test_a_command_with_an_unknown_field_first_is_decoded_up_to_4_kib(scan: Scan) -> None:
+    unknown = b"\xfa\x3e" + number(100) + bytes(100)
+    send, producer = send_frame(300, messages=7, payload=b"")[8:], producer_frame(TOPIC, 300)[8:]
+    assert scan([bare(unknown + send)])[0][:3] == ("send", 300, 7)
+    assert scan([bare(unknown + producer)]) == [("producer", 300, 0, 0, TOPIC)]
+    large = b"\xfa\x3e" + number(MOST_DECODED) + bytes(MOST_DECODED)
+    frame = bare(large + send)
+    assert scan([frame]) == [("send", None, 1, len(frame), None)]
+
+
+@both
+def test_fields_in_another_order_are_decoded(scan: Scan) -> None:
+    part = b"\x18\x05\x10\x00\x08\x07"
+    assert scan([bare(b"\x32" + number(len(part)) + part + b"\x08\x06")])[0][:3] == ("send", 7, 5)
+
+
+@both
+def test_a_topic_that_is_too_long_is_not_told_and_its_producer_only_if_that_is_cheap(scan: Scan) -> None:
+    longest, longer = b"t" * MOST_TOPIC_BYTES, b"t" * (MOST_TOPIC_BYTES + 1)
+    assert scan([producer_frame(longest, 5)]) == [("producer", 5, 0, 0, longest)]
+    assert scan([producer_frame(longer, 5)]) == [("producer", 5, 0, 0, None)]
+    assert scan([producer_frame(b"t" * 65_536, 5)]) == [("producer", None, 0, 0, None)]
+
+
+@both
+def test_a_schema_of_a_megabyte_behind_a_producer_is_skipped(scan: Scan) -> None:
+    frame = producer_frame(TOPIC, 5, schema=bytes(1_000_000))
+    assert scan([frame[:100], frame[100:], send_frame(5)])[:1] == [("producer", 5, 0, 0, TOPIC)]
+
+
+@both
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\xff" * 10,
+        b"\x00" * 10,
+        b"\x00\x00\x00\x08\x00\x00\x00\x05\x08\x06",
+        b"\x7f\xff\xff\xff\x80\x00\x00\x00\x08\x06",
+    ],
+)
+def test_sizes_that_make_no_sense_end_the_scan_for_good(scan: Scan, head: bytes) -> None:
+    for cut in range(1, 11):
+        assert scan([send_frame(1), head[:cut], head[cut:] + send_frame(1), send_frame(1)])[1:] == [
+            ("ended", None, 0, 0, None)
+        ]
+
+
+@both
+@pytest.mark.parametrize("claimed", [0, 1 << 31, (1 << 64) - 1, (1 << 31) - 1])
+def test_no_client_makes_up_more_messages_than_bytes(scan: Scan, claimed: int) -> None:
+    frame = send_frame(1, messages=claimed, payload=b"x" * 10)
+    assert scan([frame])[0][2] == (len(frame) if claimed == (1 << 31) - 1 else 1)
+
+
+@both
+def test_a_subscribe_is_seen(scan: Scan) -> None:
+    assert scan([subscribe_frame(TOPIC)]) == [("subscribed", None, 0, 0, None)]
+
+
+def test_the_bytes_of_clients_are_what_protobuf_reads() -> None:
+    for frame, found in CLIENT_FRAMES.values():
+        command = pb.BaseCommand()
+        command.MergeFromString(frame[8 : 8 + int.from_bytes(frame[4:8], "big")])
+        kind, producer, messages, size, topic = found[0]
+        if kind == "send":
+            assert (command.send.producer_id, command.send.num_messages, len(frame)) == (producer, messages, size)
+        elif kind == "producer":
+            assert (command.producer.producer_id, command.producer.topic.encode()) == (producer, topic)
+        else:
+            assert command.close_producer.producer_id == producer

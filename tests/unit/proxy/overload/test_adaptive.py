@@ -1,0 +1,342 @@
+"""The controller of the adaptive publish throttle in virtual time (A1 to A10)."""
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.overload.adaptive import AdaptiveSettings, AdaptiveThrottle, Change, RateDecision
+from proxy.overload.bounds import TOPIC_BYTES
+from proxy.overload.rate_rules import LEAST_BYTES
+from proxy.overload.samples import OTHER_TOPICS, BacklogSample, Marks
+from proxy.overload.topic_choice import TopicChoice
+from proxy.relay.topic_slots import SlotSample
+
+SETTINGS = AdaptiveSettings(
+    interval_seconds=1.0, memory=Marks(0.85, 0.70), backlog=Marks(0.90, 0.75), backlog_limit_bytes=0,
+    min_rate_factor=0.10, max_rate_change=0.25, shares_by_bytes=False, observe_only=False,
+    topics=TopicChoice(("*",), ()), least_bytes=1.0, least_messages=1.0,
+)  # fmt: skip
+TOPIC = "persistent://public/default/orders"
+FULL, NONE = 0.9, 0.1
+
+
+class Plant:
+    """Topics whose counters grow by what their buckets let through; the clock is a number."""
+
+    def __init__(self, settings: AdaptiveSettings = SETTINGS) -> None:
+        self.throttle = AdaptiveThrottle(settings)
+        self.now = 100.0
+        self.moved: dict[str, list[int]] = {}
+        self.rates: dict[int, tuple[float | None, float | None]] = {}
+        self.changes: list[str] = []
+
+    def cycle(
+        self,
+        ratio: float | None,
+        offered: Mapping[str, float],
+        backlogs: Mapping[str, BacklogSample] | None = None,
+        seconds: float = 1.0,
+    ) -> list[RateDecision]:
+        self.now += seconds
+        samples = []
+        for slot, (topic, rate) in enumerate(offered.items()):
+            bytes_rate, messages_rate = self.rates.get(slot, (None, None))
+            passed = min(rate, bytes_rate if bytes_rate is not None else rate)
+            moved = self.moved.setdefault(topic, [0, 0])
+            moved[0] += int(passed * seconds)
+            moved[1] += int(min(rate, messages_rate if messages_rate is not None else rate) * seconds)
+            samples.append(SlotSample(slot, topic, moved[0], moved[1], passed < rate, 1))
+        found = [made for made in self.throttle.evaluate(self.now, ratio, samples, backlogs or {}) if made]
+        self.set(found)
+        return found
+
+    def set(self, decisions: list[RateDecision]) -> None:
+        for made in decisions:
+            self.changes.append(str(made.change))
+            if made.applies:
+                self.rates[made.slot] = (made.bytes_rate, made.messages_rate)
+
+    def settle(self, rate: float = 1000.0, cycles: int = 60) -> None:
+        for _ in range(cycles):
+            self.cycle(NONE, {TOPIC: rate})
+
+    @property
+    def rate(self) -> float | None:
+        found = self.rates.get(0, (None, None))[0]
+        return None if found is None else round(found)
+
+
+def test_a2_rates_of_a_topic_follow_the_check_values_and_the_release_is_a_ramp() -> None:
+    plant, found = Plant(), []
+    plant.settle()
+    for ratio in [FULL] * 5 + [NONE] * 5:
+        plant.cycle(ratio, {TOPIC: 1000.0})
+        found.append(plant.rate)
+    assert found == [750, 500, 250, 100, 100, 350, 600, 850, 1000, None]
+
+
+def test_a4_throttle_is_on_above_no_pressure_and_off_only_without_any() -> None:
+    plant = Plant()
+    plant.settle()
+    plant.cycle(0.701, {TOPIC: 1000.0})
+    assert plant.throttle.active == 1
+    for _ in range(20):
+        plant.cycle(0.701, {TOPIC: 1000.0})
+    assert plant.throttle.active == 1
+    plant.cycle(0.70, {TOPIC: 1000.0})
+    plant.cycle(0.70, {TOPIC: 1000.0})
+    assert plant.throttle.active == 0
+    assert plant.rate is None
+
+
+def test_a5_topic_without_a_baseline_is_not_throttled_in_its_first_cycles() -> None:
+    plant = Plant()
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.rate is None
+    # A rate needs two samples.
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.rate is not None
+
+
+def test_a7_observe_only_computes_and_applies_nothing() -> None:
+    plant = Plant(replace(SETTINGS, observe_only=True))
+    plant.settle()
+    found = plant.cycle(FULL, {TOPIC: 1000.0})
+    assert [(made.change, made.applies) for made in found] == [(Change.WOULD_ACTIVATE, False)]
+    assert found[0].bytes_rate == pytest.approx(750, rel=0.01)
+    assert (plant.throttle.active, plant.throttle.activations, plant.rate) == (0, 0, None)
+
+
+def test_a7_observe_only_switched_on_releases_every_topic_at_once() -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(3):
+        plant.cycle(FULL, {TOPIC: 1000.0})
+    plant.set(plant.throttle.apply(replace(SETTINGS, observe_only=True)))
+    assert (plant.rate, plant.throttle.active, plant.changes[-1]) == (None, 0, "release")
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.rate is None
+
+
+def test_a_throttle_that_begins_to_act_begins_at_the_natural_rate() -> None:
+    plant = Plant(replace(SETTINGS, observe_only=True))
+    plant.settle()
+    for _ in range(9):
+        plant.cycle(FULL, {TOPIC: 1000.0})
+    plant.throttle.apply(SETTINGS)
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.rate == pytest.approx(750, rel=0.01)
+
+
+def test_natural_rate_is_kept_while_the_bucket_runs_dry() -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(50):
+        plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(1000, rel=0.01)
+
+
+def test_natural_rate_is_learned_while_throttled_if_the_bucket_never_ran_dry() -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(6):
+        plant.cycle(FULL, {TOPIC: 1000.0})
+    for _ in range(40):
+        plant.cycle(FULL, {TOPIC: 50.0})
+    # A tenth of it is what passes now: below that the bucket runs dry again.
+    assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(475, rel=0.1)
+
+
+def test_sample_over_a_transition_teaches_nothing() -> None:
+    plant = Plant()
+    plant.settle()
+    before = plant.throttle.topics[TOPIC].natural_bytes
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    plant.cycle(FULL, {TOPIC: 0.0})
+    assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(before)
+
+
+def test_burst_of_an_idle_topic_is_not_held_below_the_floor() -> None:
+    plant = Plant(replace(SETTINGS, least_bytes=LEAST_BYTES, least_messages=100.0))
+    plant.settle(rate=50.0)
+    for _ in range(10):
+        plant.cycle(FULL, {TOPIC: 50.0})
+    assert plant.throttle.active == 0
+    for _ in range(30):
+        plant.cycle(FULL, {TOPIC: 1e6})
+    assert plant.rate is not None
+    assert plant.rate >= LEAST_BYTES
+
+
+def test_backlog_alone_throttles_its_topic_only() -> None:
+    plant, other = Plant(), TOPIC + "-2"
+    for _ in range(60):
+        plant.cycle(NONE, {TOPIC: 1000.0, other: 1000.0})
+    plant.cycle(NONE, {TOPIC: 1000.0, other: 1000.0}, {other: BacklogSample(95, 100)})
+    assert [plant.rates.get(slot) is not None for slot in (0, 1)] == [False, True]
+    assert plant.throttle.topics[other].backlog_pressure == 1.0
+
+
+@pytest.mark.parametrize(("own_limit", "pressure"), [(0, 0.0), (1000, 1.0)])
+def test_backlog_without_a_quota_uses_the_own_limit_or_none(own_limit: int, pressure: float) -> None:
+    found = replace(SETTINGS, backlog_limit_bytes=own_limit).backlog_pressure(BacklogSample(950, -1))
+    assert found == pressure
+
+
+def test_slot_of_another_topic_loses_the_rate() -> None:
+    plant = Plant()
+    plant.settle()
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    found = plant.cycle(FULL, {"another": 10.0})
+    assert [(made.change, made.slot) for made in found] == [(Change.RELEASE, 0)]
+
+
+def test_topic_that_comes_back_at_another_slot_keeps_its_rate_and_its_baseline() -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(4):
+        plant.cycle(FULL, {TOPIC: 1000.0})
+    plant.cycle(FULL, {})
+    plant.cycle(FULL, {"another": 10.0, TOPIC: 1000.0})
+    assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(1000, rel=0.01)
+    assert plant.rates[1][0] == pytest.approx(100, rel=0.01)
+    assert plant.rates[0] == (None, None)
+
+
+def test_topic_that_stays_away_is_forgotten() -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(62):
+        plant.cycle(NONE, {})
+    assert plant.throttle.topics == {}
+
+
+@pytest.mark.parametrize("seconds", [-50.0, 0.0, 3600.0])
+def test_clock_that_jumps_teaches_nothing_and_moves_nothing(seconds: float) -> None:
+    plant = Plant()
+    plant.settle()
+    natural = plant.throttle.topics[TOPIC].natural_bytes
+    found = plant.cycle(FULL, {TOPIC: 1000.0}, seconds=seconds)
+    assert found == []
+    assert plant.throttle.topics[TOPIC].natural_bytes == natural
+
+
+def test_memory_that_is_not_known_throttles_nobody() -> None:
+    plant = Plant()
+    plant.settle()
+    assert plant.cycle(None, {TOPIC: 1000.0}) == []
+
+
+def test_garbage_of_one_topic_is_counted_and_the_others_go_on() -> None:
+    plant = Plant()
+    plant.settle()
+    plant.now += 1
+    garbage = SlotSample(5, "bad", "x", 0, False, 1)  # type: ignore[arg-type]
+    plant.throttle.topics["bad"] = replace(plant.throttle.topics[TOPIC], slot=5)
+    good = SlotSample(0, TOPIC, plant.moved[TOPIC][0] + 1000, plant.moved[TOPIC][1] + 1000, False, 1)
+    found = [made for made in plant.throttle.evaluate(plant.now, FULL, [garbage, good], {}) if made]
+    assert plant.throttle.failures == 1
+    assert [made.topic for made in found] == [TOPIC]
+
+
+def test_topics_are_bounded_and_each_takes_what_the_budget_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.overload.adaptive.MOST_TOPICS", 3000)
+    throttle = AdaptiveThrottle(SETTINGS)
+    tracemalloc.start()
+    try:
+        # The table of slots has each name once.
+        names = [f"{slot:0512}" for slot in range(3000)] + ["x"] * 6000
+        before = tracemalloc.get_traced_memory()[0]
+        for cycle in range(1, 5):
+            samples = (SlotSample(slot, names[slot], cycle * 1_000_000, cycle * 1000, True, 1) for slot in range(9000))
+            for _ in throttle.evaluate(float(cycle), FULL, samples, {}):
+                pass
+        held = tracemalloc.get_traced_memory()[0] - before + sum(map(sys.getsizeof, names[:3000]))
+    finally:
+        tracemalloc.stop()
+    assert len(throttle.topics) == throttle.active == 3000
+    assert held <= 3000 * TOPIC_BYTES
+
+
+def test_state_survives_json() -> None:
+    plant, other = Plant(), Plant()
+    plant.settle()
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    other.throttle.from_json(json.loads(json.dumps(plant.throttle.to_json())))
+    other.now, other.moved, other.rates = plant.now, {TOPIC: list(plant.moved[TOPIC])}, dict(plant.rates)
+    assert plant.cycle(FULL, {TOPIC: 1000.0}) == other.cycle(FULL, {TOPIC: 1000.0})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "spared", "topic", "is_in"),
+    [
+        (("*",), (), "persistent://a/b/c", True),
+        (("persistent://a/*",), (), "persistent://a/b/c-partition-7", True),
+        (("persistent://a/b/c",), (), "persistent://a/b/c-partition-7", True),
+        (("persistent://a/b/c",), (), "persistent://a/b/c-partition-x", False),
+        (("*",), ("*/logs",), "persistent://a/b/logs-partition-0", False),
+        (("persistent://a.b/*",), (), "persistent://axb/c/d", False),
+        ((), (), "persistent://a/b/c", False),
+        (("*",), (), OTHER_TOPICS, True),
+        (("*",), ("x",), OTHER_TOPICS, False),
+        (("persistent://a/*",), (), OTHER_TOPICS, False),
+    ],
+)
+def test_patterns_opt_topics_in_and_out(
+    chosen: tuple[str, ...], spared: tuple[str, ...], topic: str, is_in: bool
+) -> None:
+    assert (topic in TopicChoice(chosen, spared)) is is_in
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ratios=st.lists(st.floats(0.5, 1.2), min_size=1, max_size=40),
+    rates=st.lists(st.floats(200, 1e6), min_size=1, max_size=4),
+)
+def test_no_applied_rate_moves_by_more_than_a_quarter_or_falls_below_a_tenth(
+    ratios: list[float], rates: list[float]
+) -> None:
+    plant = Plant()
+    offered = {f"{TOPIC}-{number}": rate for number, rate in enumerate(rates)}
+    for _ in range(80):
+        plant.cycle(NONE, offered)
+    last: dict[int, float] = {}
+    for ratio in ratios:
+        for made in plant.cycle(ratio, offered):
+            natural = made.natural_bytes
+            rate = natural if made.bytes_rate is None else made.bytes_rate
+            assert rate >= 0.0999 * natural
+            assert abs(rate - last.get(made.slot, natural)) <= 0.2501 * natural + 1
+            last[made.slot] = rate
+
+
+@settings(max_examples=40, deadline=None)
+@given(ratio=st.floats(0.0, 1.2))
+def test_constant_pressure_makes_constant_rates(ratio: float) -> None:
+    plant = Plant()
+    plant.settle()
+    found = []
+    for _ in range(60):
+        plant.cycle(ratio, {TOPIC: 1000.0})
+        found.append(plant.rates.get(0, (None, None))[0])
+    late = [rate for rate in found[20:] if rate is not None]
+    assert not late or max(late) - min(late) <= 0.01 * max(late)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pressed=st.integers(1, 100), ratio=st.floats(0.72, 1.2))
+def test_recovery_to_the_natural_rate_takes_four_cycles_and_the_ramp(pressed: int, ratio: float) -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(pressed):
+        plant.cycle(ratio, {TOPIC: 1000.0})
+    for _ in range(5):
+        plant.cycle(NONE, {TOPIC: 1000.0})
+    assert plant.rate is None
+    assert plant.throttle.active == 0

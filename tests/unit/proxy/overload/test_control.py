@@ -1,0 +1,509 @@
+"""The shell of overload control on a loop of virtual time, with fakes of all that it uses."""
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from proxy.config.config import Config
+from proxy.core.log import open_log
+from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
+from proxy.overload.control import SLICE, OverloadControl, OverloadParts
+from proxy.overload.counters import OverloadCounters
+from proxy.overload.samples import BacklogSample, BrokerSample, MemorySample, OwnerBytes
+from proxy.overload.settings import OverloadSettings
+from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
+from proxy.relay.topic_slots import SlotSample
+from tests.support.loops.loops import run_without_sockets
+
+KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
+THRESHOLD = {"overloadThrottleEnabled": "true"}
+ADAPTIVE = {"adaptivePublisherThrottlingEnabled": "true"}
+OBSERVE = {"overloadThrottleObserveOnly": "true", "adaptivePublisherThrottlingObserveOnly": "true"}
+LIMIT = 1_000_000_000
+
+
+def settings(**keys: str) -> OverloadSettings:
+    return OverloadSettings.of(Config.load(overrides=KEYS | keys))
+
+
+class FakeRelay:
+    """A relay whose reasons are a set of bits, and that counts drips."""
+
+    def __init__(self, *, produces: bool = True, consumes: bool = False, broken: bool = False) -> None:
+        self.produces = produces
+        self.consumes = consumes
+        self.broken = broken
+        self.reasons = NOT_PAUSED
+        self.drips = 0
+        self.opened = 0
+
+    def snapshot(self) -> RelaySnapshot:
+        return RelaySnapshot((0, 0), (0, 0), (self.reasons, NOT_PAUSED), 0, False)
+
+    def pause(self, direction: Direction, reason: PauseReason) -> None:
+        assert (direction, reason) == (Direction.TO_BROKER, PauseReason.THRESHOLD)
+        if self.broken:
+            raise RuntimeError("broken")
+        self.reasons |= reason
+
+    def resume(self, direction: Direction, reason: PauseReason) -> None:
+        assert (direction, reason) == (Direction.TO_BROKER, PauseReason.THRESHOLD)
+        self.reasons &= ~reason
+
+    def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
+        if whole_read:
+            self.opened += 1
+        else:
+            self.drips += 1
+
+
+class FakeRates:
+    """A table with one topic that sends 1 MB/s, as far as its rate lets it."""
+
+    def __init__(self) -> None:
+        self.rates: dict[int, float | None] = {}
+        self.total = 0
+        self.broken = False
+        self.asked = 0
+
+    def walk(self) -> Sequence[SlotSample]:
+        self.asked += 1
+        if self.broken:
+            raise RuntimeError("no samples")
+        rate = self.rates.get(3)
+        self.total += int(1e6 if rate is None else min(1e6, rate))
+        return [SlotSample(3, "persistent://t/n/a", self.total, self.total // 1000, rate is not None, 1)]
+
+    def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
+        self.rates[slot] = bytes_per_second
+
+
+class FakeMemory:
+    """The memory of a machine as a test wants it; an exception is raised."""
+
+    def __init__(self) -> None:
+        self.ratio: float | Exception = 0.1
+        self.trims = 0
+
+    def read(self) -> MemorySample:
+        if isinstance(self.ratio, Exception):
+            raise self.ratio
+        return MemorySample("test", int(self.ratio * LIMIT), LIMIT)
+
+    def trim(self) -> None:
+        self.trims += 1
+
+
+class FakeBrokers:
+    """Brokers whose answers a test sets; an exception is raised."""
+
+    def __init__(self) -> None:
+        self.sample: BrokerSample | Exception = BrokerSample(1, 100, 0, 0)
+        self.topic: BacklogSample | Exception = BacklogSample(0, 0)
+        self.asked: list[str] = []
+
+    async def memory(self) -> Mapping[str, BrokerSample]:
+        if isinstance(self.sample, Exception):
+            raise self.sample
+        return {"one": self.sample}
+
+    async def backlog(self, topic: str) -> BacklogSample:
+        self.asked.append(topic)
+        if isinstance(self.topic, Exception):
+            raise self.topic
+        return self.topic
+
+
+class Stage:
+    """Overload control with fakes; `lines` are those of the log, `events` those of the event log."""
+
+    def __init__(self, relays: Sequence[FakeRelay] = (), **keys: str) -> None:
+        self.relays = list(relays)
+        self.rates, self.memory, self.brokers = FakeRates(), FakeMemory(), FakeBrokers()
+        self.counters = OverloadCounters()
+        self.events: list[Mapping[str, object]] = []
+        self._file = io.BytesIO()
+        self.control = OverloadControl(
+            asyncio.get_running_loop(), settings(**keys),
+            OverloadParts(
+                lambda: self.relays, self.rates, self.memory, self.brokers, OwnerBytes, self._off_loop, self.counters,
+                open_log("info", "json", self._file), self,
+            ),
+            pick=lambda _: 0,
+        )  # fmt: skip
+
+    def record(self, fields: Mapping[str, object]) -> None:
+        self.events.append(fields)
+
+    async def _off_loop(self, function: Callable[[], MemorySample | None]) -> MemorySample | None:
+        return function()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._file.getvalue().splitlines()]
+
+    @property
+    def paused(self) -> list[bool]:
+        return [bool(relay.reasons) for relay in self.relays]
+
+
+def play(relays: Sequence[FakeRelay], keys: Mapping[str, str], act: Callable[[Stage], Coroutine[Any, Any, None]]) -> (
+    Stage
+):  # fmt: skip
+    """Run a stage in virtual time; at its end nobody is paused and no topic has a rate."""
+
+    async def main() -> Stage:
+        stage = Stage(relays, **keys)
+        stage.control.start()
+        await act(stage)
+        await stage.control.close()
+        assert not any(stage.paused)
+        assert not any(stage.rates.rates.values())
+        assert stage.counters.view is None
+        return stage
+
+    return run_without_sockets(main())
+
+
+def test_q2_q6_producers_are_paused_within_one_sample_and_consumers_never() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(1)
+        assert stage.paused == [False, False]
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(0.6)
+        assert stage.paused == [True, False]
+        stage.memory.ratio = 0.5
+        await asyncio.sleep(1.1)
+        assert stage.paused == [False, False]
+
+    play([FakeRelay(), FakeRelay(produces=False, consumes=True)], THRESHOLD, act)
+
+
+def test_q9_paused_relays_drip_and_are_read_for_a_moment_after_the_longest_pause() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(19.9)
+        assert (stage.relays[0].drips, stage.relays[0].opened) == (3, 0)
+        await asyncio.sleep(1.1)
+        assert stage.relays[0].opened == 1
+        # The moment is over.
+        assert stage.paused == [True]
+        assert stage.counters.pause_overshoots == 1
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
+@pytest.mark.parametrize("keys", [OBSERVE, {"overloadThrottleEnabled": "false"}])
+def test_q11_observe_only_or_off_releases_everybody_within_one_sample(keys: dict[str, str]) -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(2)
+        assert all(stage.paused)
+        stage.control.apply(settings(**THRESHOLD | keys))
+        await asyncio.sleep(0.01)
+        assert not any(stage.paused)
+        await asyncio.sleep(5)
+        assert not any(stage.paused)
+
+    play([FakeRelay() for _ in range(600)], THRESHOLD, act)
+
+
+def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(8)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(3)
+        assert not any(stage.paused)
+        view = stage.counters.view
+        assert view is not None
+        assert dict(view.paused) == {"paused": 0, "would_pause": 1}
+        assert view.active_topics == 0
+
+    stage = play([FakeRelay()], THRESHOLD | ADAPTIVE | OBSERVE, act)
+    assert stage.rates.rates == {}
+    told = {line["event"].partition(":")[0] for line in stage.lines}
+    assert {"would-pause", "would-activate"} <= told
+    assert {str(event["throttle_action"])[:6] for event in stage.events} == {"would_"}
+
+
+def test_q11_signal_that_cannot_be_read_holds_for_five_samples_and_then_releases() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        stage.memory.ratio = OSError("the file is gone")
+        await asyncio.sleep(2.4)
+        assert all(stage.paused)
+        await asyncio.sleep(1.5)
+        assert not any(stage.paused)
+
+    stage = play([FakeRelay()], THRESHOLD, act)
+    assert stage.counters.signal_failures["proxy"] >= 6
+    assert next(line["detail"] for line in stage.lines if "cannot be read" in line["event"]) == "the file is gone"
+
+
+def test_a8_evaluation_that_fails_is_counted_and_the_next_one_comes() -> None:
+    async def act(stage: Stage) -> None:
+        stage.rates.broken = True
+        await asyncio.sleep(3.5)
+        failed = stage.counters.adaptive.failures
+        assert failed == stage.counters.adaptive.evaluations >= 3
+        stage.rates.broken = False
+        await asyncio.sleep(2)
+        assert stage.counters.adaptive.failures == failed
+        assert stage.counters.adaptive.evaluations > failed
+        assert stage.counters.adaptive.last_at > 0
+
+    stage = play([], ADAPTIVE, act)
+    assert any(line["level"] == "error" and line["event"].startswith("overload control failed") for line in stage.lines)
+
+
+def test_relay_that_raises_is_counted_and_the_others_are_paused() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        assert stage.paused == [False, True]
+        assert stage.counters.threshold.failures >= 1
+
+    play([FakeRelay(broken=True), FakeRelay()], THRESHOLD, act)
+
+
+def test_relay_that_ended_is_forgotten() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        stage.relays.clear()
+        await asyncio.sleep(1)
+        assert stage.counters.view is not None
+        assert stage.counters.view.paused["paused"] == 0
+
+    play([FakeRelay() for _ in range(300)], THRESHOLD, act)
+
+
+def test_a9_reasons_of_others_are_left_alone() -> None:
+    relay = FakeRelay()
+    relay.reasons = PauseReason.POOL | PauseReason.RATE
+
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        assert relay.reasons == PauseReason.POOL | PauseReason.RATE | PauseReason.THRESHOLD
+        stage.memory.ratio = 0.1
+        await asyncio.sleep(1.1)
+        assert relay.reasons == PauseReason.POOL | PauseReason.RATE
+        relay.reasons = NOT_PAUSED
+
+    play([relay], THRESHOLD, act)
+
+
+def test_a10_transitions_of_a_topic_have_a_line_a_minute() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(20)
+        for _ in range(10):
+            stage.memory.ratio = 0.9
+            await asyncio.sleep(3)
+            stage.memory.ratio = 0.1
+            await asyncio.sleep(7)
+
+    stage = play([], ADAPTIVE, act)
+    assert stage.counters.activations == 10
+    assert 1 <= sum("publish rate of a topic" in line["event"] for line in stage.lines) <= 3
+
+
+def test_topics_are_slowed_and_released_by_a_ramp() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(40.5)
+        stage.memory.ratio = 0.95
+        await asyncio.sleep(6)
+        assert stage.rates.rates[3] == pytest.approx(100_000, rel=0.01)
+        stage.memory.ratio = 0.1
+        found = []
+        for _ in range(6):
+            await asyncio.sleep(1)
+            found.append(stage.rates.rates[3])
+        assert found[-1] is None
+        assert [round(rate / 1000) for rate in found[:4] if rate is not None] == [350, 600, 850, 1000]
+
+    stage = play([], ADAPTIVE, act)
+    assert stage.counters.activations == 1
+    actions = [str(event["throttle_action"]) for event in stage.events]
+    assert (actions[0], actions[-1]) == ("activate", "deactivate")
+
+
+def test_thousands_of_topics_make_a_bounded_number_of_events_and_lines() -> None:
+    async def act(stage: Stage) -> None:
+        many = [SlotSample(number, f"persistent://t/n/{number}", 0, 0, False, 1) for number in range(3000)]
+        stage.rates.walk = lambda: [  # type: ignore[method-assign]
+            sample._replace(bytes=round(stage.counters.adaptive.evaluations) * 1_000_000) for sample in many
+        ]
+        await asyncio.sleep(5.5)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1.5)
+        assert len(stage.rates.rates) == 3000
+
+    stage = play([], ADAPTIVE, act)
+    # Two evaluations, and the end.
+    assert 200 <= len(stage.events) <= 600
+    assert len(stage.lines) < 10
+
+
+def test_throttle_that_is_switched_off_during_an_evaluation_leaves_no_rate() -> None:
+    async def act(stage: Stage) -> None:
+        many = [SlotSample(number, f"persistent://t/n/{number}", 0, 0, False, 1) for number in range(3000)]
+        stage.rates.walk = lambda: [  # type: ignore[method-assign]
+            sample._replace(bytes=stage.counters.adaptive.evaluations * 1_000_000) for sample in many
+        ]
+        began, set_rate = asyncio.Event(), stage.rates.set_rate
+
+        def noted(slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
+            began.set()
+            set_rate(slot, bytes_per_second, messages_per_second)
+
+        stage.rates.set_rate = noted  # type: ignore[method-assign]
+        await asyncio.sleep(5.5)
+        stage.memory.ratio = 0.9
+        await began.wait()
+        assert len(stage.rates.rates) < 3000
+        stage.control.apply(settings(**THRESHOLD))
+        await asyncio.sleep(2)
+        assert not any(stage.rates.rates.values())
+
+    play([], ADAPTIVE, act)
+
+
+def test_constant_rates_are_decided_once() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(40)
+        stage.memory.ratio = 0.775
+        await asyncio.sleep(10)
+        before = len(stage.events)
+        await asyncio.sleep(20)
+        assert len(stage.events) == before
+
+    play([], ADAPTIVE, act)
+
+
+def test_control_that_is_stopped_releases_at_once_and_touches_nothing_afterwards() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        stage.control.stop()
+        assert not any(stage.paused)
+        stage.counters.view = None
+        await asyncio.sleep(10)
+        assert not any(stage.paused)
+
+    play([FakeRelay() for _ in range(600)], THRESHOLD, act)
+
+
+def test_brokers_memory_counts_as_much_as_ours() -> None:
+    async def act(stage: Stage) -> None:
+        stage.brokers.sample = BrokerSample(95, 100, 0, 0)
+        await asyncio.sleep(7)
+        assert stage.paused == [True]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
+def test_brokers_are_not_asked_if_only_the_proxy_is_watched() -> None:
+    async def act(stage: Stage) -> None:
+        stage.brokers.sample = BrokerSample(95, 100, 0, 0)
+        await asyncio.sleep(30)
+        assert stage.paused == [False]
+        assert stage.brokers.asked == []
+
+    play([FakeRelay()], THRESHOLD | ADAPTIVE | {"overloadSignals": "proxy"}, act)
+
+
+def test_brokers_that_refuse_are_told_of_once_and_slow_nobody() -> None:
+    async def act(stage: Stage) -> None:
+        stage.brokers.sample = StatisticsRefused("status 403")
+        await asyncio.sleep(60)
+        assert stage.paused == [False]
+
+    stage = play([FakeRelay()], THRESHOLD, act)
+    assert sum("brokers do not show their memory" in line["event"] for line in stage.lines) == 1
+    assert stage.counters.signal_failures["brokers"] == 0
+
+
+def test_brokers_that_fail_are_counted() -> None:
+    async def act(stage: Stage) -> None:
+        stage.brokers.sample = StatisticsUnavailable("garbage")
+        await asyncio.sleep(60)
+
+    assert play([], THRESHOLD, act).counters.signal_failures["brokers"] >= 9
+
+
+def test_backlog_of_topics_seen_here_slows_them() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(20)
+        stage.brokers.topic = BacklogSample(95, 100)
+        await asyncio.sleep(5)
+        assert set(stage.brokers.asked) == {"persistent://t/n/a"}
+        # At most 20 a second.
+        assert len(stage.brokers.asked) <= 20 * 25
+        assert stage.rates.rates[3] is not None
+
+    play([], ADAPTIVE, act)
+
+
+def test_allocator_is_trimmed_once_while_memory_stays_high() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(10)
+        assert stage.memory.trims == stage.counters.trims == 1
+
+    play([], THRESHOLD, act)
+
+
+def test_adaptive_throttle_that_is_off_asks_for_no_samples() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(5)
+        assert stage.rates.asked == 0
+        assert stage.counters.view is not None
+        assert stage.counters.view.memory_pressure is None
+
+    play([], THRESHOLD, act)
+
+
+def test_topics_are_shown_if_a_key_asks_for_them() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(5)
+        view = stage.counters.view
+        assert view is not None
+        assert list(view.topics()) == []
+        stage.control.apply(settings(**ADAPTIVE, adaptivePublisherThrottlingPerTopicMetricsEnabled="true"))
+        assert [row.topic for row in view.topics()] == ["persistent://t/n/a"]
+
+    play([], ADAPTIVE, act)
+
+
+def test_slow_reader_of_memory_stops_nothing_but_the_samples() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = TimeoutError()
+        await asyncio.sleep(10)
+        assert stage.counters.threshold.evaluations >= 19
+        assert stage.control.age_seconds() < 1
+
+    play([], THRESHOLD, act)
+
+
+def test_full_table_is_walked_in_slices_and_never_in_a_step_of_the_loop() -> None:
+    async def act(stage: Stage) -> None:
+        taken, seen, loop = 0, set(), asyncio.get_running_loop()
+
+        def walk() -> Iterator[SlotSample]:
+            nonlocal taken
+            # Called in the next iteration of the loop.
+            loop.call_soon(lambda: seen.add(taken))
+            for taken in range(1, 3001):
+                yield SlotSample(taken, f"persistent://t/n/{taken}", 0, 0, False, 1)
+
+        stage.rates.walk = walk  # type: ignore[assignment, method-assign]
+        await asyncio.sleep(2.5)
+        assert seen == {SLICE}
+
+    play([], ADAPTIVE, act)

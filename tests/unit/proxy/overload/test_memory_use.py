@@ -1,0 +1,253 @@
+"""Memory signals: the kernel's files, what is counted, and signals that fail (Q1, Q4, Q11)."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.overload.machine_memory import MachineMemory, MemoryFiles, MemoryUnreadable, allocator_free_bytes
+from proxy.overload.memory_use import AllocatorBook, MemoryMonitor, counted_bytes, stall_percent
+from proxy.overload.samples import Marks, MemorySample, OwnerBytes
+from tests.support.patience import patient
+
+MARKS = Marks(0.85, 0.75)
+MEMINFO = "MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable: 400 kB\n"
+SAMPLE = MemorySample("cgroup v2", 900, 1000)
+NOBODY = OwnerBytes()
+
+
+def files(root: Path, **texts: str) -> MemoryFiles:
+    """Write files; in a name `__` is a slash and `_dot_` a dot."""
+    for name, text in texts.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return MemoryFiles(process=root / "self", proc=root / "proc", cgroups=root / "cgroup")
+
+
+def machine(found: MemoryFiles, *, is_sidecar: bool = False, sockets: int = 0, free: int = 0) -> MachineMemory:
+    return MachineMemory(is_sidecar=is_sidecar, socket_bytes=lambda: sockets, files=found, counted_free=lambda: free)
+
+
+V2 = {
+    "self__cgroup": "0::/pod/app\n",
+    "cgroup__pod__app__memory_dot_stat": "anon 300\nfile 5000\nsock 40\nkernel 7\n",
+    "cgroup__pod__app__memory_dot_max": "1000\n",
+}
+
+
+def test_q1_page_cache_is_not_counted(tmp_path: Path) -> None:
+    sample = machine(files(tmp_path, **V2)).read()
+    assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("cgroup v2", 340, 1000)
+
+
+def test_smallest_limit_upwards_counts_with_the_memory_of_its_own_group(tmp_path: Path) -> None:
+    above = {"cgroup__pod__memory_dot_max": "600\n", "cgroup__pod__memory_dot_stat": "anon 500\n"}
+    sample = machine(files(tmp_path, **V2, **above)).read()
+    assert (sample.used_bytes, sample.limit_bytes) == (500, 600)
+
+
+def test_q4_cgroup_v1_charges_no_sockets_so_ours_are_added(tmp_path: Path) -> None:
+    found = files(
+        tmp_path,
+        self__cgroup="9:memory:/app\n",
+        cgroup__memory__app__memory_dot_stat="cache 900\ntotal_rss 300\n",
+        cgroup__memory__app__memory_dot_limit_in_bytes="1000\n",
+    )
+    sample = machine(found, sockets=50).read()
+    assert (sample.source, sample.used_bytes) == ("cgroup v1", 350)
+
+
+def test_q4_without_a_limit_the_machine_is_watched(tmp_path: Path) -> None:
+    found = files(tmp_path, self__cgroup="0::/\n", proc__meminfo=MEMINFO)
+    sample = machine(found).read()
+    assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("machine", 600 * 1024, 1000 * 1024)
+
+
+def test_q5_sidecar_without_a_group_of_its_own_watches_its_own_process(tmp_path: Path) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    found = files(tmp_path, self__cgroup="0::/\n", proc__meminfo=MEMINFO, self__statm="90 30 10 1 0 1 0\n")
+    sample = machine(found, is_sidecar=True, sockets=5).read()
+    assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("process", 20 * page + 5, 1000 * 1024)
+
+
+@pytest.mark.parametrize(("others", "source"), [("", "cgroup v2"), ("999999\n", "process")])
+def test_q5_sidecar_in_a_shared_group_watches_its_own_process(tmp_path: Path, others: str, source: str) -> None:
+    found = files(
+        tmp_path, **V2, self__statm="90 30 10 1 0 1 0\n",
+        cgroup__pod__app__cgroup_dot_procs=f"{os.getpid()}\n{os.getppid()}\n{others}",
+    )  # fmt: skip
+    assert machine(found, is_sidecar=True).read().source == source
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("some avg10=12.50 avg60=1.00 avg300=0.00 total=5\nfull avg10=1.00\n", 12.5),
+        ("full avg10=1.00\n", None),
+        ("some avg10=many\n", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_stall_information_may_be_missing_or_anything(text: str | None, expected: float | None) -> None:
+    assert stall_percent(text) == expected
+
+
+def test_cgroup_file_that_vanishes_is_an_error_with_its_name(tmp_path: Path) -> None:
+    found = files(tmp_path, **V2)
+    (tmp_path / "cgroup/pod/app/memory.stat").unlink()
+    with pytest.raises(MemoryUnreadable, match=r"memory\.stat: got no number"):
+        machine(found).read()
+
+
+def test_limit_that_vanishes_is_an_error_and_one_that_is_lifted_is_not(tmp_path: Path) -> None:
+    own = machine(files(tmp_path, **V2, proc__meminfo=MEMINFO))
+    assert own.read().source == "cgroup v2"
+    limit = tmp_path / "cgroup/pod/app/memory.max"
+    limit.write_text("max\n")
+    assert own.read().source == "machine"
+    limit.unlink()
+    with pytest.raises(MemoryUnreadable, match="the limit of the cgroup is gone"):
+        own.read()
+
+
+def test_without_any_file_the_error_names_one(tmp_path: Path) -> None:
+    with pytest.raises(MemoryUnreadable, match="meminfo: got no MemTotal"):
+        machine(files(tmp_path)).read()
+
+
+def test_this_machine_can_be_read() -> None:
+    sample = MachineMemory(is_sidecar=False, socket_bytes=lambda: 0).read()
+    assert sample.used_bytes > 0
+    assert sample.limit_bytes > 0
+    assert allocator_free_bytes() >= 0
+
+
+# In a process of its own: the heap of one that has run a thousand tests is full of holes.
+RISES_AND_FALLS = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+from proxy.overload.machine_memory import MachineMemory, MemoryFiles
+
+root = Path(sys.argv[1])
+files = MemoryFiles(process=Path("/proc/self"), proc=root / "proc", cgroups=root / "cgroup")
+own = MachineMemory(is_sidecar=True, socket_bytes=lambda: 0, files=files)
+
+def used():
+    sample = own.read()
+    return sample.used_bytes - sample.free_bytes
+
+before = used()
+held = bytearray(os.urandom(1 << 12) * (48 << 8))
+risen = used()
+del held
+own.trim()
+print(risen - before, risen - used())
+"""
+
+
+def test_q3_memory_of_this_process_rises_with_use_and_falls_when_it_is_freed(tmp_path: Path) -> None:
+    files(tmp_path, proc__meminfo="MemTotal: 9000000 kB\nMemAvailable: 9 kB\n")
+    (tmp_path / "cgroup").mkdir()
+    command = [sys.executable, "-c", RISES_AND_FALLS, str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, timeout=patient(60), check=True)
+    risen, fallen = map(int, finished.stdout.split())
+    assert risen > 40 << 20
+    assert fallen > 40 << 20
+
+
+def test_pages_given_back_to_the_system_are_taken_off_once() -> None:
+    book = AllocatorBook()
+    assert book.free_bytes(100) == 100
+    book.trimmed(90)
+    assert book.free_bytes(90) == 0
+    # 60 bytes were used again and freed: they are resident.
+    assert book.free_bytes(30) == 0
+    assert book.free_bytes(90) == 60
+
+
+# --- what is counted -----------------------------------------------------------------------------
+
+
+def test_memory_that_others_hold_cannot_pause_producers_alone() -> None:
+    others = OwnerBytes(towards_brokers=0, towards_clients=800, lists=100)
+    assert counted_bytes(950, 1000, others, MARKS) == 700
+
+
+def test_memory_of_producers_counts_whole() -> None:
+    assert counted_bytes(900, 1000, OwnerBytes(towards_brokers=600), MARKS) == 900
+
+
+def test_with_a_lot_held_by_others_producers_keep_a_share_before_they_are_paused() -> None:
+    held = [brokers for brokers in range(0, 300, 10) if counted_bytes(800 + brokers, 1000,
+            OwnerBytes(towards_brokers=brokers, towards_clients=800), MARKS) >= 850]  # fmt: skip
+    assert held[0] == 150
+
+
+def test_without_numbers_for_brokers_all_memory_counts() -> None:
+    assert counted_bytes(950, 1000, NOBODY, MARKS) == 950
+
+
+def test_owners_add_up_to_all_memory() -> None:
+    found = MemoryMonitor(MARKS).take(SAMPLE, OwnerBytes(100, 200, 300))
+    assert found.owners == {"towards_brokers": 100, "towards_clients": 200, "lists": 300, "rest": 300}
+
+
+def test_what_the_allocator_holds_free_is_not_in_use() -> None:
+    assert MemoryMonitor(MARKS).take(SAMPLE._replace(free_bytes=150), NOBODY).proxy_ratio == 0.75
+
+
+def test_q3_memory_that_is_freed_releases_the_throttle() -> None:
+    monitor = MemoryMonitor(MARKS)
+    assert monitor.take(SAMPLE, NOBODY).proxy_ratio == 0.9
+    assert monitor.take(SAMPLE._replace(used_bytes=400), NOBODY).proxy_ratio == 0.4
+
+
+@pytest.mark.parametrize(("stall", "used", "ratio"), [(50.0, 800, 0.85), (50.0, 700, 0.7), (5.0, 800, 0.8)])
+def test_stalls_raise_the_ratio_but_never_alone(stall: float, used: int, ratio: float) -> None:
+    sample = SAMPLE._replace(used_bytes=used, stall_percent=stall)
+    assert MemoryMonitor(MARKS).take(sample, NOBODY).proxy_ratio == ratio
+
+
+def test_memory_high_that_slows_the_group_down_counts_as_the_high_mark() -> None:
+    monitor, sample = MemoryMonitor(MARKS), SAMPLE._replace(used_bytes=500, high_events=7)
+    assert [monitor.take(sample._replace(high_events=events), NOBODY).proxy_ratio for events in (7, 8, 8)] == [
+        0.5, 0.85, 0.5,
+    ]  # fmt: skip
+
+
+def test_q11_unreadable_signal_keeps_its_value_for_five_samples_and_is_counted() -> None:
+    monitor = MemoryMonitor(MARKS)
+    monitor.take(SAMPLE, NOBODY)
+    assert [monitor.failed().proxy_ratio for _ in range(7)] == [0.9] * 5 + [None] * 2
+    assert monitor.failures == 7
+    assert monitor.take(SAMPLE, NOBODY).proxy_ratio == 0.9
+
+
+def test_limit_of_zero_is_a_failure() -> None:
+    monitor = MemoryMonitor(MARKS)
+    assert monitor.take(SAMPLE._replace(limit_bytes=0), NOBODY).proxy_ratio is None
+    assert monitor.failures == 1
+
+
+def test_allocator_is_trimmed_once_for_each_crossing() -> None:
+    monitor, found = MemoryMonitor(MARKS), []
+    for used in (700, 860, 900, 800, 860, 740, 850):
+        monitor.take(replace_used(used), NOBODY)
+        found.append(monitor.trim_is_due())
+    assert found == [False, True, False, False, False, False, True]
+
+
+def replace_used(used: int) -> MemorySample:
+    return SAMPLE._replace(used_bytes=used)
+
+
+def test_signals_that_are_not_known_have_no_ratio() -> None:
+    found = MemoryMonitor(MARKS).failed()
+    assert found.ratio is None
+    assert replace(found, broker_ratio=0.5).ratio == 0.5

@@ -1,0 +1,95 @@
+"""Which engine relays get: what the operator asked for, as far as it is here."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from proxy.config.config import Config, ConfigError
+from proxy.core.native import NativeExtension
+from proxy.relay.engine_choice import EngineChoice, choose_engine
+
+HERE = NativeExtension(SimpleNamespace(RelayEngine=object), "1.2")
+MISSING = NativeExtension(None, missing="pulsar-proxy-native is not installed")
+NO_ENGINE = NativeExtension(SimpleNamespace(), "1.2")
+
+
+def chosen(extension: NativeExtension = HERE, /, processors: int = 2, **keys: str) -> EngineChoice:
+    return choose_engine(Config.load(overrides={"brokerServiceURL": "pulsar://b"} | keys), extension, processors)
+
+
+@pytest.mark.parametrize("engine", ["auto", "native"])
+@pytest.mark.parametrize(
+    ("processors", "threads", "reason"), [(1, 1, "1 processor"), (3, 3, "3 processors"), (64, 4, "64 processors")]
+)
+def test_native_relays_have_a_thread_for_each_processor_up_to_four(
+    engine: str, processors: int, threads: int, reason: str
+) -> None:
+    assert chosen(processors=processors, relayEngine=engine) == EngineChoice("native", threads, reason)
+
+
+def test_number_of_threads_is_the_operators() -> None:
+    assert chosen(numIOThreads="7") == EngineChoice("native", 7, "numIOThreads=7")
+    assert chosen(numIOThreads="", processors=2).threads == 2
+
+
+def test_more_threads_than_the_extension_has_are_not_asked_for() -> None:
+    assert chosen(numIOThreads="128") == EngineChoice("native", 64, "numIOThreads=128, of which 64 are used")
+
+
+@pytest.mark.parametrize(
+    ("extension", "keys", "reason"),
+    [
+        (HERE, {"relayEngine": "asyncio"}, "relayEngine=asyncio"),
+        (HERE, {"numIOThreads": "0"}, "numIOThreads=0"),
+        (MISSING, {}, "pulsar-proxy-native is not installed"),
+        (MISSING, {"numIOThreads": "3"}, "pulsar-proxy-native is not installed"),
+        (NO_ENGINE, {}, "pulsar-proxy-native 1.2 has no relay engine"),
+        (
+            HERE,
+            {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://b"},
+            "every relay has TLS on one side",
+        ),
+        (HERE, {"servicePort": "", "servicePortTls": "6651"}, "every relay has TLS on one side"),
+    ],
+)
+def test_event_loop_relays_where_the_extension_cannot(
+    extension: NativeExtension, keys: dict[str, str], reason: str
+) -> None:
+    assert chosen(extension, 2, **keys) == EngineChoice("asyncio", 0, reason)
+
+
+def test_caller_may_know_that_relays_have_tls() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://b"})
+    assert choose_engine(config, HERE, 2, tls=True).name == "asyncio"
+    assert choose_engine(config, HERE, 2, tls=False).name == "native"
+
+
+@pytest.mark.parametrize(
+    ("extension", "why"),
+    [
+        (MISSING, "pulsar-proxy-native is not installed"),
+        (NO_ENGINE, "pulsar-proxy-native 1.2 has no relay engine"),
+    ],
+)
+def test_native_engine_that_is_asked_for_must_be_here(extension: NativeExtension, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        chosen(extension, relayEngine="native")
+    (problem,) = caught.value.problems
+    assert str(problem).endswith(
+        f"relayEngine: got native, expected auto or asyncio, or the extension of this version: {why}"
+    )
+
+
+def test_native_engine_needs_a_thread() -> None:
+    with pytest.raises(ConfigError) as caught:
+        chosen(relayEngine="native", numIOThreads="0")
+    (problem,) = caught.value.problems
+    assert str(problem).endswith(
+        "numIOThreads: got 0, expected at least 1, or nothing, with relayEngine=native: its relays need a thread"
+    )
+
+
+def test_threads_without_effect_are_told() -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://b", "relayEngine": "asyncio", "numIOThreads": "8"})
+    (warning,) = config.warnings
+    assert str(warning).endswith("numIOThreads: 8 has no effect with relayEngine=asyncio")

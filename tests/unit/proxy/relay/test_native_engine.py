@@ -1,0 +1,361 @@
+"""The native engine's side in Python: events in bounded steps, permits of frames, a clock that looks at the threads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count, pairwise
+from typing import Final
+
+import pytest
+
+from proxy.core.errors import DisconnectCause
+from proxy.relay.counters import WatchOvershoot
+from proxy.relay.native_api import PASSED_AT_END, PairEnd, PairEvent
+from proxy.relay.native_engine import (
+    EVENTS_A_STEP,
+    EVENTS_SECONDS,
+    LOOKS_A_TURN,
+    LOOKS_UNTIL_STUCK,
+    STUCK_SECONDS,
+)
+from proxy.relay.native_relay import NativeRelay
+from tests.support.loops.loops import run_virtual
+from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, LIMIT, PAUSE_SECONDS, WINDOW, Bench, bench
+
+Play = Callable[[Bench], Awaitable[None]]
+FRAME: Final = 10 * KIB
+
+
+def played(play: Play) -> Callable[[], None]:
+    """Run a test's coroutine in virtual time."""
+
+    async def main() -> None:
+        async with bench() as at:
+            await play(at)
+
+    return lambda: run_virtual(main())
+
+
+def overshoots(at: Bench) -> dict[str, int]:
+    return {why: count for why, count in at.counters.relay.watch.overshoots.items() if count}
+
+
+# --- permits of frames ----------------------------------------------------------------------------
+
+
+@played
+async def test_a_frame_passes_under_a_permit_until_the_client_has_taken_it(at: Bench) -> None:
+    relay = await at.joined()
+    await at.told(PairEvent.FRAMES, relay, 7, 1, 2, FRAME, 0)
+    assert at.pairs.asked == [("pass", relay.pair, 7)]
+    assert at.direct.held == relay.snapshot().permit_bytes == FRAME
+    await at.told(PairEvent.DRAINED, relay, 7)
+    assert at.direct.held == 0
+    watch = at.counters.relay.watch
+    assert (watch.successes, watch.updates, watch.frame_bytes, overshoots(at)) == (1, 2, FRAME, {})
+
+
+@played
+async def test_a_permit_is_for_bytes_that_came_and_never_above_the_window(at: Bench) -> None:
+    relay = await at.joined()
+    await at.told(PairEvent.FRAMES, relay, 1, 1, 0, 5 * WINDOW, 5 * WINDOW - 14)
+    assert at.direct.held == 14
+    await at.told(PairEvent.DRAINED, relay, 1)
+    await at.told(PairEvent.FRAMES, relay, 2, 1, 0, 2 * WINDOW, 0)
+    assert at.direct.held == WINDOW
+
+
+@played
+async def test_a_frame_waits_for_memory_and_passes_when_there_is_some(at: Bench) -> None:
+    relay = await at.joined()
+    taken = at.direct.try_acquire(LIMIT)
+    assert taken is not None
+    await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
+    await asyncio.sleep(PAUSE_SECONDS / 2)
+    assert at.pairs.asked == []
+    taken.release()
+    await asyncio.sleep(0.1)
+    assert at.pairs.asked == [("pass", relay.pair, 1)]
+    assert at.counters.relay.watch.pauses == 1
+
+
+@played
+async def test_a_frame_passes_after_the_longest_pause_and_the_next_does_not_wait_at_once(at: Bench) -> None:
+    relay = await at.joined()
+    taken = at.direct.try_acquire(LIMIT)
+    assert taken is not None
+    await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
+    await asyncio.sleep(PAUSE_SECONDS + 0.1)
+    assert at.pairs.asked == [("pass", relay.pair, 1)]
+    await at.told(PairEvent.DRAINED, relay, 1)
+    await at.told(PairEvent.FRAMES, relay, 2, 0, 1, FRAME, 0)
+    assert at.pairs.asked[1:] == [("pass", relay.pair, 2)]
+    assert overshoots(at) == {WatchOvershoot.PAUSE_OVER: 1, WatchOvershoot.PAUSED_BEFORE: 1}
+    taken.release()
+
+
+@played
+async def test_a_permit_ends_after_the_longest_hold_although_the_client_takes_nothing(at: Bench) -> None:
+    relay = await at.joined()
+    await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
+    await asyncio.sleep(HOLD_SECONDS + 0.1)
+    assert at.direct.held == 0
+    assert overshoots(at) == {WatchOvershoot.HELD_TOO_LONG: 1}
+
+
+@played
+async def test_bytes_inside_a_frame_that_lie_take_a_permit_until_they_have_left(at: Bench) -> None:
+    relay = await at.joined()
+    await at.told(PairEvent.INSIDE, relay, 3, FRAME)
+    assert at.direct.held == FRAME
+    await at.told(PairEvent.DRAINED, relay, 3)
+    assert at.direct.held == 0
+
+
+@played
+async def test_frames_that_passed_unasked_are_counted_by_their_number(at: Bench) -> None:
+    relay = await at.joined()
+    await at.told(PairEvent.PASSED, relay, 0, 2, 40, FRAME)
+    watch = at.counters.relay.watch
+    assert (watch.successes, watch.updates, watch.frame_bytes) == (2, 40, FRAME)
+    assert overshoots(at) == {WatchOvershoot.TOO_MANY: 42}
+    await at.told(PairEvent.UNWALKABLE, relay)
+    assert watch.unwalkable == 1
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(1, {WatchOvershoot.BROKER_GONE: 1}), (2, {}), (0, {})])
+def test_a_pair_that_ends_while_its_frame_waits_leaves_the_queue(flags: int, expected: dict[str, int]) -> None:
+    @played
+    async def play(at: Bench) -> None:
+        relay = await at.joined()
+        taken = at.direct.try_acquire(LIMIT)
+        assert taken is not None
+        await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
+        assert at.direct.queue_size == 1
+        await at.told(PairEvent.ENDED, relay, PairEnd.BROKER_ERROR, 104, 0, FRAME, flags)
+        assert at.direct.queue_size == 0
+        taken.release()
+        await asyncio.sleep(1)
+        # No answer goes to a pair that is over.
+        assert at.pairs.asked == []
+        assert (at.causes, overshoots(at)) == ([DisconnectCause.CONNECTION_RESET], expected)
+
+    play()
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (PairEnd.CLIENT_FIN, DisconnectCause.CLIENT_CLOSED),
+        (PairEnd.BROKER_FIN, DisconnectCause.BROKER_CLOSED),
+        (PairEnd.CLIENT_ERROR, DisconnectCause.CONNECTION_RESET),
+        (PairEnd.BROKER_ERROR, DisconnectCause.CONNECTION_RESET),
+        (PairEnd.WRITE_STALLED, DisconnectCause.WRITE_STALLED),
+        (PairEnd.PANIC, DisconnectCause.INTERNAL_ERROR),
+    ],
+)
+def test_every_end_has_its_cause_and_counts_the_last_bytes(end: PairEnd, cause: DisconnectCause) -> None:
+    @played
+    async def play(at: Bench) -> None:
+        relay = await at.joined()
+        at.pairs.counted[relay.pair] = (10, 20)
+        relay.tick(at.engine.loop.time())
+        await at.told(PairEvent.ENDED, relay, end, 0, 11, 22)
+        assert at.causes == [cause]
+        counters = at.counters.relay
+        assert (counters.relay_bytes_to_broker, counters.relay_bytes_to_client) == (11, 22)
+        assert relay.snapshot().moved == (11, 22)
+        found = at.counters.shared.internal_errors
+        assert dict(found) == ({"relay engine": 1} if end is PairEnd.PANIC else {})
+
+    play()
+
+
+@played
+async def test_events_of_a_pair_that_is_over_concern_nobody(at: Bench) -> None:
+    relay = await at.joined()
+    pair = relay.pair
+    await at.told(PairEvent.ENDED, relay, PairEnd.CLIENT_FIN)
+    at.pairs.waiting.append((PairEvent.DRAINED, pair, 1, 0, 0, 0, 0))
+    at.pairs.waiting.append((PairEvent.FRAMES, pair, 1, 1, 0, FRAME, 0))
+    at.engine._dispatch()
+    assert (at.pairs.asked, at.direct.held) == ([], 0)
+
+
+@played
+async def test_a_relay_whose_own_code_fails_ends_alone(at: Bench) -> None:
+    relay, other = await at.joined(), await at.joined()
+    # A cause that no thread sends.
+    at.pairs.waiting.append((PairEvent.ENDED, other.pair, 99, 0, 0, 0, 0))
+    at.engine._dispatch()
+    at.pairs.close_fds(2)
+    await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
+    assert at.pairs.asked[-1] == ("pass", relay.pair, 1)
+    assert at.counters.shared.internal_errors == {"relay": 1}
+    assert at.causes == [DisconnectCause.INTERNAL_ERROR]
+
+
+@played
+async def test_a_stop_tells_every_relay_of_its_end(at: Bench) -> None:
+    relays = [await at.joined() for _ in range(3 * EVENTS_A_STEP)]
+    await at.engine.stop()
+    assert [relay for relay, _ in at.ended] == relays
+    assert set(at.causes) == {DisconnectCause.SHUTDOWN}
+    await at.engine.stop()
+    assert at.pairs.stopped == 1
+
+
+# --- the loop's time ------------------------------------------------------------------------------
+
+
+def spend(at: Bench) -> None:
+    """Use up the time of this iteration of the loop."""
+    at.engine.loop_budget.spent()
+    at.engine.loop_budget.charge(1.0)
+
+
+@played
+async def test_events_have_a_little_time_when_the_loop_has_no_time_for_more(at: Bench) -> None:
+    relay = await at.joined()
+    looks = count(1)
+    at.engine.loop_budget.now = lambda: next(looks) * EVENTS_SECONDS / 5
+    spend(at)
+    for number in range(9 * EVENTS_A_STEP):
+        at.pairs.tell(PairEvent.PASSED, relay.pair, 0, 0, 1, number)
+    at.engine._dispatch()
+    assert EVENTS_A_STEP < 9 * EVENTS_A_STEP - len(at.pairs.waiting) < 5 * EVENTS_A_STEP
+    await asyncio.sleep(0.1)
+    assert not at.pairs.waiting
+
+
+@played
+async def test_frames_are_asked_about_in_turns_by_network_when_the_loop_has_no_time(at: Bench) -> None:
+    crowd = [await at.joined() for _ in range(2 * EVENTS_A_STEP)]
+    neighbour = await at.joined(network="192.0.2.2")
+    for relay in (*crowd, neighbour):
+        at.pairs.tell(PairEvent.FRAMES, relay.pair, 1, 0, 1, FRAME, 0)
+    spend(at)
+    at.engine._dispatch()
+    # All are heard of, and none is answered yet.
+    assert (at.pairs.waiting, at.pairs.asked) == ([], [])
+    await asyncio.sleep(0.1)
+    answered = [asked[1] for asked in at.pairs.asked]
+    assert answered.index(neighbour.pair) == 1
+    assert set(answered) == {relay.pair for relay in (*crowd, neighbour)}
+    for relay in (*crowd, neighbour):
+        await at.told(PairEvent.DRAINED, relay, 1)
+
+
+@played
+async def test_a_pair_that_ends_before_its_turn_is_not_asked_about(at: Bench) -> None:
+    relay = await at.joined()
+    spend(at)
+    at.pairs.tell(PairEvent.FRAMES, relay.pair, 1, 0, 1, FRAME, 0)
+    at.pairs.tell(PairEvent.ENDED, relay.pair, PairEnd.BROKER_ERROR, 104, 0, FRAME, PASSED_AT_END)
+    at.engine._dispatch()
+    await asyncio.sleep(0.1)
+    assert at.pairs.asked == []
+    assert (at.causes, overshoots(at)) == ([DisconnectCause.CONNECTION_RESET], {WatchOvershoot.BROKER_GONE: 1})
+
+
+@played
+async def test_unfinished_frames_are_looked_at_a_few_in_an_iteration(at: Bench) -> None:
+    relays = [at.relay() for _ in range(2 * LOOKS_A_TURN + 1)]
+    for relay in relays:
+        at.engine.open_frame(relay)
+    left = []
+
+    async def watch() -> None:
+        while at.engine._open_frames:
+            left.append(len(at.engine._open_frames))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(at.engine.look_at_frames(), watch())
+    assert max(before - after for before, after in pairwise((len(relays), *left, 0))) <= LOOKS_A_TURN
+    for relay in relays:
+        relay.abort(DisconnectCause.SHUTDOWN)
+
+
+@played
+async def test_a_look_that_fails_ends_its_own_relay_only(at: Bench) -> None:
+    first, second = await at.joined(), await at.joined()
+    for relay in (first, second):
+        at.engine.open_frame(relay)
+
+    def look(relay: NativeRelay) -> bool:
+        if relay is first:
+            raise ValueError("a fault of ours")
+        return True
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(NativeRelay, "rest_passed", look)
+        await at.engine.look_at_frames()
+    assert at.engine._open_frames == {}
+    assert at.pairs.asked == [("abort", first.pair)]
+    assert at.counters.shared.internal_errors == {"relay": 1}
+
+
+# --- the threads ----------------------------------------------------------------------------------
+
+
+@played
+async def test_a_thread_that_stands_still_is_told_of_until_it_goes_on(at: Bench) -> None:
+    at.pairs.beating = [3, int(STUCK_SECONDS * 1000) + 1500]
+    for _ in range(LOOKS_UNTIL_STUCK - 1):
+        at.engine.tick()
+        # One look may be late because the whole machine stood still.
+        assert at.engine.stuck is None
+    for _ in range(3):
+        at.engine.tick()
+    assert at.engine.stuck == "relay thread 1 stands still for 6 s"
+    assert at.log.getvalue().count(b"a relay thread stands still") == 1
+    at.pairs.beating = [3, 5]
+    at.engine.tick()
+    assert at.engine.stuck is None
+
+
+@played
+async def test_a_thread_that_dies_is_reported(at: Bench) -> None:
+    at.pairs.tell(PairEvent.THREAD_DIED, 0, 1)
+    await asyncio.sleep(0.1)
+    assert at.died == [1]
+
+
+@played
+async def test_a_process_that_ends_in_a_hurry_waits_for_no_thread(at: Bench) -> None:
+    at.engine.abandon()
+    assert not at.engine.running
+    await asyncio.get_running_loop().run_in_executor(None, at.pairs.was_stopped.wait)
+    at.engine.abandon()
+    assert at.pairs.stopped == 1
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+@played
+async def test_the_owner_of_bodies_hears_of_them_and_of_the_threads(at: Bench) -> None:
+    assert at.bodies.heard == [("started", at.pairs)]
+    at.bodies.heard.clear()
+    at.pairs.tell(PairEvent.BODY_MOVED, 7, 1000)
+    at.pairs.tell(PairEvent.BODY_ENDED, 8, 3000, 0, 0)
+    at.pairs.tell(PairEvent.BODY_ENDED, 7, 2000, 32, PairEnd.CLIENT_ERROR)
+    at.engine._dispatch()
+    assert at.bodies.heard == [("moved", 7, 1000), ("ended", 8, 3000, 0), ("ended", 7, 2000, 32)]
+    at.engine.tick()
+    assert at.bodies.heard[3:] == [("catch up",)]
+    assert at.counters.shared.internal_errors == {}
+    # What the threads tell at their end is heard before the end itself.
+    at.pairs.tell(PairEvent.BODY_ENDED, 9, 0, 0, PairEnd.OURS)
+    await at.engine.stop()
+    assert at.bodies.heard[4:] == [("ended", 9, 0, 0), ("stopped",)]
+
+
+@played
+async def test_a_panic_in_a_body_is_counted(at: Bench) -> None:
+    at.pairs.tell(PairEvent.BODY_ENDED, 7, 2000, 0, PairEnd.PANIC)
+    at.engine._dispatch()
+    assert at.bodies.heard[1:] == [("ended", 7, 2000, 0)]
+    assert sum(at.counters.shared.internal_errors.values()) == 1

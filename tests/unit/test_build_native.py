@@ -1,0 +1,227 @@
+"""`make` builds the native extension where that is possible, and says in one line why not where it is not.
+
+The environment's Python is a script here that writes down what it is asked for, and cargo is whatever a test needs.
+"""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from scripts.build_native import Build, bring_up_to_date, key_of, sources
+
+# As maturin does, it leaves the work to cargo and puts a wheel where it is told to.
+PYTHON = """#!/bin/sh
+echo "$*" >> "$0.log"
+if [ "$2" = maturin ]; then
+  cargo build || exit 1
+  for last; do :; done
+  mkdir -p "$last" && echo built > "$last/pulsar_proxy_native-1-cp311-abi3-linux_x86_64.whl"
+fi
+if [ "$1" = -c ] && [ -e "$0.unloadable" ]; then echo "ImportError: no such symbol" >&2; exit 1; fi
+exit 0
+"""
+WORKING, FAILING = "exit 0", "echo 'warning: unused'; echo 'error[E0308]: mismatched types'; echo later; exit 101"
+
+
+class Checkout:
+    """A checkout with a crate of one file, and an environment."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.python = root / ".venv" / "bin" / "python"
+        self.programs = root / "programs"
+        for folder in (root / "native" / "src", root / "requirements", self.python.parent, self.programs):
+            folder.mkdir(parents=True)
+        (root / "native" / "Cargo.toml").write_text("[package]\n")
+        (root / "native" / "Cargo.lock").write_text("version = 4\n")
+        self.change("// a crate\n")
+        (root / "requirements" / "native.txt").write_text("maturin==1\n")
+        self._program(self.python, PYTHON)
+
+    def change(self, source: str) -> None:
+        (self.root / "native" / "src" / "lib.rs").write_text(source)
+
+    def cargo(self, script: str | None) -> None:
+        path = self.programs / "cargo"
+        if script is None:
+            path.unlink(missing_ok=True)
+        else:
+            self._program(path, f"#!/bin/sh\n{script}\n")
+
+    def unloadable(self) -> None:
+        self.python.with_name("python.unloadable").touch()
+
+    def build(self, limit_seconds: float = 60.0) -> Build:
+        # The shell's own programs are needed, a cargo of this machine is not.
+        environ = {"PATH": f"{self.programs}:{self._plain_programs()}"}
+        return Build(self.root, str(self.python), limit_seconds, environ)
+
+    def new_environment(self) -> None:
+        (self.root / ".venv" / ".native.json").unlink()
+
+    def asked(self) -> list[str]:
+        """Return what the environment's Python was asked for since the last call."""
+        log = self.python.with_name("python.log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return lines
+
+    def _plain_programs(self) -> Path:
+        folder = self.root / "plain"
+        folder.mkdir(exist_ok=True)
+        for name in ("mkdir", "sleep", "sh"):
+            if not (folder / name).exists():
+                (folder / name).symlink_to(Path("/bin") / name)
+        return folder
+
+    @staticmethod
+    def _program(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def installs(asked: list[str]) -> int:
+    return sum("--force-reinstall" in line for line in asked)
+
+
+def test_extension_is_built_and_installed(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    checkout.cargo(WORKING)
+    assert bring_up_to_date(checkout.build()) is None
+    asked = checkout.asked()
+    locked, built, installed, imported = asked
+    assert "--require-hashes" in locked
+    assert "--release --locked" in built
+    assert "--no-index" in installed
+    assert imported == "-c import pulsar_proxy_native"
+    assert capsys.readouterr().out == (
+        "building the native extension, once for this state of native/: about half a minute\n"
+    )
+
+
+def test_unchanged_tree_asks_for_nothing(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    checkout.cargo(WORKING)
+    bring_up_to_date(checkout.build())
+    checkout.asked()
+    capsys.readouterr()
+    assert bring_up_to_date(checkout.build()) is None
+    assert checkout.asked() == []
+    assert capsys.readouterr().out == ""
+
+
+def test_new_environment_gets_the_wheel_that_is_there(checkout: Checkout) -> None:
+    checkout.cargo(WORKING)
+    bring_up_to_date(checkout.build())
+    checkout.new_environment()
+    checkout.asked()
+    checkout.cargo(None)
+    assert bring_up_to_date(checkout.build()) is None
+    asked = checkout.asked()
+    assert installs(asked) == 1
+    assert not any("maturin" in line for line in asked)
+
+
+@pytest.mark.parametrize("changed", ["native/src/lib.rs", "native/Cargo.lock", "requirements/native.txt"])
+def test_changed_tree_is_built_anew(checkout: Checkout, changed: str) -> None:
+    checkout.cargo(WORKING)
+    bring_up_to_date(checkout.build())
+    checkout.asked()
+    (checkout.root / changed).write_text("other\n")
+    bring_up_to_date(checkout.build())
+    assert any("maturin build" in line for line in checkout.asked())
+
+
+def test_what_cargo_writes_changes_nothing(checkout: Checkout) -> None:
+    before = key_of(checkout.build())
+    for name in ("target/release/a.so", "src/.b.rs.swp", "target/CACHEDIR.TAG"):
+        path = checkout.root / "native" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("made\n")
+    (checkout.root / "native" / "src" / ".b.rs.swp").unlink()
+    assert key_of(checkout.build()) == before
+    assert [path.name for path in sources(checkout.root / "native")] == ["Cargo.lock", "Cargo.toml", "lib.rs"]
+
+
+def test_two_wheels_are_kept(checkout: Checkout) -> None:
+    checkout.cargo(WORKING)
+    for number in range(4):
+        checkout.change(f"// state {number}\n")
+        bring_up_to_date(checkout.build())
+    assert len(list(checkout.build().cache.iterdir())) == 2
+
+
+def test_without_cargo_one_line_says_so(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    line = bring_up_to_date(checkout.build())
+    assert line == (
+        "going on without the native extension, in Python only: there is no cargo here (https://rustup.rs has it)"
+    )
+    assert bring_up_to_date(checkout.build()) == line
+    assert capsys.readouterr().out == ""
+    assert installs(checkout.asked()) == 0
+
+
+def test_cargo_that_has_come_is_used(checkout: Checkout) -> None:
+    bring_up_to_date(checkout.build())
+    checkout.cargo(WORKING)
+    assert bring_up_to_date(checkout.build()) is None
+    assert installs(checkout.asked()) == 1
+
+
+def test_failed_build_is_told_with_its_first_error(checkout: Checkout) -> None:
+    checkout.cargo(FAILING)
+    line = bring_up_to_date(checkout.build())
+    assert line == (
+        "going on without the native extension, in Python only: the build failed: error[E0308]: mismatched types"
+    )
+
+
+def test_failed_build_is_not_tried_again_unasked(checkout: Checkout) -> None:
+    checkout.cargo(FAILING)
+    bring_up_to_date(checkout.build())
+    checkout.asked()
+    checkout.cargo(WORKING)
+    line = bring_up_to_date(checkout.build())
+    assert line is not None
+    assert line.endswith("error[E0308]: mismatched types; make native tries again")
+    assert checkout.asked() == []
+    assert bring_up_to_date(checkout.build(), again=True) is None
+    assert installs(checkout.asked()) == 1
+
+
+def test_extension_of_another_tree_is_removed_if_this_one_fails(checkout: Checkout) -> None:
+    checkout.cargo(WORKING)
+    bring_up_to_date(checkout.build())
+    checkout.change("// broken\n")
+    checkout.cargo(FAILING)
+    bring_up_to_date(checkout.build())
+    assert any("uninstall -y pulsar-proxy-native" in line for line in checkout.asked())
+
+
+def test_slow_build_is_ended_with_its_children(checkout: Checkout) -> None:
+    # The compiler is a child of cargo.
+    checkout.cargo(f"sleep 600 & echo $! > '{checkout.root}/compiler'; wait")
+    line = bring_up_to_date(checkout.build(limit_seconds=1.0))
+    assert line == "going on without the native extension, in Python only: the build took more than 1 s"
+    pid = checkout.root / "compiler"
+    if pid.exists() and pid.read_text().strip():
+        assert ended(int(pid.read_text()))
+
+
+def ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def test_library_that_does_not_load_is_no_extension(checkout: Checkout) -> None:
+    checkout.cargo(WORKING)
+    checkout.unloadable()
+    line = bring_up_to_date(checkout.build())
+    assert line is not None
+    assert line.endswith("the build failed: ImportError: no such symbol")
