@@ -87,6 +87,8 @@ class Fact(Enum):
     WEB_TARGETS = "webTargets"
     RELAY_POOL = "relayPool"
     NO_RELAY_POOL = "noRelayPool"
+    SOCKET_BOUND = "relaySocketBound"
+    NO_SOCKET_BOUND = "noRelaySocketBound"
 
 
 class Derived(Enum):
@@ -203,14 +205,19 @@ _CONNECTION_LINES: Final = (
     # Linux doubles the buffer size that a program sets.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes)),), Load.STORM, _LOOKUP_OR_RELAY),
-    # A pool bounds what all relays hold together, but for one read of each thread and of the event loop. The kernel
-    # takes up to half as much again of unsent bytes, and doubles a receive buffer that is set.
+    # Without a bound in sum the kernel takes up to half as much again of unsent bytes, and doubles a receive buffer.
     Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
-          Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
-          Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)),
-          Part(3, (_CLIENTS, Config.relay_unsent_bytes)),
-          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes))), alternative=_LOOKUP_OR_RELAY),
+          Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
+          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,))),
+         alternative=_LOOKUP_OR_RELAY),
+    # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
+    # passed by at most one read of each thread and of the event loop.
+    Line("relay pool", Config.relay_memory_pool_mb.name,
+         (Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
+          Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)))),
+    Line("kernel memory of relayed sockets", Config.relay_socket_memory_mb.name,
+         (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
     Line("ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
     # Credentials of connected clients, and on broker connections also of clients that have left.
@@ -278,10 +285,12 @@ _OVERLOAD_LINES: Final = (
     # Set while a throttle acts, that is (threshold acts), or (adaptive acts, and threshold does not, for either cause).
     # Linux doubles the buffer size that a program sets.
     Line("received bytes of relays, from clients", Config.relay_client_receive_buffer_bytes.name,
-         (Part(2, _RECEIVED, _THRESHOLD_ACTS),
-          Part(2, _RECEIVED, (*_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+         (Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
           Part(2, _RECEIVED,
-               (*_ADAPTIVE_ACTS, _THRESHOLD, Is(Config.overload_throttle_observe_only, "true"))))),
+               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+          Part(2, _RECEIVED,
+               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
+                Is(Config.overload_throttle_observe_only, "true"))))),
     # With both throttles enabled brokers are asked once all the same; the second part is slack.
     Line("statistics of brokers", Config.overload_signals.name,
          (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
@@ -351,16 +360,19 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 
     `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
     """
-    pool = config.relay_pool_bytes > 0
+    pool, bound = config.relay_pool_bytes > 0, config.relay_socket_bytes > 0
     facts = {
         Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any,
         Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
+        Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
     }  # fmt: skip
     yield from _counted((line for line in LINES if line.load <= load), config, facts)
 
 
 def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:
-    """Yield what only the kernel bounds under a configuration; no part of the sum."""
+    """Yield what only the kernel bounds under a configuration; no part of the sum. Nothing under a bound in sum."""
+    if config.relay_socket_bytes:
+        return
     for owner, key, sockets, receives, throttled in KERNEL_LINES:
         if not config.value(key) or (throttled and not config.throttle_acts):
             most = buffers.receive if receives else buffers.send

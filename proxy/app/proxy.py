@@ -47,7 +47,6 @@ from proxy.core.version import VERSION
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.engine_choice import choose_engine
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.sockets import SocketMemorySampler
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
@@ -108,7 +107,7 @@ class Proxy:
         self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.relay_engines = self._relay_engines()
-        self._socket_memory = SocketMemorySampler(self.sessions.all_relays, self.relay_engines.socket_memory)
+        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
@@ -11,9 +11,14 @@ from proxy.core.log import Logger
 from proxy.core.native import NativeExtension
 from proxy.relay.asyncio_engine import AsyncioEngine
 from proxy.relay.engines import RelayEngines
+from proxy.relay.memory.bound import SocketBound
+from proxy.relay.memory.windows import ReceiveWindows
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import WatchLimits
+
+if TYPE_CHECKING:
+    from proxy.relay.native_engine import NativeEngine
 
 
 def make_engines(
@@ -42,8 +47,21 @@ def make_engines(
         pool = counters.relay.pool = RelayPool(config.relay_pool_bytes, loop.time)
         on_loop = pooled = PooledEngine(*shared)
         turns = pooled.turns = PoolTurns(loop, pool, unsent)
+    windows = None
+    if config.relay_socket_bytes:
+        windows = on_loop.windows = ReceiveWindows(config.relay_receive_buffer_bytes)
+
+    def engines(native: "NativeEngine | None" = None) -> RelayEngines:
+        found = RelayEngines(on_loop, relay_log, slots, native, unsent_bytes=unsent, turns=turns, windows=windows)
+        if config.relay_socket_bytes:
+            of_threads = (lambda: ()) if native is None else native.heaviest
+            found.bound = counters.relay.bound = SocketBound(
+                config.relay_socket_bytes, found.set_tight, of_threads, log, loop.time
+            )
+        return found
+
     if choice.name != "native":
-        return RelayEngines(on_loop, relay_log, slots, unsent_bytes=unsent, turns=turns)
+        return engines()
 
     # Only installations with the extension need these modules.
     from proxy.relay.native_api import NativePairs
@@ -53,7 +71,8 @@ def make_engines(
         assert extension.module is not None
         make = extension.module.RelayEngine
         limits = (choice.threads, config.relay_buffer_bytes, config.relay_pool_bytes, unsent)
-        return cast(NativePairs, make(*limits, slots.books))
+        wide_window = windows.wide_bytes if windows is not None and windows.may_narrow else None
+        return cast(NativePairs, make(*limits, slots.books, wide_window))
 
     native = NativeEngine(
         loop,
@@ -70,4 +89,4 @@ def make_engines(
         turns,
         slots,
     )
-    return RelayEngines(on_loop, relay_log, slots, native, unsent_bytes=unsent, turns=turns)
+    return engines(native)

@@ -81,6 +81,11 @@ class ConfigValues(ConfigKeys):
         return max(0, self.relay_memory_pool_mb) * _MIB
 
     @property
+    def relay_socket_bytes(self) -> int:
+        """Limit of the kernel memory of all relayed sockets, in bytes; 0 is no bound."""
+        return max(0, self.relay_socket_memory_mb) * _MIB
+
+    @property
     def throttle_acts(self) -> bool:
         """Whether a throttle is enabled and does more than observe."""
         return (self.overload_throttle_enabled and not self.overload_throttle_observe_only) or (

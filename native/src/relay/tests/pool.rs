@@ -18,7 +18,11 @@ const LITTLE: usize = 16;
 const FLOOD: usize = 16 * 1024 * 1024;
 
 fn limited(threads: usize, pool_bytes: usize) -> Stand {
-    Stand::limited(threads, BUFFER, PoolLimits { pool_bytes: pool_bytes as u64, unsent_bytes: UNSENT })
+    Stand::limited(
+        threads,
+        BUFFER,
+        PoolLimits { pool_bytes: pool_bytes as u64, unsent_bytes: UNSENT, wide_window: None },
+    )
 }
 
 fn pool(stand: &Stand) -> PoolRecord {
