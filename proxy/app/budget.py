@@ -165,6 +165,11 @@ _TOPIC: Final = Given((Config.event_log_topic,))
 # A connection is either a lookup connection or a relay, so only the larger line counts.
 _LOOKUP_OR_RELAY: Final = "lookup or relay"
 
+_THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
+_ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
+_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
+_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
+_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
 _LISTS_ON_DISK: Final = Line(
     "lists to and from disk", Config.topic_list_spill_directory.name,
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
@@ -209,7 +214,14 @@ _CONNECTION_LINES: Final = (
     Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
           Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
-          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,))),
+          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
+          # Clients' receive buffers are set while a throttle acts, that is (threshold acts), or (adaptive acts, and
+          # threshold does not, for either cause).
+          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
+          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+          Part(2, _RECEIVED,
+               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
+                Is(Config.overload_throttle_observe_only, "true")))),
          alternative=_LOOKUP_OR_RELAY),
     # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
     # passed by at most one read of each thread and of the event loop.
@@ -271,26 +283,12 @@ _ADMIN_LINES: Final = (
          (Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
           Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Given((Config.admin_api_address,)),)))),
 )  # fmt: skip
-_THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
-_ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
-_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
-_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
 _WATCHES_BROKERS: Final = Is(Config.overload_signals, "proxy", holds=False)
-_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
 _OVERLOAD_LINES: Final = (
     Line("topics of the adaptive throttle", Config.adaptive_publisher_throttling_enabled.name,
          (Part(MOST_TOPICS * TOPIC_BYTES, when=(_ADAPTIVE,)),)),
     Line("paused connections", Config.overload_throttle_enabled.name,
          (Part(PAUSED_BYTES, (_CLIENTS,), (_THRESHOLD,)),)),
-    # Set while a throttle acts, that is (threshold acts), or (adaptive acts, and threshold does not, for either cause).
-    # Linux doubles the buffer size that a program sets.
-    Line("received bytes of relays, from clients", Config.relay_client_receive_buffer_bytes.name,
-         (Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
-          Part(2, _RECEIVED,
-               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
-          Part(2, _RECEIVED,
-               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
-                Is(Config.overload_throttle_observe_only, "true"))))),
     # With both throttles enabled brokers are asked once all the same; the second part is slack.
     Line("statistics of brokers", Config.overload_signals.name,
          (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),

@@ -211,6 +211,19 @@ const RECEIVE_LOCKED: libc::c_int = 2;
 
 /// Has the kernel tune the receive buffer again.
 pub fn tune_receive_buffer(socket: BorrowedFd<'_>) {
+    if let Some(locked) = locked_buffers(socket) {
+        set_int(socket, SO_BUF_LOCK, locked & !RECEIVE_LOCKED);
+    }
+}
+
+/// Returns whether somebody has set the receive buffer.
+#[cfg(test)]
+pub fn receive_buffer_is_set(socket: BorrowedFd<'_>) -> bool {
+    locked_buffers(socket).is_some_and(|locked| locked & RECEIVE_LOCKED != 0)
+}
+
+/// Returns which buffers were set; None from a kernel that does not know.
+fn locked_buffers(socket: BorrowedFd<'_>) -> Option<libc::c_int> {
     let mut locked: libc::c_int = 0;
     let mut size = size_of_val(&locked) as libc::socklen_t;
     // SAFETY: the kernel writes at most `size` bytes into a live variable of that size.
@@ -218,9 +231,7 @@ pub fn tune_receive_buffer(socket: BorrowedFd<'_>) {
         let into = (&raw mut locked).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_BUF_LOCK, into, &mut size)
     };
-    if result == 0 {
-        set_int(socket, SO_BUF_LOCK, locked & !RECEIVE_LOCKED);
-    }
+    (result == 0).then_some(locked)
 }
 
 fn set_int(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) {

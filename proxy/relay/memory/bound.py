@@ -8,29 +8,61 @@ overload control has paused comes after them, and one that moves comes last.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
-from proxy.relay.engine import DRIPPED_THROUGH, Relay
 from proxy.relay.memory.sockets import SocketMemory
 
 TIGHT_PERCENT: Final = 50
 AFTER_PERCENT: Final = 90
 
 
+class PausesOf(Protocol):
+    """The part of a snapshot that says why a relay is not read (`engine.RelaySnapshot`)."""
+
+    @property
+    def paused(self) -> tuple[int, int]:
+        """Return the reasons of both directions, as bits."""
+
+
+class HeavyRelay(Protocol):
+    """The part of a relay that the bound needs (`engine.Relay`)."""
+
+    @property
+    def moved_lately(self) -> int:
+        """Return the bytes that were read between the last two looks."""
+
+    def socket_bytes(self) -> SocketMemory:
+        """Return the kernel memory of the relay's sockets, as far as the event loop has them."""
+
+    def snapshot(self) -> PausesOf:
+        """Return the relay as it is now."""
+
+    def abort(self, cause: DisconnectCause) -> None:
+        """Close both connections at once."""
+
+
 class SocketLoad(NamedTuple):
     """The kernel memory of a relay's sockets, and the bytes that it read in the last second."""
 
-    relay: Relay
+    relay: HeavyRelay
     size: int
     moved: int
 
 
-def to_end(loads: Iterable[SocketLoad], too_much: int) -> list[SocketLoad]:
-    """Return the relays to end so that at least `too_much` bytes are free, as far as there are any."""
+def to_end(loads: Iterable[SocketLoad], too_much: int, ours: int) -> list[SocketLoad]:
+    """Return the relays to end so that at least `too_much` bytes are free, as far as there are any.
+
+    `ours`: the reasons of overload control for which a relay is not read.
+    """
+
+    def rank(load: SocketLoad) -> tuple[bool, bool, int]:
+        to_broker, to_client = load.relay.snapshot().paused
+        return load.moved >= load.size, bool((to_broker | to_client) & ours), -load.size
+
     chosen: list[SocketLoad] = []
-    for load in sorted(loads, key=_rank):
+    for load in sorted(loads, key=rank):
         if too_much <= 0:
             break
         chosen.append(load)
@@ -38,13 +70,11 @@ def to_end(loads: Iterable[SocketLoad], too_much: int) -> list[SocketLoad]:
     return chosen
 
 
-def _rank(load: SocketLoad) -> tuple[bool, bool, int]:
-    paused = load.relay.snapshot().paused
-    return load.moved >= load.size, bool((paused[0] | paused[1]) & DRIPPED_THROUGH), -load.size
-
-
 class SocketBound:
-    """Keeps the sum below `limit_bytes`; `set_tight` is told when memory becomes short, and when it is not any more."""
+    """Keeps the sum below `limit_bytes`; `set_tight` is told each second whether memory is short.
+
+    `ours`: the reasons of overload control for which a relay is not read.
+    """
 
     def __init__(
         self,
@@ -53,6 +83,7 @@ class SocketBound:
         of_threads: Callable[[], Iterable[SocketLoad]],
         log: Logger,
         now: Callable[[], float],
+        ours: int = 0,
     ) -> None:
         self.limit_bytes = limit_bytes
         # Relays that were ended, in all, and whether memory is short.
@@ -62,9 +93,10 @@ class SocketBound:
         self._of_threads = of_threads
         self._log = log
         self._now = now
+        self._ours = ours
         self._pace = LinePace()
 
-    def look(self, held: SocketMemory, relays: Iterable[Relay]) -> None:
+    def look(self, held: SocketMemory, relays: Iterable[HeavyRelay]) -> None:
         """Narrow, widen and end as the sum of the last second demands."""
         size = sum(held)
         self.tight = size * 100 >= self.limit_bytes * TIGHT_PERCENT
@@ -73,7 +105,7 @@ class SocketBound:
             return
         on_loop = [SocketLoad(relay, sum(relay.socket_bytes()), relay.moved_lately) for relay in relays]
         loads = (load for load in (*on_loop, *self._of_threads()) if load.size)
-        ended = to_end(loads, size - self.limit_bytes * AFTER_PERCENT // 100)
+        ended = to_end(loads, size - self.limit_bytes * AFTER_PERCENT // 100, self._ours)
         for load in ended:
             load.relay.abort(DisconnectCause.MEMORY_LIMIT)
         self.ended += len(ended)

@@ -1,13 +1,15 @@
 """The bound in sum for relayed sockets: when windows become narrow, who is ended, and in which order."""
 
+import json
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import open_log
-from proxy.relay.engine import NOT_PAUSED, PauseReason
+from proxy.core.log import FIELDS, open_log
+from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, PauseReason
 from proxy.relay.memory.bound import AFTER_PERCENT, TIGHT_PERCENT, SocketBound, SocketLoad, to_end
 from proxy.relay.memory.sockets import SocketMemory, used_of
 
@@ -48,18 +50,18 @@ def test_those_that_stand_still_end_first_then_the_paused_and_those_that_move_la
     paused = FakeRelay(500, paused=PauseReason.THRESHOLD)
     slowed = FakeRelay(400, paused=PauseReason.RATE)
     loads = [load(each) for each in (moves, paused, small, slowed, large)]
-    assert [each.relay for each in to_end(loads, 10**6)] == [large, small, paused, slowed, moves]
+    assert [each.relay for each in to_end(loads, 10**6, int(DRIPPED_THROUGH))] == [large, small, paused, slowed, moves]
 
 
 @pytest.mark.parametrize(("too_much", "ended"), [(0, 0), (1, 1), (20, 1), (21, 2), (10**6, 3)])
 def test_no_more_end_than_have_to(too_much: int, ended: int) -> None:
     loads: list[Any] = [load(FakeRelay(size)) for size in (20, 10, 5)]
-    assert len(to_end(loads, too_much)) == ended
+    assert len(to_end(loads, too_much, 0)) == ended
 
 
 def test_a_wait_for_the_pool_or_for_a_permit_is_no_pause_of_ours() -> None:
     waits = FakeRelay(50, paused=PauseReason.POOL | PauseReason.WATCH)
-    assert to_end([load(FakeRelay(40)), load(waits)], 1) == [load(waits)]
+    assert to_end([load(FakeRelay(40)), load(waits)], 1, int(DRIPPED_THROUGH)) == [load(waits)]
 
 
 def test_windows_become_narrow_at_half_of_the_limit_and_wide_again_below() -> None:
@@ -84,10 +86,13 @@ def test_below_the_limit_nobody_ends_and_at_the_limit_both_engines_give() -> Non
 
 
 def test_the_warning_has_fields_that_the_log_knows() -> None:
-    log = open_log("error", "json", SimpleNamespace(write=lambda data: None, flush=lambda: None))  # type: ignore[arg-type]
+    written = BytesIO()
+    log = open_log("warning", "json", written)
     bound = SocketBound(LIMIT, lambda tight: None, lambda: [load(FakeRelay(500))], log, lambda: 5.0)
     bound.look(SocketMemory(LIMIT, 0), ())
-    assert bound.ended == 1
+    line = json.loads(written.getvalue())
+    assert (line["connections"], line["held"], line["limit"]) == (1, LIMIT, LIMIT)
+    assert line.keys() & {"connections", "held", "limit"} <= FIELDS.keys()
 
 
 def test_memory_allocated_ahead_may_be_below_zero_for_a_moment() -> None:
