@@ -1,6 +1,6 @@
 """`python -m tests.soak`: load one proxy for so many minutes, count, judge, and draw.
 
-Rule: exit code 0 if every promise held, 1 if one broke. Load goes to 127.0.0.1 only; nothing outlives the command.
+Rule: exit code 0 if every promise held, 1 if one broke, 130 if it was ended early. Load goes to 127.0.0.1 only; nothing outlives the command.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from tests.soak.draw import PALETTES, Run, drawing
 from tests.soak.driver import Soak, names
 from tests.support.auth.tls import PemFiles, client_context
 
+INTERRUPTED: Final = 130
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMESPACES: Final = 40
 TOPICS: Final = 1500
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="pulsar-proxy-soak-") as place,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        found = runner.run(_soak(options, Path(place)))
+        try:
+            found = runner.run(_soak(options, Path(place)))
+        except asyncio.CancelledError:
+            return INTERRUPTED
     _write(options, found)
     for text in found["broken"]:
         print(f"BROKEN  {text}", file=sys.stderr)
@@ -65,6 +69,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     census = place / "census.json"
     seconds = options.minutes * 60
     with _children(options, place, census) as (brokers, start_proxy):
@@ -118,7 +126,7 @@ def _conf(options: argparse.Namespace, place: Path, broker_port: int) -> str:
         "maxTopicListInFlightDirectMemSizeMB": 1,
         "clientSocketSendBufferBytes": 16384,
         # Connections to brokers end between two quiet moments, too.
-        "brokerConnectionIdleMillis": 2000,
+        "brokerConnectionIdleMillis": 1000,
         "watchTopicListLimitEnabled": "true",
         "eventLogDirectory": place / "events",
         "eventLogFilesMaxTotalMB": 64,

@@ -24,7 +24,7 @@ SCHEMA_BYTES: Final = 200 * 1024
 
 @dataclass(frozen=True)
 class Place:
-    """Where the proxy and its brokers are, what they serve, the dice of this soak, and the longest pause of a client."""
+    """Where the proxy and its brokers are, what they serve, the dice of this soak, and a client's longest pause."""
 
     port: int
     tls_port: int

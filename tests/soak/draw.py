@@ -49,7 +49,9 @@ def drawing(runs: Sequence[Run], palette: Palette) -> str:
     """Return the picture of one run or two, each with a colour."""
     title = "Resident memory and open files of a proxy under mixed load"
     minutes = max([0.1, *(each[0] for run in runs for each in run.samples)])
-    memory = _ceiling([each[1] for run in runs for each in run.samples] + [each[1] for run in runs for each in run.quiet])
+    memory = _ceiling(
+        [each[1] for run in runs for each in run.samples] + [each[1] for run in runs for each in run.quiet]
+    )
     files = _ceiling([each[2] for run in runs for each in run.samples])
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"',
@@ -97,7 +99,9 @@ def _times(minutes: float, palette: Palette) -> Iterator[str]:
         yield _text(x, LOWER[1] + 20, f"{minutes * part / 6:.3g} min", palette.quiet, anchor="middle")
 
 
-def _line(points: Sequence[tuple[float, float]], minutes: float, most: float, place: tuple[int, int], color: str) -> str:
+def _line(
+    points: Sequence[tuple[float, float]], minutes: float, most: float, place: tuple[int, int], color: str
+) -> str:
     # A point for each pixel's width: more would be bytes that nobody sees.
     step = max(1, len(points) // (RIGHT - LEFT))
     places = (_point(at, value, minutes, most, place) for at, value in points[::step])

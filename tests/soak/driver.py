@@ -9,7 +9,9 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +104,7 @@ class Soak:
         found = await self._ask()
         sample = self._sample()
         return Quiet(
-            sample.seconds, sample.resident_bytes, sample.descriptors, sample.threads,
+            sample.seconds, sample.resident_bytes, _descriptors(self._proxy.pid), sample.threads,
             found["books"], found["tasks"], found["objects"], found["internal_errors"],
         )  # fmt: skip
 
@@ -117,6 +119,18 @@ class Soak:
                     return found
             await asyncio.sleep(0.02)
         raise TimeoutError(f"no census within {CENSUS_SECONDS:g} s\n{self._proxy.tail()}")
+
+
+def _descriptors(pid: int) -> dict[str, int]:
+    """Count the open files of a process by kind: `socket`, `pipe`, `anon_inode`, or the directory of a file."""
+    kinds: Counter[str] = Counter()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        # A file may be closed between the two looks.
+        with suppress(FileNotFoundError):
+            target = os.readlink(entry)
+            # Files of lists and events have numbers in their names.
+            kinds[os.path.dirname(target) if target.startswith("/") else target.partition(":")[0]] += 1
+    return dict(kinds)
 
 
 def names(actions: Sequence[Action] = tuple(WEIGHTS)) -> list[str]:

@@ -6,6 +6,7 @@ the usual correction of the effective number, n (1 - r) / (1 + r). Knows neither
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import NormalDist, fmean
 from typing import Final, NamedTuple
@@ -51,11 +52,11 @@ def student(probability: float, freedom: float) -> float:
 
 def _blocks(hours: Sequence[float], values: Sequence[float], blocks: int) -> list[tuple[float, float]]:
     edges = [len(hours) * number // blocks for number in range(blocks + 1)] if blocks else []
-    pairs = zip(edges, edges[1:], strict=False)
+    pairs = pairwise(edges)
     return [(fmean(hours[begin:end]), fmean(values[begin:end])) for begin, end in pairs]
 
 
 def _resemblance(left: Sequence[float]) -> float:
     """Return the correlation of each value with its neighbour."""
     whole = sum(each * each for each in left)
-    return sum(a * b for a, b in zip(left, left[1:], strict=False)) / whole if whole else 0.0
+    return sum(a * b for a, b in pairwise(left)) / whole if whole else 0.0

@@ -18,7 +18,8 @@ JUDGED_PART: Final = 0.75
 LEAST_MINUTES: Final = 30.0
 OBJECTS_MORE: Final = 64
 OBJECTS_MORE_PART: Final = 0.02
-ALIKE: Final = ("descriptors", "threads")
+# Empty pipes that the native engine keeps: four of each of its threads, two descriptors each.
+KEPT_PIPES: Final = 4 * 2 * 8
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Quiet:
 
     seconds: float
     resident_bytes: int
-    descriptors: int
+    descriptors: Mapping[str, int]
     threads: int
     books: Mapping[str, int]
     tasks: Mapping[str, int]
@@ -64,10 +65,11 @@ class Record:
 def grown(first: Quiet, last: Quiet) -> list[str]:
     """Say what there is more of at the last moment than at the first."""
     found = [f"{name}: {value}, expected 0" for name, value in last.open_accounts.items()]
-    for name in ALIKE:
-        before, after = getattr(first, name), getattr(last, name)
-        if after > before:
-            found.append(f"{name}: {before} before, {after} after")
+    if last.threads > first.threads:
+        found.append(f"threads: {first.threads} before, {last.threads} after")
+    for kind, before, after in _more(first, last, "descriptors"):
+        if kind != "pipe" or after > KEPT_PIPES:
+            found.append(f"descriptors of {kind}: {before} before, {after} after")
     found += [f"tasks of {name}: {before} before, {after} after" for name, before, after in _more(first, last, "tasks")]
     for name, before, after in _more(first, last, "objects"):
         if after - before > OBJECTS_MORE + OBJECTS_MORE_PART * before:
@@ -113,7 +115,7 @@ def report(record: Record, actions: Sequence[str], minutes: float) -> dict[str, 
     steep = growth(record)
     wrong = broken(record, actions, minutes)
     moments = [
-        {"seconds": quiet.seconds, "resident_bytes": quiet.resident_bytes, "descriptors": quiet.descriptors,
+        {"seconds": quiet.seconds, "resident_bytes": quiet.resident_bytes, "descriptors": dict(quiet.descriptors),
          "threads": quiet.threads, "tasks": sum(quiet.tasks.values()), "objects": sum(quiet.objects.values())}
         for quiet in record.quiet
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from tests.soak.slope import slope, student
 from tests.soak.verdict import MOST_BYTES_AN_HOUR, Quiet, Record, Sample, broken, grown, judged, report
 
-QUIET = Quiet(10.0, 60_000_000, 20, 6, {"sessions": 0}, {"run": 2}, {"builtins.dict": 500}, {})
+QUIET = Quiet(10.0, 60_000_000, {"socket": 20}, 6, {"sessions": 0}, {"run": 2}, {"builtins.dict": 500}, {})
 
 
 @pytest.mark.parametrize(("probability", "freedom", "value"), [(0.95, 4, 2.132), (0.95, 43, 1.681), (0.95, 1e9, 1.645)])
@@ -68,7 +68,9 @@ def test_only_the_last_three_quarters_are_judged() -> None:
     ("more", "text"),
     [
         ({"books": {"sessions": 1}}, "sessions: 1, expected 0"),
-        ({"descriptors": 21}, "descriptors: 20 before, 21 after"),
+        ({"descriptors": {"socket": 21}}, "descriptors of socket: 20 before, 21 after"),
+        ({"descriptors": {"socket": 20, "/a": 1}}, "descriptors of /a: 0 before, 1 after"),
+        ({"descriptors": {"pipe": 66}}, "descriptors of pipe: 0 before, 66 after"),
         ({"threads": 7}, "threads: 6 before, 7 after"),
         ({"tasks": {"run": 3}}, "tasks of run: 2 before, 3 after"),
         ({"tasks": {"run": 2, "read": 1}}, "tasks of read: 0 before, 1 after"),
@@ -80,8 +82,8 @@ def test_growth_is_named(more: dict[str, object], text: str) -> None:
     assert grown(QUIET, replace(QUIET, **more)) == [text]  # type: ignore[arg-type]
 
 
-def test_what_a_cache_keeps_is_no_growth() -> None:
-    assert grown(QUIET, replace(QUIET, objects={"builtins.dict": 560}, descriptors=19)) == []
+def test_what_caches_and_pools_keep_is_no_growth() -> None:
+    assert grown(QUIET, replace(QUIET, objects={"builtins.dict": 560}, descriptors={"socket": 19, "pipe": 16})) == []
 
 
 def test_actions_that_failed_or_never_ended_well_break_the_promise() -> None:
