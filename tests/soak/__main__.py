@@ -1,6 +1,7 @@
 """`python -m tests.soak`: load one proxy for so many minutes, count, judge, and draw.
 
-Rule: exit code 0 if every promise held, 1 if one broke, 130 if it was ended early. Load goes to 127.0.0.1 only; nothing outlives the command.
+Rule: exit code 0 if every promise held, 1 if one broke, 130 if it was ended early. Load goes to
+127.0.0.1 only; nothing outlives the command.
 """
 
 import argparse

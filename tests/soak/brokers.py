@@ -44,13 +44,13 @@ async def _run(store: GeneratedTopics) -> None:
     ):
         ports = {"commands": serving.port, "echo": echoing.port, "flood": flooding.port}
         print(json.dumps(ports), flush=True)
-        for number in itertools.count():
+        for count in itertools.count():
             with suppress(TimeoutError):
                 async with asyncio.timeout(UPDATE_SECONDS):
                     await stopping.wait()
             if stopping.is_set():
                 return
-            name = f"persistent://{store.namespace(number % store.namespaces)}/new-{number}"
+            name = f"persistent://{store.namespace(count % store.namespaces)}/new-{count}"
             await serving.announce(new=[name])
             await serving.announce(deleted=[name])
 

@@ -34,7 +34,7 @@ def watch() -> None:
         make(proxy, *arguments, **more)
         _proxies.append(proxy)
 
-    Proxy.__init__ = remember  # type: ignore[method-assign]
+    Proxy.__init__ = remember  # type: ignore[assignment, method-assign]
     signal.signal(signal.SIGUSR2, _count)
 
 
