@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from benchmarks.ladder import neighbours, report, run
-from benchmarks.ladder.measure import Measured, Report
+from benchmarks.ladder.measure import Effort, Measured, Report
 from benchmarks.ladder.rows import MIB
-from benchmarks.ladder.run import SCENARIOS, Effort
+from benchmarks.ladder.scenarios import SCENARIOS
 
 BESIDE: Report = {
     "ping_p99_ms": 12.5, "machine_p99_ms": 1.5, "lookup_p99_ms": 20.0, "list_p99_ms": 40.0, "refused": 0, "lost": 0,
