@@ -62,8 +62,8 @@ class Sampler:
         while not self._stop.wait(_PERIOD_SECONDS):
             try:
                 self.samples.append(self._sample())
-            except OSError:
-                # The proxy has ended.
+            except (OSError, LookupError):
+                # The proxy has ended, or is about to.
                 return
 
     def _sample(self) -> Sample:

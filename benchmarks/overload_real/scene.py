@@ -43,8 +43,8 @@ class Size:
     slowed_bytes: int = 150_000
     limit_mib: int = 160
     seconds: float = 600
-    phase_seconds: float = 30
-    pairs: int = 3
+    phase_seconds: float = 20
+    pairs: int = 2
 
     @property
     def offered_bytes(self) -> float:
