@@ -66,7 +66,7 @@ class RelayEngines:
             self._turns.close()
 
     def set_tight(self, tight: bool) -> None:
-        """Say whether the kernel memory of all relayed sockets is short."""
+        """Record whether the kernel memory of all relayed sockets is short: windows are narrowed then."""
         if self._windows is not None:
             self._windows.tight = tight
         if self.native is not None:

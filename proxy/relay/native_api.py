@@ -136,7 +136,7 @@ class NativePairs(BodyThreads, Protocol):
         """Return the kernel memory of all sockets towards brokers, and towards clients, as of the last second."""
 
     def set_tight(self, tight: bool) -> None:
-        """Say whether the kernel memory of all sockets is short."""
+        """Record whether the kernel memory of all sockets is short."""
 
     def heaviest(self, most: int) -> list[tuple[int, int, int]]:
         """Return those whose sockets hold most: pair, kernel memory, and bytes read in the last second.

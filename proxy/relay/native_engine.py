@@ -251,7 +251,7 @@ class NativeEngine:
         return SocketMemory._make(self.pairs.socket_memory()) if self._running else NO_SOCKET_MEMORY
 
     def set_tight(self, tight: bool) -> None:
-        """Say whether the kernel memory of all sockets is short."""
+        """Pass on to the threads whether the kernel memory of all sockets is short."""
         if self._running:
             self.pairs.set_tight(tight)
 

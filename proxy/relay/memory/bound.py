@@ -97,7 +97,7 @@ class SocketBound:
         self._pace = LinePace()
 
     def look(self, held: SocketMemory, relays: Iterable[HeavyRelay]) -> None:
-        """Narrow, widen and end as the sum of the last second demands."""
+        """Take the sum of the last second: have windows narrowed, and end relays at the limit."""
         size = sum(held)
         self.tight = size * 100 >= self.limit_bytes * TIGHT_PERCENT
         self._set_tight(self.tight)

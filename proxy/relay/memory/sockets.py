@@ -74,7 +74,7 @@ class SumBound(Protocol):
     """The bound for the sum of all sockets (`bound.SocketBound`)."""
 
     def look(self, held: SocketMemory, relays: Iterable[Any]) -> None:
-        """Do what the sum of the last second demands."""
+        """Take the sum of the last second."""
 
 
 class SocketMemorySampler:

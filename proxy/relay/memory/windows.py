@@ -24,7 +24,7 @@ _RECEIVE_LOCKED: Final = 2
 
 
 class ReceiveWindows:
-    """What all windows have in common; `wide_bytes`: the size of a wide window, 0 for the kernel's autotuning."""
+    """The rules for all windows; `wide_bytes`: the size of a wide window, 0 for the kernel's autotuning."""
 
     def __init__(self, wide_bytes: int) -> None:
         self.wide_bytes = wide_bytes
@@ -33,7 +33,7 @@ class ReceiveWindows:
         self.may_narrow = (wide_bytes == 0 and _can_unlock()) or wide_bytes > NARROW_BYTES
 
     def begin(self, broker: asyncio.BaseTransport) -> None:
-        """Narrow the window of a new relay's broker."""
+        """Set a narrow window towards the broker of a new relay."""
         if self.may_narrow:
             self.set(broker, NARROW_BYTES)
 
@@ -70,11 +70,11 @@ class ReceiveWindow:
 
     @property
     def narrow(self) -> bool:
-        """Return whether the window is narrow."""
+        """Return True until the receiver has taken enough, and again after a look while memory was short."""
         return self._proven_at > 0
 
     def prove(self, transport: asyncio.BaseTransport | None, received: int) -> None:
-        """Widen a narrow window if the receiver has taken enough; `received`: since the relay's last look."""
+        """Set the wide window if the receiver has taken enough; `received`: since the relay's last look."""
         if self.passed + received >= self._proven_at and not self._windows.tight and transport is not None:
             self._windows.widen(transport)
             self._proven_at = 0

@@ -40,8 +40,8 @@ fn stall(pair: &mut Joined) {
     let (buffer, mut still) = (vec![7; BUFFER], 0);
     while still < 50 {
         match pair.broker.write(&buffer) {
-            Ok(_) => still = 0,
-            Err(_) => {
+            Ok(count) if count > 0 => still = 0,
+            _ => {
                 still += 1;
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
