@@ -4,6 +4,7 @@ With TLS and with taps the event loop relays; while the native engine runs, the 
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,6 +56,9 @@ async def pooled(kind: str, **keys: Any) -> AsyncIterator[tuple[Stage, RawBroker
 async def stalled(stage: Stage, broker: RawBroker, count: int) -> list[tuple[Pair, int]]:
     """Join consumers that read nothing, and let their brokers send at once until no byte is taken."""
     pairs = [await joined(stage, broker) for _ in range(count)]
+    for pair in pairs:
+        # What lies in a broker's own kernel says nothing about the proxy, and takes long to read.
+        pair.broker.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_BYTES)
     return list(zip(pairs, await asyncio.gather(*map(_pour, pairs)), strict=True))
 
 
