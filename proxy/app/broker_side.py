@@ -87,7 +87,6 @@ class BrokerSide:
             identities.connect_frames,
             self.brokers,
         )
-        self.brokers.in_use = self.pool.has_open
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
         counters.brokers.broker_dials = places.states
@@ -96,7 +95,8 @@ class BrokerSide:
         counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
 
     def start(self) -> None:
-        """Start resolving the names of brokers, and ask for the brokers' own list."""
+        """Start probing brokers and resolving their names, and ask for the brokers' own list."""
+        self.brokers.in_use = self.pool.has_open
         self.brokers.start()
         if self.listed is not None:
             self.listed.start()

@@ -206,7 +206,7 @@ class BrokerMembers:
         return due
 
     def down(self, address: BrokerAddress) -> bool:
-        """Return whether a member is down."""
+        """Return whether requests must not be sent to a member, so that its probe is a TCP connection only."""
         member = self._members.get(address)
         return member is not None and member.state is MemberState.DOWN
 

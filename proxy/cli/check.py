@@ -32,7 +32,7 @@ BAD_CONFIG: Final = 2
 
 @dataclass(slots=True)
 class Findings:
-    """What a check has found, in the order in which it is shown."""
+    """The findings of a check, in the order in which they are shown."""
 
     faults: list[object] = field(default_factory=list)
     warnings: list[object] = field(default_factory=list)

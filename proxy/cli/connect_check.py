@@ -6,7 +6,7 @@ Pulsar's protocol the answer to CONNECT with the proxy's own credentials. Nothin
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
@@ -83,15 +83,14 @@ async def _side_of(config: Config) -> AsyncIterator[BrokerSide]:
     loop_budget = LoopBudget(loop, perf_counter)
     sockets = Sockets(config, loop, loop_budget, counters, log)
     identities = make_identities(config, loop, loop_budget, counters, log)
-    side = BrokerSide(config, loop, sockets, identities, counters, log)
-    try:
+    async with AsyncExitStack() as closing:
+        # Transports close their sockets in the next iteration of the loop: the first is called last.
+        closing.push_async_callback(asyncio.sleep, 0)
+        closing.callback(sockets.close)
+        closing.push_async_callback(identities.close)
+        side = BrokerSide(config, loop, sockets, identities, counters, log)
+        closing.push_async_callback(side.close)
         yield side
-    finally:
-        await side.close()
-        await identities.close()
-        sockets.close()
-        # Transports close their sockets in the next iteration of the loop.
-        await asyncio.sleep(0)
 
 
 class _Try:

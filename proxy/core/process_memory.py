@@ -50,7 +50,7 @@ def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
 
 
 def machine_memory_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
-    """Return the memory of the machine, in bytes."""
+    """Return MemTotal of /proc/meminfo in bytes, None if the file cannot be read."""
     return parse_status_field(read_text(paths.process.parent / "meminfo"), "MemTotal")
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class BrokersSeen(Protocol):
-    """What is known of the brokers (`proxy.brokers.discovery.Brokers`)."""
+    """The states of the brokers (`proxy.brokers.discovery.Brokers`)."""
 
     @property
     def unproven(self) -> bool:

@@ -37,7 +37,7 @@ class BudgetReport:
 
     @property
     def exceeded(self) -> str | None:
-        """What has less memory than the budget: the container, the machine, or None."""
+        """The owner of too little memory for the budget: container, machine, or None."""
         if self.container_bytes is not None and self.budget_bytes > self.container_bytes:
             return CONTAINER
         return MACHINE if self.machine_bytes is not None and self.budget_bytes > self.machine_bytes else None
