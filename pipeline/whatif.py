@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.advice_text import FIRST_WORDS
-from pipeline.calibration import ALL, PROMISED_MS, Judged, judge, refuse_promise
+from pipeline.calibration import ALL, LATE_US, PROMISED_MS, Judged, judge, refuse_promise
 from pipeline.options import CommonSettings
 from pipeline.paths import conf_path
 from pipeline.progress import watched
@@ -27,8 +27,8 @@ from pipeline.replay.grid import Grid
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import WAITS, Limits
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.tally import longest, wait_counts
-from pipeline.replay.traces import Prepared, prepare
+from pipeline.replay.tally import growths_waited, longest, wait_counts
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepare, replayed_rows
 from pipeline.schema import table_schema
 from pipeline.sinks import open_store, read_table, write_table
 from pipeline.slowed.marks import Marks
@@ -36,7 +36,7 @@ from pipeline.slowed.replay import replayed
 from pipeline.tables.events import EVENTS
 from pipeline.tables.slowed import WHATIF_MARKS
 from pipeline.tables.table import Table
-from pipeline.tables.whatif import ADVICE, CALIBRATION, LIMIT_COLUMNS, OUTCOME_COLUMNS, REPLAY_INPUT, WHATIF
+from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
 
 __all__ = [
     "WhatifSettings",
@@ -55,7 +55,6 @@ Say = Callable[[str], None]
 TOTAL: Final = WAITS.index("total")
 # For a proxy with an empty name, which no directory of `replay_input` can have.
 NAMELESS: Final = "(no name)"
-LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
     withdraw_advice(spark, common, conf_path(common.out, None))
+    write_rows(spark, common, REPLAYED, replayed_rows(prepared))
     with watched(spark, "calibration"):
         calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
     rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
@@ -147,6 +147,12 @@ def limit_values(limits: Limits) -> dict[str, Any]:
 def shown_calibration(found: Judged) -> str:
     """Say in a line how the replay of the recorded limits compares."""
     row = found.row
+    late = (
+        f"; the machine was late by {row['late_p50_us'] / 1000:.0f} ms, in 1 % by {row['late_p99_us'] / 1000:.0f} ms or"
+        " more, which is no wait of the limiter"
+        if row["late_p99_us"] >= LATE_US
+        else ""
+    )
     sides = [
         f"{side} {row[f'{side}_ok']} ok, {row[f'{side}_refused']} refused, {row[f'{side}_cancelled']} cancelled,"
         f" p99 wait {row[f'{side}_p99_us'] / 1000:.0f} ms"
@@ -154,7 +160,7 @@ def shown_calibration(found: Judged) -> str:
     ]
     return (
         f"calibration of {row['proxy_id'] or 'all proxies'}: {'; '.join(sides)}; error {found.error:.3f},"
-        f" of waits {found.wait_error:.3f} ({found.waits})"
+        f" of waits {found.wait_error:.3f} ({found.waits}){late}"
     )
 
 
@@ -180,6 +186,7 @@ def _rows(
                 "peak_heap_bytes": counts.peak_heap_bytes,
                 "peak_direct_bytes": counts.peak_direct_bytes,
                 "questions": counts.questions,
+                "growths_waited": growths_waited(counts),
                 "imputed_share": prepared.imputed_share,
                 "short_warm_ups": total.short_warm_ups,
                 "wait_buckets": wait_counts(waits),

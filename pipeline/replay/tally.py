@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from pipeline.replay.buckets import BUCKETS, EDGES
 from pipeline.replay.model import WAITS, Aggregates, Outcome
 
-__all__ = ["NOTHING", "added", "longest", "packed", "refused", "unpacked", "wait_counts"]
+__all__ = ["NOTHING", "added", "growths_waited", "longest", "packed", "refused", "unpacked", "wait_counts"]
 
 REFUSED: Final = tuple(
     outcome for outcome in Outcome if outcome.name.startswith(("TIMEOUT", "QUEUE")) or outcome is Outcome.OVERSIZE
 )
+_GROWTH: Final = WAITS.index("heap_update")
 NOTHING: Final = Aggregates(
     outcomes=np.zeros(len(Outcome), np.int64),
     waits=np.zeros((len(WAITS), BUCKETS), np.int64),
@@ -42,6 +43,11 @@ def added(one: Aggregates, other: Aggregates) -> Aggregates:
 def refused(outcomes: NDArray[np.int64]) -> int:
     """Count the requests that the proxy did not serve: timed out, queue full, too large."""
     return int(outcomes[list(REFUSED)].sum())
+
+
+def growths_waited(counts: Aggregates) -> int:
+    """Count the requests whose answer waited for heap memory to grow."""
+    return int(counts.waits[_GROWTH][1:].sum())
 
 
 def longest(counts: NDArray[np.int64]) -> float:

@@ -120,7 +120,7 @@ def test_advice_applied_to_the_same_storm_holds_what_it_promised(spark: SparkSes
     lines = [line for line in summary.conf.splitlines() if line and not line.startswith("#")]
     after = stormed(tmp_path / "after", lines)
     assert len(after) == STORM["connections"]
-    assert {event["direct_limit_bytes"] for event in after} == {promised.limits.direct_bytes}
+    assert {event["direct_limit_bytes"] for event in after} == {summary.advice.limits.direct_bytes}
     assert refused(after) == 0
     assert Counter(event["outcome"] for event in after) == {"ok": len(after)}
     assert p99_us(after) <= TARGET.p99_wait_us

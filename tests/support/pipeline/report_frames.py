@@ -210,6 +210,7 @@ def calibration() -> pd.DataFrame:
                             ("p99_us", 1.5e6), ("max_us", 2e6))
     }  # fmt: skip
     errors = {"requests": 1200, "outcome_error": 0.01, "imputed_share": 0.02}
+    errors |= {"limiter_p99_us": 1.5e6, "late_p50_us": 0.0, "late_p99_us": 2e3}
     return pd.DataFrame([{"proxy_id": ""} | sides | errors, {"proxy_id": "p-1"} | sides | errors])
 
 
@@ -219,7 +220,7 @@ def advice() -> pd.DataFrame:
         | {"step": "final" if heap == 16 else "grid", "scenario": heap, "heap_limit_bytes": heap * MIB,
            "direct_limit_bytes": 4 * MIB, "load": 10, "promised_wait_us": 250_000.0, "fleet": 1, "requests": 1200,
            "refused": max(0, 12 - heap), "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB,
-           "holds": heap >= 12, "best": heap == 12, "chosen": heap == 16}
+           "holds": heap >= 12, "best": heap == 12, "chosen": heap == 16, "watch_direct_bytes": 0, "extrapolated": ""}
         for heap in (8, 12, 16)
     ]  # fmt: skip
     return pd.DataFrame(rows)
