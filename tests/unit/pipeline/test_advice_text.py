@@ -55,7 +55,7 @@ def test_fragment_gives_its_reasons() -> None:
     assert "For 4 proxies (2 for each recorded one)" in text
     assert "heap 30 MiB, direct 7 MiB; with 25 % of headroom" in text
     assert (
-        "# recorded: 100; peak in the replay 31 MiB, largest single list 2.5 MiB, not below 3 MiB, which was seen in use\n"
+        "# recorded: 100; peak in the replay 31 MiB, largest single list 2.5 MiB, not below 3 MiB, which was seen"
         in text
     )
     assert "replay of the recorded limits: 0.040; of the p99 of waits 0.040 (weighed by the promised 250 ms; " in text
