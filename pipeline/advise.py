@@ -27,6 +27,7 @@ from pipeline.choice import (
     with_headroom,
 )
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.history import add_row
 from pipeline.options import CommonSettings
 from pipeline.paths import conf_path
 from pipeline.progress import watched
@@ -37,9 +38,10 @@ from pipeline.replay.parts import Survey, survey
 from pipeline.replay.tally import growths_waited, refused
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepared_before
 from pipeline.sinks import read_table
+from pipeline.tables.history import ADVICE_HISTORY
 from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAYED, WHATIF
 from pipeline.trust import Trust
-from pipeline.whatif import TOTAL, Say, limit_values, replay_path, withdraw_advice, write_rows
+from pipeline.whatif import TOTAL, Say, limit_values, replay_path, run_row, withdraw_advice, write_rows
 
 __all__ = ["AdviseSettings", "AdviseSummary", "advise"]
 
@@ -191,11 +193,25 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         watch,
         trials.floor(held.fleet),
     )
+    add_row(spark, common, ADVICE_HISTORY, _history_row(prepared, advice))
     conf = fragment(advice)
     say(conf)
     if settings.conf_path is not None:
         _save(settings.conf_path, conf)
     return AdviseSummary(advice, conf, settings.conf_path)
+
+
+def _history_row(prepared: Prepared, advice: Advice) -> dict[str, Any]:
+    columns = {name: column for column, name in LIMIT_NAMES.items()}
+    return run_row(prepared, advice.target.p99_wait_us) | {
+        "load": advice.target.load,
+        "fleet": advice.final.fleet,
+        "proxies": advice.final.proxies,
+        "max_refused": float(advice.target.max_refused),
+        "watch_direct_bytes": advice.watch.size_bytes,
+        "extrapolated": ", ".join(columns.get(name, name) for name in advice.extrapolated),
+        **limit_values(advice.limits),
+    }
 
 
 def _refined(trials: _Trials, target: Target) -> Point | None:

@@ -18,8 +18,10 @@ from pyspark.sql import functions as F
 
 from pipeline.advice_text import FIRST_WORDS
 from pipeline.calibration import ALL, LATE_US, PROMISED_MS, Judged, judge, refuse_promise
+from pipeline.history import add_row, keep_days, now_utc, number
 from pipeline.options import CommonSettings
 from pipeline.paths import conf_path
+from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.progress import watched
 from pipeline.replay.buckets import quantile
 from pipeline.replay.calibrate import calibrate
@@ -34,6 +36,7 @@ from pipeline.sinks import open_store, read_table, write_table
 from pipeline.slowed.marks import Marks
 from pipeline.slowed.replay import replayed
 from pipeline.tables.events import EVENTS
+from pipeline.tables.history import CALIBRATION_HISTORY
 from pipeline.tables.slowed import WHATIF_MARKS
 from pipeline.tables.table import Table
 from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
@@ -44,6 +47,7 @@ __all__ = [
     "limit_values",
     "replay_other_marks",
     "replay_path",
+    "run_row",
     "shown_calibration",
     "whatif",
     "withdraw_advice",
@@ -54,12 +58,16 @@ Say = Callable[[str], None]
 # The row of all waits together; see `pipeline.replay.model.WAITS`.
 TOTAL: Final = WAITS.index("total")
 # For a proxy with an empty name, which no directory of `replay_input` can have.
+_KEPT: Final = (
+    "requests", "outcome_error", "recorded_refused", "simulated_refused", "recorded_p99_us", "simulated_p99_us",
+    "late_p99_us", "imputed_share",
+)  # fmt: skip
 NAMELESS: Final = "(no name)"
 
 
 @dataclass(frozen=True, slots=True)
 class WhatifSettings:
-    """Where the tables are, which scenarios and marks to try, and the wait that errors of waits are weighed by.
+    """Where the tables are, which events, scenarios and marks to try, and the wait that errors of waits are weighed by.
 
     Raises PipelineError for what cannot be meant.
     """
@@ -68,6 +76,7 @@ class WhatifSettings:
     grid: Grid
     promised_us: float = PROMISED_MS * 1000
     marks: tuple[Marks, ...] = ()
+    period: Period = ALWAYS
 
     def __post_init__(self) -> None:
         """Refuse a promise that cannot be meant."""
@@ -86,7 +95,8 @@ class WhatifSummary:
 def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
     """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
     common, grid = settings.common, settings.grid
-    events = _named(read_table(spark, common, EVENTS))
+    whole = _named(read_table(spark, common, EVENTS))
+    events = in_period(whole, settings.period)
     replay_other_marks(spark, events, settings, say)
     prepared = prepare(spark, events, replay_path(common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
@@ -98,6 +108,8 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
     write_rows(spark, common, CALIBRATION, rows)
     judged = judge(rows, settings.promised_us)
+    add_row(spark, common, CALIBRATION_HISTORY, _history_row(prepared, judged[ALL], settings))
+    keep_days(spark, common, whole, settings.period)
     for each in judged.values():
         say(shown_calibration(each))
     found = survey(spark, prepared)
@@ -126,6 +138,24 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
         say(
             "no marks are replayed: got no event of the kind throttle, expected some of a proxy with a throttle enabled"
         )
+
+
+def _history_row(prepared: Prepared, judged: Judged, settings: WhatifSettings) -> dict[str, Any]:
+    return run_row(prepared, settings.promised_us) | {
+        **{name: judged.row[name] for name in _KEPT},
+        "error": number(judged.error),
+    }
+
+
+def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
+    """Give the columns that all histories have."""
+    return {
+        "made_at": now_utc(),
+        "cluster": prepared.cluster,
+        "first_us": min(proxy.first_us for proxy in prepared.proxies),
+        "last_us": max(proxy.last_us for proxy in prepared.proxies),
+        "promised_wait_us": float(promised_us),
+    }
 
 
 def _named(events: DataFrame) -> DataFrame:
@@ -168,14 +198,14 @@ def _rows(
     prepared: Prepared, found: Survey, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
 ) -> list[dict[str, Any]]:
     rows = []
-    for (place, number), total in totals.items():
+    for (place, scenario), total in totals.items():
         counts = total.counts
         waits = counts.waits[TOTAL]
         outcomes = zip((column.name for column in OUTCOME_COLUMNS), counts.outcomes.tolist(), strict=True)
         rows.append(
             {
-                "scenario": number,
-                **limit_values(limits[number]),
+                "scenario": scenario,
+                **limit_values(limits[scenario]),
                 "load": place.load,
                 "fleet": place.fleet,
                 "proxies": place.fleet * len(prepared.proxies),

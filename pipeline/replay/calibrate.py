@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.calibration import ALL, outcome_error
 from pipeline.replay.buckets import BUCKETS, count_waits, quantile
@@ -24,16 +24,13 @@ from pipeline.replay.kernel import replay
 from pipeline.replay.model import Limits, Outcome, Result
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
-from pipeline.replay.tally import longest, packed, refused, unpacked
+from pipeline.replay.tally import longest, refused, rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
 __all__ = ["Calibration", "Lateness", "Seen", "calibrate", "compare", "together"]
 
-_COLUMNS: Final = (
-    "number int, recorded binary, simulated binary, recorded_waits binary, simulated_waits binary,"
-    " limiter_waits binary, late binary"
-)
+_COLUMNS: Final = "proxy int, what int, at int, count long"
 Int64s = NDArray[np.int64]
 
 
@@ -104,30 +101,32 @@ def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Ca
     `found` is a survey whose windows do not go over a change of limits.
     """
     parts, limits = _parts(prepared, found)
+    names = [proxy.proxy_id for proxy in prepared.proxies]
 
     def work(number: int, part: Slice) -> pd.DataFrame:
         recorded, simulated, late = compare(part, limits[number])
-        return pd.DataFrame(
-            {
-                # Arrow takes no other width for the column.
-                "number": np.array([number], np.int32),
-                "recorded": [packed(recorded.outcomes)],
-                "simulated": [packed(simulated.outcomes)],
-                "recorded_waits": [packed(recorded.waits)],
-                "simulated_waits": [packed(simulated.waits)],
-                "limiter_waits": [packed(late.limiter)],
-                "late": [packed(late.machine)],
-            }
-        )
+        arrays = [recorded.outcomes, simulated.outcomes, recorded.waits, simulated.waits, late.limiter, late.machine]
+        return rows_of(arrays, proxy=names.index(parts[number].proxy_id))
 
-    sides = {
-        proxy.proxy_id: Calibration(proxy.proxy_id, NOTHING_SEEN, NOTHING_SEEN, NEVER_LATE)
-        for proxy in prepared.proxies
-    }
-    for row in over_parts(spark, prepared.path, found.way, parts, work, _COLUMNS):
-        name = parts[row.number].proxy_id
-        sides[name] = _added(sides[name], _sides(name, row))
-    return [together(list(sides.values())), *sides.values()]
+    sides = [_Sums() for _ in names]
+    for row in summed(over_parts(spark, prepared.path, found.way, parts, work, _COLUMNS), "proxy"):
+        sides[row.proxy].arrays[row.what][row.at] = row["sum"]
+    each = [side.calibration(name) for name, side in zip(names, sides, strict=True)]
+    return [together(each), *each]
+
+
+class _Sums:
+    """The counts of one proxy, in the order in which tasks give them."""
+
+    def __init__(self) -> None:
+        self.arrays = [np.zeros(len(Outcome), np.int64) for _ in range(2)]
+        self.arrays += [np.zeros(BUCKETS, np.int64) for _ in range(4)]
+
+    def calibration(self, name: str) -> Calibration:
+        """Give both sides, and the machine's lateness."""
+        recorded, simulated, *waits = self.arrays
+        late = Lateness(waits[2], waits[3])
+        return Calibration(name, Seen(recorded, waits[0]), Seen(simulated, waits[1]), late)
 
 
 def together(each: Sequence[Calibration]) -> Calibration:
@@ -188,9 +187,3 @@ def _parts(prepared: Prepared, found: Survey) -> tuple[list[Part], list[Limits]]
             parts.append(Part(proxy.proxy_id, warm_us, window.start_us, window.end_us))
             limits.append(mine)
     return parts, limits
-
-
-def _sides(name: str, row: Row) -> Calibration:
-    recorded = Seen(unpacked(row.recorded), unpacked(row.recorded_waits))
-    simulated = Seen(unpacked(row.simulated), unpacked(row.simulated_waits))
-    return Calibration(name, recorded, simulated, Lateness(unpacked(row.limiter_waits), unpacked(row.late)))

@@ -45,8 +45,8 @@ class Lack(IntEnum):
 def lacks(requests: DataFrame, *by: str) -> DataFrame:
     """Tell for each proxy, and `by` more columns, how far to look (`lack`), and count its requests (`rows`).
 
-    Also the first and the last arrival, `first_us` and `last_us`, and the largest of each of `PEAKS`. `by` may only
-    make a proxy look further than it must.
+    Also the first and the last arrival, `first_us` and `last_us`, the largest of each of `PEAKS`, and the clusters.
+    `by` may only make a proxy look further than it must.
     """
     count = requests.groupBy("proxy_id", *by, "namespace", "mode", "question").agg(
         F.count("*").alias("rows"),
@@ -55,9 +55,11 @@ def lacks(requests: DataFrame, *by: str) -> DataFrame:
         F.bool_or("imputed").alias("lacks"),
         F.bool_or("shown").alias("shows"),
         *(F.max(name).alias(name) for name in PEAKS),
+        F.collect_set("cluster").alias("clusters"),
     )
     sums = [F.sum("rows").alias("rows"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")]
     sums += [F.max(name).alias(name) for name in PEAKS]
+    sums.append(F.array_distinct(F.flatten(F.collect_set("clusters"))).alias("clusters"))
     alone = F.col("lacks") & ~F.col("shows")
     each = count.groupBy("proxy_id", *by, "namespace").agg(
         *sums, F.bool_or("lacks").alias("lacks"), F.bool_or("shows").alias("shows"), F.bool_or(alone).alias("alone")

@@ -108,6 +108,8 @@ class Prepared:
     seen: SeenMemory = NOTHING_SEEN
     # By `limits_id`, how many requests met those limits.
     met: Mapping[int, int] = field(default_factory=dict)
+    # The cluster of all events, if they name one.
+    cluster: str | None = None
 
     @property
     def rows(self) -> int:
@@ -143,8 +145,21 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     # Every proxy is written anew: those of an earlier run must not stay.
     writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
     limits, met = _limits(seen)
-    peaks = (max(row[name] or 0 for row in seen) for name in PEAKS)
-    return Prepared(path, _describe(spark, path), limits, SeenMemory(*peaks, *watch_memory(events)), met)
+    clusters = {name for row in seen for name in row.clusters}
+    if len(clusters) > 1:
+        raise PipelineError(
+            f"--cluster: got none, and events of {', '.join(sorted(clusters)[:5])}: expected one of them, since"
+            " limits are set for the proxies of one cluster"
+        )
+    heap, direct = (max(row[name] or 0 for row in seen) for name in PEAKS)
+    return Prepared(
+        path,
+        _describe(spark, path),
+        limits,
+        SeenMemory(heap, direct, *watch_memory(events)),
+        met,
+        next(iter(clusters), None),
+    )
 
 
 def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prepared:
@@ -152,16 +167,16 @@ def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prep
     limits = {row.limits_id: Limits(**{ours: row[column] for column, ours in LIMIT_NAMES.items()}) for row in rows}
     order = sorted(rows, key=lambda row: (-row.requests, row.limits_id))
     first = order[0]
-    seen = SeenMemory(*(first[name] for name in SeenMemory.__slots__))
+    seen = SeenMemory(**{name: first[name] for name in asdict(NOTHING_SEEN)})
     met = {row.limits_id: row.requests for row in order}
-    return Prepared(path, _describe(spark, path), {name: limits[name] for name in met}, seen, met)
+    return Prepared(path, _describe(spark, path), {name: limits[name] for name in met}, seen, met, first["cluster"])
 
 
 def replayed_rows(prepared: Prepared) -> list[dict[str, object]]:
     """Give the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
     peaks = asdict(prepared.seen)
     return [
-        {"limits_id": limits_id, "requests": prepared.met[limits_id]}
+        {"limits_id": limits_id, "requests": prepared.met[limits_id], "cluster": prepared.cluster}
         | {column: getattr(limits, ours) for column, ours in LIMIT_NAMES.items()}
         | peaks
         for limits_id, limits in prepared.limits.items()
@@ -200,7 +215,7 @@ def _replay_input(requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
     lack: dict[str, Lack] = {}
     for row in seen:
         lack[row.proxy_id] = max(lack.get(row.proxy_id, Lack.NOTHING), Lack(row.lack))
-    known = with_imputed(requests.drop(*_LIMITS.values(), *PEAKS), lack)
+    known = with_imputed(requests.drop(*_LIMITS.values(), *PEAKS, "cluster"), lack)
     # A question is one to one broker.
     # Two medians are of two requests.
     known = known.withColumns(
@@ -244,6 +259,7 @@ def _requests(events: DataFrame) -> DataFrame:
         F.xxhash64(*_LIMITS.values()).alias("limits_id"),
         *_LIMITS.values(),
         *PEAKS,
+        "cluster",
         _outcome().alias("recorded_outcome"),
         F.greatest(F.lit(0), F.col("total_us") - _work("upstream_us", "read_us", "write_us")).alias("recorded_wait_us"),
         (F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(

@@ -71,6 +71,7 @@ REPLAYED: Final = Table(
     ("limits_id",),
     (
         Column("limits_id", "int64", "", "Names the limits in `replay_input`."),
+        Column("cluster", "string", "", "The cluster of all events, if they name one.", True),
         *LIMIT_COLUMNS,
         Column("requests", "int64", "requests", "Requests that met these limits."),
         Column("peak_heap_bytes", "int64", "bytes", "Most heap memory in use at one proxy when a request arrived."),

@@ -20,7 +20,7 @@ MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
 LARGEST_PAGE_BYTES = 5_000_000
 TITLES = [
     "Summary", "Advice", "Demand and limits", "Waits", "Refusals", "Storms", "Who costs how much", "Sharing",
-    "Who was slowed", "What if", "Other marks", "Calibration", "Data quality",
+    "Who was slowed", "Did earlier advice hold", "What if", "Other marks", "Calibration", "Data quality",
 ]  # fmt: skip
 
 
@@ -269,3 +269,13 @@ def test_lateness_of_the_machine_is_told_apart_from_the_error() -> None:
     assert "The machine was late" not in " ".join(Page(text_of(given)).paragraphs)
     late = replace(given, calibration=given.calibration.assign(late_p50_us=2e4, late_p99_us=4e5))
     assert "The machine was late: by 20 ms in the median, and by 400 ms" in " ".join(Page(text_of(late)).paragraphs)
+
+
+def test_earlier_advice_is_judged_by_the_days_on_which_it_was_in_force(page: Page) -> None:
+    said = " ".join(page.paragraphs)
+    assert "2 times there was advice; 1 of these were in force on some day." in said
+    assert (
+        "The latest of them, of 2026-01-01 02:00, did not hold: 0.5 % of 1,000 requests were refused on 2 days" in said
+    )
+    rows = table(page, "Earlier advice")
+    assert [row[-1] for row in rows] == ["was not in force", "did not hold"]
