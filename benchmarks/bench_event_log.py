@@ -27,6 +27,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.telemetry.events.identities import EventIdentities, key_of
+from proxy.telemetry.events.log import gzip_member
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.events.timeline import TimelineStage
 
@@ -62,11 +63,11 @@ def recorder(sink: Any) -> Recorder:
     )  # fmt: skip
 
 
-def life(made: Recorder, client: Asker, request: pb.CommandGetTopicsOfNamespace) -> None:
+def life(made: Recorder, client: Asker, request: pb.CommandGetTopicsOfNamespace, question: bytes) -> None:
     """Record a request from its arrival to its answer, as the service does."""
     record: Any = made.request(client)
     record.asks(request)
-    line: Any = record.new_timeline("broker-1.example:6650", request.SerializeToString(), request)
+    line: Any = record.new_timeline("broker-1.example:6650", question, request)
     record.joined(line)
     line.enter(TimelineStage.HEAP)
     line.estimated(64 * 1024)
@@ -116,12 +117,14 @@ def main() -> None:
         pb.CommandGetTopicsOfNamespace(request_id=7, namespace=f"tenant-{number % 40}/orders-{number % 600}")
         for number in range(2000)
     ]
+    questions = [request.SerializeToString() for request in requests]
     nowhere = _Nowhere()
     bare = recorder(nowhere)
 
     def recorded(made: Recorder) -> None:
         for number in range(count):
-            life(made, clients[number % 2000], requests[number % 2000])
+            asks = number % 2000
+            life(made, clients[asks], requests[asks], questions[asks])
         made.make_events()
 
     with tempfile.TemporaryDirectory(prefix="bench-event-log-") as place:
@@ -133,8 +136,10 @@ def main() -> None:
         full = recorder(Tee([buffer], orjson.dumps, failed))
         settings = FileSettings(Path(place), "proxy-1", "0123456789abcdef", 64 * MIB, 3600.0, 0)
         notes: list[str] = []
+        store = FileStore(settings, notes.append, gzip_member)
         drain = Drain(
-            buffer, Stamp("proxy-1", "0123456789abcdef", orjson.dumps, "east"), FileStore(settings, notes.append), 1.0,
+            buffer, Stamp("proxy-1", "0123456789abcdef", orjson.dumps, "east"), store,
+            1.0,
             notes.append, lambda: None,
         )  # fmt: skip
         noted = cost(count, lambda: recorded(bare), rounds)
