@@ -34,7 +34,7 @@ from proxy.telemetry.events.timeline import TimelineStage
 MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asker:
     """A client whose requests are recorded."""
 

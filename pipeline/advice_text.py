@@ -6,12 +6,12 @@ Rule: the proxy's own `check-config` accepts it, and a test lets it do so. Pure;
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pipeline.bounds import EXTRAPOLATED, WatchShare, extrapolated
+from pipeline.bounds import EXTRAPOLATED, WatchShare, direct_for, extrapolated
 from pipeline.calibration import Judged
 from pipeline.choice import Point, Target
 from pipeline.replay.model import MIB, Limits
 
-__all__ = ["FIRST_WORDS", "Advice", "fragment"]
+__all__ = ["FIRST_WORDS", "Advice", "advised", "fragment"]
 
 # Every fragment begins with them.
 FIRST_WORDS: Final = "# Target: "
@@ -52,17 +52,23 @@ class Advice:
     imputed_share: float
     watch: WatchShare
     floor: tuple[int, int]
+    unproven_percent: int = 100
+    spill_bytes: int = 0
 
     @property
     def limits(self) -> Limits:
-        """Give what is advised: what was replayed for lists, and the room for watch frames."""
-        tried = self.final.limits
-        return replace(tried, direct_bytes=tried.direct_bytes + self.watch.size_bytes)
+        """Give what is advised: enough that lists have what was replayed for them, and the room for watch frames."""
+        return advised(self.final.limits, self.watch, self.unproven_percent)
 
     @property
     def extrapolated(self) -> dict[str, str]:
         """Give the risks of values beyond half to twice the recorded ones, by field; and of the load."""
         return extrapolated(self.limits, self.recorded, self.target.load)
+
+
+def advised(tried: Limits, watch: WatchShare, unproven_percent: int) -> Limits:
+    """Give the limits to set where lists need those that were tried."""
+    return replace(tried, direct_bytes=direct_for(tried.direct_bytes, unproven_percent) + watch.size_bytes)
 
 
 def fragment(advice: Advice) -> str:
@@ -96,8 +102,27 @@ def _reasons(advice: Advice) -> list[str]:
         *([f"{advice.calibration.refusals}."] if advice.calibration.refusals else []),
         f"Sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
         *_watchers(advice),
+        *_other_rules(advice),
         *([f"The load is {EXTRAPOLATED}: {risk}."] if (risk := advice.extrapolated.get("load")) else []),
     ]
+
+
+def _other_rules(advice: Advice) -> list[str]:
+    """Say what the advice does about rules that are not replayed."""
+    said = []
+    if advice.unproven_percent < 100:
+        lists = _mib(advice.final.limits.direct_bytes)
+        said.append(
+            f"Clients that have not shown that they read have {advice.unproven_percent} % of direct memory"
+            f" (topicListUnprovenReadersMemoryPercent), and after a network fault nobody has: of the advised direct"
+            f" memory that part is the {lists} MiB that lists needed in the replay."
+        )
+    if advice.spill_bytes:
+        said.append(
+            "Recorded with a disk for lists of slow readers (topicListSpillDirectory): without the disk lists hold"
+            " direct memory longer than in the replay. Keep the disk, or record without it."
+        )
+    return said
 
 
 def _watchers(advice: Advice) -> list[str]:

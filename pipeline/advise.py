@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 
-from pipeline.advice_text import Advice, fragment
+from pipeline.advice_text import Advice, advised, fragment
 from pipeline.bounds import WatchShare, extrapolated, floor_of, watch_share
 from pipeline.calibration import ALL, judge
 from pipeline.choice import (
@@ -192,6 +192,8 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         prepared.imputed_share,
         watch,
         trials.floor(held.fleet),
+        seen.unproven_readers_percent,
+        seen.spill_limit_bytes,
     )
     add_row(spark, common, ADVICE_HISTORY, _history_row(prepared, advice))
     conf = fragment(advice)
@@ -298,9 +300,11 @@ def _write(
     recorded = trials.prepared.usual_limits
     rows: list[dict[str, Any]] = []
     for step, number, point in trials.steps:
-        # What is advised has room for watch frames; what was tried is for lists alone.
-        room = watch.size_bytes if watch is not None and point is chosen else 0
-        limits = replace(point.limits, direct_bytes=point.limits.direct_bytes + room)
+        # What is advised has room for watch frames and for shares; what was tried is for lists alone.
+        limits, room = point.limits, 0
+        if watch is not None and point is chosen:
+            limits = advised(limits, watch, trials.prepared.seen.unproven_readers_percent)
+            room = watch.size_bytes
         columns = {name: column for column, name in LIMIT_NAMES.items()}
         beyond = extrapolated(limits, recorded, target.load)
         rows.append(
@@ -315,7 +319,7 @@ def _write(
                 "refused": point.refused,
                 "wait_p99_us": point.wait_p99_us,
                 "growths_waited": point.growths_waited,
-                "memory_bytes": point.memory_bytes + point.proxies * room,
+                "memory_bytes": replace(point, limits=limits).memory_bytes,
                 "watch_direct_bytes": room,
                 "extrapolated": ", ".join(columns.get(name, name) for name in beyond),
                 "holds": holds(point, target) and trials.allows(point),

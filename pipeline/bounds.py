@@ -11,7 +11,7 @@ from typing import Final
 
 from pipeline.replay.model import MIB, Limits
 
-__all__ = ["EXTRAPOLATED", "WatchShare", "extrapolated", "floor_of", "watch_share"]
+__all__ = ["EXTRAPOLATED", "WatchShare", "direct_for", "extrapolated", "floor_of", "watch_share"]
 
 EXTRAPOLATED: Final = "extrapolated"
 _LEAST: Final = 0.5
@@ -55,6 +55,14 @@ def watch_share(peak_bytes: int, largest_bytes: int, load: int, fleet: int) -> W
         return WatchShare()
     needed = max(largest_bytes, -(-peak_bytes * load // fleet))
     return WatchShare(-(-needed // MIB) * MIB, peak_bytes)
+
+
+def direct_for(lists_bytes: int, unproven_percent: int) -> int:
+    """Give the direct memory of which that percentage is enough for lists, in whole MiB.
+
+    The replay does not know which clients have shown that they read. After a network fault nobody has.
+    """
+    return -(-lists_bytes * 100 // (unproven_percent * MIB)) * MIB
 
 
 def floor_of(largest_bytes: tuple[int, int], peak_heap_bytes: int, outstanding: int, fleet: int) -> tuple[int, int]:

@@ -17,12 +17,18 @@ WATCH_KINDS: Final = ("watch_init", "watch_update")
 
 @dataclass(frozen=True, slots=True)
 class SeenMemory:
-    """The most of each memory in use at any one proxy, in bytes; and the largest permit of a frame for watchers."""
+    """The most of each memory in use at any one proxy, in bytes; and the largest permit of a frame for watchers.
+
+    And two rules of the proxies that are not replayed: the part of direct memory for clients that have not shown that
+    they read (100 is no rule), and the room on disk for lists of slow readers.
+    """
 
     peak_heap_bytes: int = 0
     peak_direct_bytes: int = 0
     peak_watch_bytes: int = 0
     largest_watch_bytes: int = 0
+    unproven_readers_percent: int = 100
+    spill_limit_bytes: int = 0
 
 
 NOTHING_SEEN: Final = SeenMemory()

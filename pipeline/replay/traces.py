@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
-from pipeline.replay.imputed import MEASURED, NO_BROKER, PEAKS, Lack, lacks, with_imputed
+from pipeline.replay.imputed import MEASURED, NO_BROKER, PEAKS, RULES, Lack, lacks, with_imputed
 from pipeline.replay.model import NEVER, Limits, Outcome
 from pipeline.replay.seen import NOTHING_SEEN, SeenMemory, watch_memory
 from pipeline.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
@@ -152,11 +152,14 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
             " limits are set for the proxies of one cluster"
         )
     heap, direct = (max(row[name] or 0 for row in seen) for name in PEAKS)
+    # Proxies of before do not name them: as if there were no such rules.
+    percent, disk = (min((row[name] for row in seen if row[name] is not None), default=None) for name in RULES)
+    percent = 100 if percent is None else percent
     return Prepared(
         path,
         _describe(spark, path),
         limits,
-        SeenMemory(heap, direct, *watch_memory(events)),
+        SeenMemory(heap, direct, *watch_memory(events), percent, disk or 0),
         met,
         next(iter(clusters), None),
     )
@@ -215,7 +218,7 @@ def _replay_input(requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
     lack: dict[str, Lack] = {}
     for row in seen:
         lack[row.proxy_id] = max(lack.get(row.proxy_id, Lack.NOTHING), Lack(row.lack))
-    known = with_imputed(requests.drop(*_LIMITS.values(), *PEAKS, "cluster"), lack)
+    known = with_imputed(requests.drop(*_LIMITS.values(), *PEAKS, *RULES, "cluster"), lack)
     # A question is one to one broker.
     # Two medians are of two requests.
     known = known.withColumns(
@@ -259,6 +262,7 @@ def _requests(events: DataFrame) -> DataFrame:
         F.xxhash64(*_LIMITS.values()).alias("limits_id"),
         *_LIMITS.values(),
         *PEAKS,
+        *RULES,
         "cluster",
         _outcome().alias("recorded_outcome"),
         F.greatest(F.lit(0), F.col("total_us") - _work("upstream_us", "read_us", "write_us")).alias("recorded_wait_us"),

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,17 @@ def test_values_beyond_half_to_twice_the_recorded_are_marked_with_their_risk() -
     }
     assert "# The load is extrapolated: brokers and clients were not seen under so many requests" in "\n".join(lines)
     assert "hold up their broker's connection" in "\n".join(lines)
+
+
+def test_lists_have_what_they_need_of_the_share_of_clients_that_have_not_read_yet() -> None:
+    text = fragment(replace(advice(watch=WatchShare(5 * MIB, MIB)), unproven_percent=50))
+    # Half of 18 MiB are the 9 MiB that were replayed; 5 MiB are for watchers.
+    assert "\nmaxTopicListInFlightDirectMemSizeMB=23\n" in text
+    assert "have 50 % of direct memory (topicListUnprovenReadersMemoryPercent)" in text
+    assert "that part is the 9 MiB that lists needed in the replay" in text
+    assert "topicListUnprovenReadersMemoryPercent" not in fragment(advice())
+
+
+def test_disk_that_was_recorded_is_to_be_kept() -> None:
+    assert "Keep the disk" in fragment(replace(advice(), spill_bytes=MIB))
+    assert "Keep the disk" not in fragment(advice())

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.bounds import extrapolated, floor_of, watch_share
+from pipeline.bounds import direct_for, extrapolated, floor_of, watch_share
 from pipeline.replay.model import MIB, Limits
 
 RECORDED = Limits(heap_bytes=64 * MIB, direct_bytes=10 * MIB)
@@ -57,3 +57,10 @@ def test_limit_where_none_was_recorded_is_extrapolated() -> None:
 def test_load_and_other_numbers_are_marked_too() -> None:
     found = extrapolated(replace(RECORDED, max_outstanding_per_broker=256, heap_timeout_us=1), RECORDED, load=3)
     assert set(found) == {"load", "max_outstanding_per_broker", "heap_timeout_us"}
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(100, 9), (50, 18), (70, 13), (1, 900)])
+def test_part_of_direct_memory_is_enough_for_lists(percent: int, expected: int) -> None:
+    found = direct_for(9 * MIB, percent)
+    assert found == expected * MIB
+    assert found * percent // 100 >= 9 * MIB
