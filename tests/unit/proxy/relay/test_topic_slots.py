@@ -40,7 +40,7 @@ class Reader:
 
 
 def table(make: Make, most_slots: int = 10) -> TopicSlots:
-    return TopicSlots(Clock(), make(), most_slots)
+    return TopicSlots(Clock(), lambda call: call(), make(), most_slots)
 
 
 def read(meter: ClientMeter, *frames: bytes, now: float = 100.0) -> bool:
@@ -163,7 +163,7 @@ def test_sizes_that_make_no_sense_make_a_connection_one_unknown_producer(make: M
     read(meter, bytes(1000))
     assert (slots.samples()[0].bytes, slots.samples()[0].messages) == (1000, 0)
     assert sample(slots, "t").relays == 0
-    assert slots.counts == (0, 0, 1)
+    assert slots.counts == (0, 0, 0, 1)
 
 
 # --- limits ---------------------------------------------------------------------------------------
