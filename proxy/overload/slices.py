@@ -15,7 +15,7 @@ SLICE: Final = 256
 async def in_slices(
     steps: Iterable[object], size: int = SLICE, between: Callable[[], Awaitable[bool]] | None = None
 ) -> None:
-    """Do all steps, with an iteration of the loop after each `size`; `between` may end the work by returning False."""
+    """Run all steps, with an iteration of the loop after each `size`; `between` may end the work by returning False."""
     for done, _ in enumerate(steps, 1):
         if not done % size:
             await asyncio.sleep(0)

@@ -170,7 +170,7 @@ class TopicSlots:
             self._soon(self._tell)
 
     def _tell(self) -> None:
-        """Have some of the clients that wait look again; after a change all of them do, a part in each iteration."""
+        """Tell some of the clients that wait; after a change all of them look again, a part in each iteration."""
         if not self._to_tell and self._changed:
             self._changed = False
             self._to_tell = list(self._waiting)
@@ -180,7 +180,7 @@ class TopicSlots:
                 if meter in self._waiting:
                     meter.rates_changed()
         finally:
-            # Whatever happened to one client, the others have their look.
+            # An error of one client keeps no other from its look.
             self._tells = bool(self._to_tell or (self._changed and self._waiting))
             if self._tells:
                 self._soon(self._tell)
