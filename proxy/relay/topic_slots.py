@@ -170,7 +170,7 @@ class TopicSlots:
             self._soon(self._tell)
 
     def _tell(self) -> None:
-        """Tell some of the clients that wait; after a change all of them look again, a part in each iteration."""
+        """Call a part of the clients that wait; after a change all of them look again, a part in each iteration."""
         if not self._to_tell and self._changed:
             self._changed = False
             self._to_tell = list(self._waiting)
