@@ -93,6 +93,16 @@ def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(make: Make,
 
 
 @both
+def test_messages_of_producers_that_never_came_are_counted_with_the_rest(make: Make) -> None:
+    slots = table(make)
+    meter = ClientMeter(slots, Reader())
+    read(meter, send_frame(7), producer_frame(b"t", 1), send_frame(1), send_frame(1 << 60), close_frame(9))
+    read(meter, send_frame(9, messages=5))
+    assert (slots.samples()[0].messages, sample(slots, "t").messages) == (7, 1)
+    assert slots.samples()[0].relays == 0
+
+
+@both
 def test_a_connection_has_a_bounded_number_of_producers(make: Make) -> None:
     slots = table(make)
     meter = ClientMeter(slots, Reader())
