@@ -91,15 +91,16 @@ async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads
         bound = bound_of(stage)
         await stage.until(lambda: bound.ended > 0, "relays ended")
         await stage.until(lambda: sum(stage.proxy.counters.relay.socket_memory) < bound.limit_bytes, "below the bound")
+        # The last have been weighed, and no more end than have to.
+        before = -1
+        while bound.ended != before:
+            before = bound.ended
+            await weighed(stage)
         assert bound.tight
         ended = stage.proxy.counters.shared.disconnects[DisconnectCause.MEMORY_LIMIT]
         assert ended == bound.ended < len(pairs)
-        await reader.broker.send(FLOOD)
-        assert await read_all(reader, len(FLOOD)) == FLOOD
-        # No more than had to be.
-        before = bound.ended
-        await weighed(stage)
-        assert bound.ended == before
+        _, received = await asyncio.gather(reader.broker.send(FLOOD), read_all(reader, len(FLOOD)))
+        assert received == FLOOD
 
 
 async def test_while_memory_is_short_no_window_is_widened_and_a_wide_one_is_narrowed() -> None:
