@@ -73,6 +73,8 @@ class OverloadControl:
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)
         self._would_pause = 0
+        # Whether producers were paused at any sample since the last evaluation of rates.
+        self._held = False
         self._largest: list[str] = []
         self._most_throttled: list[str] = []
         self._next_sample = self._next_rates = self._next_choice = 0.0
@@ -184,6 +186,7 @@ class OverloadControl:
         made = throttle.begun()
         await in_slices(throttle.steps(made, now, ratio, signals.limit_bytes, relays))
         self._would_pause = made.would_pause
+        self._held |= bool(made.paused or made.resumed or len(throttle))
         counters.pauses += len(made.paused)
         counters.drips += len(made.dripped)
         counters.pause_overshoots += len(made.opened)
@@ -195,7 +198,8 @@ class OverloadControl:
         """Compute the rate of each topic, and set those that change."""
         throttle, signals = self._adaptive, self._watch.signals
         failed = throttle.failures
-        await in_slices(self._rates_set(now, signals), between=self._goes_on)
+        held, self._held = self._held, bool(len(self._threshold))
+        await in_slices(self._rates_set(now, signals, held=held), between=self._goes_on)
         self._counters.activations = throttle.activations
         # An error of one topic is a failure, too, though the others had their turn.
         self._counters.adaptive.failures += throttle.failures - failed
@@ -207,9 +211,9 @@ class OverloadControl:
             await in_slices(self._choose_largest())
             self._watch.topics_seen(self._largest)
 
-    def _rates_set(self, now: float, signals: Signals) -> Iterator[None]:
+    def _rates_set(self, now: float, signals: Signals, *, held: bool) -> Iterator[None]:
         backlogs = self._watch.backlogs.known
-        for made in self._adaptive.evaluate(now, signals.ratio, self._rates.walk(), backlogs):
+        for made in self._adaptive.evaluate(now, signals.ratio, self._rates.walk(), backlogs, held=held):
             if made is not None:
                 self._set_rate(now, made)
             yield
