@@ -66,7 +66,7 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
         async with asyncio.TaskGroup() as group:
             group.create_task(sender.send())
             group.create_task(sender.receive())
-            await stage.until(lambda: TOPIC in topics and topics[TOPIC].natural_bytes > 250_000, "a natural rate")
+            await stage.until(lambda: TOPIC in topics and topics[TOPIC].natural_bytes > 150_000, "a natural rate")
             reload(stage, adaptivePublisherThrottlingObserveOnly="true")
             pressure.set(0.9)
             await stage.until(lambda: "would-activate" in events(), "what would be")
