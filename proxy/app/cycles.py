@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
-from proxy.requests.topic_lists.service import TopicListService
+from proxy.clients.services import RequestServices
 
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
@@ -49,14 +49,14 @@ class CycleCollection:
         sockets: Sockets,
         sessions: Sized,
         counters: Counters,
-        lists: TopicListService,
+        requests: RequestServices,
         now: float,
         collector: Collector = gc,
     ) -> None:
         self._sockets = sockets
         self._sessions = sessions
         self._counters = counters
-        self._lists = lists
+        self._lists = requests.topic_lists
         self._collector = collector
         # When the last collection was, how many had come and left by then; and the same of the last that walked all.
         self._last = self._last_of_all = now

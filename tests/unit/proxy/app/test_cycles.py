@@ -53,9 +53,9 @@ class Stage:
         self.sockets = SimpleNamespace(quiet=True)
         self.disconnects = {"left": 0}
         counters: Any = SimpleNamespace(shared=SimpleNamespace(disconnects=self.disconnects))
-        lists: Any = SimpleNamespace(groups=SimpleNamespace(registry=self.lists))
+        requests: Any = SimpleNamespace(topic_lists=SimpleNamespace(groups=SimpleNamespace(registry=self.lists)))
         sockets: Any = self.sockets
-        self.cycles = CycleCollection(sockets, self.sessions, counters, lists, 0.0, self.collector)
+        self.cycles = CycleCollection(sockets, self.sessions, counters, requests, 0.0, self.collector)
 
     def come(self, count: int) -> None:
         begin = next(reversed(self.sessions), -1) + 1
