@@ -35,10 +35,10 @@ class Collector(Protocol):
         """Free the cycles among all objects that are not frozen."""
 
     def freeze(self) -> None:
-        """Except all objects that there are now from later collections."""
+        """Keep all objects that there are now out of later collections."""
 
     def unfreeze(self) -> None:
-        """Let the next collection walk all objects."""
+        """Return all frozen objects to the next collection."""
 
 
 class CycleCollection:

@@ -55,7 +55,7 @@ _HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeade
 class HttpConnection(RequestHandler):
     """A client connection with a bound on the whole unfinished header, whose bytes are parsed in its turn.
 
-    aiohttp bounds lines and fields, and parses at most 32 requests ahead. That takes a millisecond for each connection.
+    aiohttp bounds lines and fields, and parses at most 32 requests ahead: up to a millisecond of each connection.
     """
 
     __slots__ = ("_body", "_header_bytes", "_held", "_waits", "accepted_from", "longest_header")
