@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
-from proxy.clients.services import RequestServices
+from proxy.clients.requests import RequestServices
 
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600

@@ -119,7 +119,10 @@ def test_bytes_that_wait_for_a_turn_keep_their_order_and_their_bound(monkeypatch
             assert not connection._waits
             assert not transport.paused
             # The first is being answered.
-            assert (connection._request_count, [message.path for message, _ in connection._messages]) == (2, ["/b"])
+            assert (
+                connection._request_count,
+                [getattr(message, "path", "") for message, _ in connection._messages],
+            ) == (2, ["/b"])
             connection.connection_lost(None)
 
     run_on(asyncio.new_event_loop, main())
