@@ -76,6 +76,10 @@ class Facts:
     whatif: pd.DataFrame = field(default_factory=_nothing)
     calibration: pd.DataFrame = field(default_factory=_nothing)
     advice: pd.DataFrame = field(default_factory=_nothing)
+    # What earlier runs said, the latest first, and the limits in force by day.
+    calibrations: pd.DataFrame = field(default_factory=_nothing)
+    advices: pd.DataFrame = field(default_factory=_nothing)
+    days: pd.DataFrame = field(default_factory=_nothing)
     # None: nobody has looked.
     slowed: Slowed | None = None
     marks: pd.DataFrame = field(default_factory=_nothing)
