@@ -45,11 +45,15 @@ def _nothing() -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Slowed:
-    """Who was slowed: the topics that were longest, and the hours; `topic_count` counts all. Columns: see `gather`."""
+    """Who was slowed: the topics that were longest, and the hours; `topic_count` counts all. Columns: see `gather`.
+
+    `forgotten_count`: topics that were forgotten, each time.
+    """
 
     topics: pd.DataFrame
     hours: pd.DataFrame
     topic_count: int = 0
+    forgotten_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
