@@ -35,12 +35,13 @@ MOST_DROPPED: Final = 2**31 - 1
 
 
 class Stamp:
-    """The fields that all events of a process have in common; `encode` returns JSON."""
+    """The fields that all events of a process have in common; `encode` returns JSON. Without a `cluster` it is null."""
 
-    def __init__(self, proxy_id: str, boot_id: str, encode: Encode) -> None:
+    def __init__(self, proxy_id: str, boot_id: str, encode: Encode, cluster: str = "") -> None:
         self.proxy_id = proxy_id
         self.boot_id = boot_id
-        common = {"schema_version": SCHEMA_VERSION, "proxy_id": proxy_id, "boot_id": boot_id}
+        common: dict[str, object] = {"schema_version": SCHEMA_VERSION, "proxy_id": proxy_id, "boot_id": boot_id}
+        common["cluster"] = cluster or None
         # Without the closing brace.
         self._head = encode(common)[:-1]
 

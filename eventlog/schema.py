@@ -14,6 +14,7 @@ __all__ = [
     "FIELDS",
     "FIELD_NAMES",
     "KINDS",
+    "LATER_LIMITS",
     "OUTCOMES",
     "SCHEMA_VERSION",
     "STAGES",
@@ -23,7 +24,7 @@ __all__ = [
     "FieldType",
 ]
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 FieldType = Literal["string", "int16", "int32", "int64", "bool"]
 
@@ -56,6 +57,8 @@ THROTTLE_ACTIONS: Final = (
     "would_adjust",
     "would_deactivate",
 )
+# Limits in force that came after version 1: events of every kind have them.
+LATER_LIMITS: Final = ("unproven_readers_percent", "spill_limit_bytes")
 CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "admin", "error")
 
 
@@ -101,6 +104,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("schema_version", "int16", "", "Version of this schema that the event follows."),
     _text("proxy_id", "The proxy instance: `eventLogProxyId`, by default the host name."),
     _text("boot_id", "Random for each start of the process."),
+    Field("cluster", "string", "", "The Pulsar cluster that the proxy serves: `clusterName`.", True, since=3),
     Field("seq", "int64", "", "Number of the event since the start; with proxy_id and boot_id it names the event."),
     _count("dropped_before", "events", "Events that were lost just before this one, because a sink could not keep up."),
     # The request and its client.
@@ -159,6 +163,10 @@ FIELDS: Final[tuple[Field, ...]] = (
     _text("fairness", "Between whom memory was shared.", values=FAIRNESS),
     _count("key_cap_percent", "%", "Most of each limit that one key may be let in with."),
     _flag("coalescing", "Equal requests shared answers."),
+    Field("unproven_readers_percent", "int32", "%", "Most of direct memory for clients that have not shown that they"
+          " read.", True, since=3),
+    Field("spill_limit_bytes", "int64", "bytes", "Room on disk for the lists of slow readers; 0 is no disk.", True,
+          since=3),
     # The end of the request.
     _text("outcome", "How the request ended for its client.", values=OUTCOMES),
     _text("outcome_stage", "Where it stood when it did not end well.", nullable=True, values=STAGES),

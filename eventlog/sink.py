@@ -10,7 +10,7 @@ from typing import Final, Protocol
 __all__ = ["STAMPED", "EventSink", "SinkCounts"]
 
 # Fields that the event log adds to each event; makers of events leave these out.
-STAMPED: Final = ("schema_version", "proxy_id", "boot_id", "seq", "dropped_before")
+STAMPED: Final = ("schema_version", "proxy_id", "boot_id", "cluster", "seq", "dropped_before")
 
 
 class EventSink(Protocol):

@@ -1,4 +1,4 @@
-"""Write docs/reference/events.md and docs/reference/event-v2.schema.json from the table of fields of an event."""
+"""Write docs/reference/events.md and docs/reference/event-v3.schema.json from the table of fields of an event."""
 
 from collections.abc import Mapping
 from pathlib import Path

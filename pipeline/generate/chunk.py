@@ -56,6 +56,7 @@ PART_OF: Final = {
     DIRECT: "direct_wait_us",
     WRITE: "write_us",
 }
+CLUSTER: Final = "synthetic"
 NULLABLE: Final = {field.name for field in FIELDS if field.nullable}
 NAME_OF: Final = {
     Outcome.OK: "ok",
@@ -283,6 +284,9 @@ def _common(settings: GenerateSettings, chunk: Chunk, columns: Columns) -> pa.Ta
         "fairness": limits.fairness,
         "key_cap_percent": limits.key_cap_percent,
         "coalescing": limits.coalescing,
+        "cluster": CLUSTER,
+        "unproven_readers_percent": 100,
+        "spill_limit_bytes": 0,
     }
     arrays = []
     for field in ARROW_SCHEMA:

@@ -5,7 +5,7 @@ Since 3.1 the Java client looks up its pattern as if it were a topic, connects t
 it wants to watch on the lookup connection; CONNECTED promises no watcher there, so it sends nothing, and polls.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 from tests.pulsar.admin import Admin
 from tests.pulsar.java_consumers import Client, JavaConsumers, run_java_consumers
 from tests.pulsar.messages import send_to_all
+from tests.pulsar.pages import proxy_metrics
+from tests.pulsar.proxy_process import Proxy
 from tests.pulsar.standalone import MissingToolError
 
 pytestmark = pytest.mark.pulsar
@@ -24,7 +26,8 @@ START_SECONDS = 60.0
 # A limit for slow machines only: an update takes 0.1 s, polling would take an hour or has a period of 1 s.
 SOON_SECONDS = 30.0
 
-Run = Callable[[Client, int], JavaConsumers]
+Run = Callable[..., JavaConsumers]
+NewProxy = Callable[[Mapping[str, str]], Proxy]
 
 
 @pytest.fixture
@@ -32,20 +35,31 @@ def run(tmp_path: Path, proxy_url: str, namespace: str) -> Iterator[Run]:
     """Give a maker of one pattern consumer of topics that begin with an a."""
     with ExitStack() as stack:
 
-        def make(client: Client, poll_seconds: int) -> JavaConsumers:
+        def make(client: Client, poll_seconds: int, url: str = proxy_url) -> JavaConsumers:
             pattern = f"persistent://{namespace}/a.*"
             try:
-                return stack.enter_context(run_java_consumers(tmp_path, client, proxy_url, pattern, poll_seconds))
+                return stack.enter_context(run_java_consumers(tmp_path, client, url, pattern, poll_seconds))
             except MissingToolError as error:
                 pytest.fail(str(error), pytrace=False)
 
         yield make
 
 
-def see_topics_come_and_go(consumer: JavaConsumers, admin: Admin, namespace: str, service_url: str) -> None:
-    """Create and delete topics until the consumer has seen both; `a1` and `b1` are there when it starts."""
+def see_topics_come_and_go(
+    consumer: JavaConsumers,
+    admin: Admin,
+    namespace: str,
+    service_url: str,
+    is_watching: Callable[[], bool] = lambda: True,
+) -> None:
+    """Create and delete topics until the consumer has seen both; `a1` and `b1` are there when it starts.
+
+    The client's watcher knows nothing of a topic that is made between its list and the watcher's start: a consumer that
+    does not poll would never hear of it, with or without a proxy. `is_watching` tells that the watcher has started.
+    """
     a1, a2, a3, b2 = (f"persistent://{namespace}/{name}" for name in ("a1", "a2", "a3", "b2"))
     consumer.wait_for_topics({a1}, START_SECONDS)
+    consumer.process.wait_ready(is_watching, START_SECONDS)
     for topic in (b2, a2, a3):
         admin.create_topic(topic)
     consumer.wait_for_topics({a1, a2, a3}, SOON_SECONDS)
@@ -66,9 +80,15 @@ def filled(admin: Admin, namespace: str) -> str:
 
 
 def test_a_new_java_consumer_is_told_by_its_watcher_and_never_polls(
-    run: Run, admin: Admin, filled: str, service_url: str
+    run: Run, admin: Admin, filled: str, new_proxy: NewProxy
 ) -> None:
-    see_topics_come_and_go(run(Client.NEW, NEVER_SECONDS), admin, filled, service_url)
+    proxy = new_proxy({})
+
+    def is_watching() -> bool:
+        return proxy_metrics(proxy)("watch_frames_total", kind="success") == 1
+
+    consumer = run(Client.NEW, NEVER_SECONDS, proxy.service_url)
+    see_topics_come_and_go(consumer, admin, filled, proxy.service_url, is_watching)
 
 
 def test_an_old_java_consumer_is_denied_its_watcher_once_and_finds_topics_by_polling(

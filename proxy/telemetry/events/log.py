@@ -83,7 +83,8 @@ class EventLog:
         self._scope = TaskScope(lambda error: counters.internal_error(error, THREAD_NAME))
         self._watch: TopicWatch | None = None
         self._parts: TopicParts | None = None
-        self._stamp = Stamp(config.event_log_proxy_id or socket.gethostname(), self.boot_id, orjson.dumps)
+        proxy_id = config.event_log_proxy_id or socket.gethostname()
+        self._stamp = Stamp(proxy_id, self.boot_id, orjson.dumps, config.cluster_name)
         self._sinks: list[_Sink] = []
         if config.event_log_directory:
             self._add("files", self._files())

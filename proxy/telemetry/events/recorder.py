@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventlog.schema import FIELDS, STAGES
+from eventlog.schema import FIELDS, LATER_LIMITS, STAGES
 from eventlog.sink import STAMPED, EventSink
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol.command_type import CommandType
@@ -55,8 +55,8 @@ LONGEST_WAIT_SECONDS: Final = 0.1
 _NOTHING: Final[dict[str, object]] = {
     field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
     for field in FIELDS
-    # Later fields are those of other kinds of events.
-    if field.name not in STAMPED and field.since == 1
+    # Other later fields are those of other kinds of events.
+    if field.name not in STAMPED and (field.since == 1 or field.name in LATER_LIMITS)
 }
 
 
@@ -101,6 +101,14 @@ class RequestLimits(Protocol):
     @property
     def coalescing(self) -> bool:
         """Return whether equal requests share an answer."""
+
+    @property
+    def unproven_readers_percent(self) -> int:
+        """Return the part of direct memory for clients that have not shown that they read."""
+
+    @property
+    def spill_limit_bytes(self) -> int:
+        """Return the room on disk for the lists of slow readers, 0 without a disk."""
 
 
 class HeapWaits(Protocol):
@@ -170,6 +178,8 @@ class Recorder:
             "fairness": self._fairness_keys.fairness,
             "key_cap_percent": limits.key_cap_percent,
             "coalescing": limits.coalescing,
+            "unproven_readers_percent": limits.unproven_readers_percent,
+            "spill_limit_bytes": limits.spill_limit_bytes,
         }
 
     def moment(self) -> Moment:

@@ -130,9 +130,14 @@ def test_taker_is_woken_once_for_each_ring_and_rings_do_not_pile_up() -> None:
 def test_line_has_the_stamp_and_the_event() -> None:
     line = stamped_line((7, 2, rest({"kind": "get_topics", "total_us": 5})))
     assert line == {
-        "schema_version": SCHEMA_VERSION, "proxy_id": "proxy", "boot_id": BOOT, "seq": 7, "dropped_before": 2,
-        "kind": "get_topics", "total_us": 5,
+        "schema_version": SCHEMA_VERSION, "proxy_id": "proxy", "boot_id": BOOT, "cluster": None, "seq": 7,
+        "dropped_before": 2, "kind": "get_topics", "total_us": 5,
     }  # fmt: skip
+
+
+def test_line_names_the_cluster_that_the_proxy_serves() -> None:
+    line = Stamp("proxy", BOOT, encode, "pulsar-east").line((1, 0, rest({"kind": "get_topics"})))
+    assert json.loads(line)["cluster"] == "pulsar-east"
 
 
 def test_line_ends_once_and_holds_no_other_end() -> None:

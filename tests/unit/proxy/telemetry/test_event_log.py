@@ -117,7 +117,7 @@ def test_lines_say_what_the_standard_library_would(event: dict[str, object]) -> 
     buffer = EventBuffer(MIB)
     Tee([buffer], orjson.dumps, lambda error: pytest.fail(repr(error))).put(event)
     (numbered,) = buffer.take(9)
-    line = Stamp('proxy "1"', "0123456789abcdef", orjson.dumps).line(numbered)
-    stamp = (SCHEMA_VERSION, 'proxy "1"', "0123456789abcdef", 1, 0)
+    line = Stamp('proxy "1"', "0123456789abcdef", orjson.dumps, "pulsar-east").line(numbered)
+    stamp = (SCHEMA_VERSION, 'proxy "1"', "0123456789abcdef", "pulsar-east", 1, 0)
     assert list(json.loads(line).items()) == [*zip(STAMPED, stamp, strict=True), *event.items()]
     assert line.count(b"\n") == 1

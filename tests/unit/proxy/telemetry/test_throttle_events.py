@@ -42,7 +42,7 @@ def made(**fields: object) -> dict[str, Any]:
     recorder = FakeRecorder()
     ThrottleEvents(recorder).record(fields)  # type: ignore[arg-type]
     assert recorder.errors == []
-    stamp = {"schema_version": 2, "proxy_id": "p", "boot_id": "b", "seq": 1, "dropped_before": 0}
+    stamp = {"schema_version": 3, "proxy_id": "p", "boot_id": "b", "seq": 1, "dropped_before": 0}
     event = recorder.events[0] | stamp
     assert faults(event, SCHEMA) == []
     return event
