@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tests.faults.flows.events import EventTopic
-from tests.faults.flows.flow import BROKER_SIDE, CLIENT_SIDE, SIDES, Flow
+from tests.faults.flows.flow import CLIENT_SIDE, SIDES, Flow
 from tests.faults.flows.relays import Challenge, Echo, Handshake, TlsHandshake, Watch
 from tests.faults.flows.requests import GroupedList, Lookup, PartitionMetadata, Schema, TopicList
 from tests.faults.flows.web import Request, Upload, WebSocket
@@ -86,17 +86,3 @@ def no_sense(cell: Cell) -> str | None:
 def to_run() -> list[Cell]:
     """Return the cells that are run."""
     return [cell for cell in cells() if no_sense(cell) is None]
-
-
-__all__ = [
-    "BROKER_SIDE",
-    "BY_NAME",
-    "CLIENT_SIDE",
-    "ENGINES",
-    "STAGES",
-    "Cell",
-    "Moment",
-    "cells",
-    "no_sense",
-    "to_run",
-]
