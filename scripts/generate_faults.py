@@ -17,8 +17,8 @@ from tests.support.faults.kinds import Kind
 
 PAGE: Final = ROOT / "docs/reliability.md"
 MARKS: Final = (
-    "<!-- fault matrix: written by scripts/generate_faults.py, do not edit -->",
-    "<!-- fault matrix: end -->",
+    "<!-- faults: written by scripts/generate_faults.py, do not edit -->",
+    "<!-- faults: end -->",
 )
 LEFT, TOP, ROW, COLUMN, SQUARE = 220, 92, 30, 94, 40
 WIDTH: Final = LEFT + COLUMN * len(Kind) + 16
