@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Final, NamedTuple, Protocol
 
 from proxy.relay.engine import Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.topic_slots import RateCounts, SlotSample
 
 # The name of the slot of all topics that the table has no place for.
 OTHER_TOPICS: Final = "(others)"
@@ -117,6 +117,10 @@ class ProducerRelay(Hashable, Protocol):
 
 class RateTable(Protocol):
     """The topics that were seen and their token buckets (`proxy.relay.topic_slots.TopicSlots`)."""
+
+    @property
+    def counts(self) -> RateCounts:
+        """Return what is counted of all topics."""
 
     def walk(self) -> Iterable[SlotSample]:
         """Yield the counters of all slots; the table may change while they are walked."""

@@ -11,12 +11,13 @@ import pytest
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
-from proxy.overload.control import SLICE, OverloadControl, OverloadParts
+from proxy.overload.control import OverloadControl, OverloadParts
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.samples import BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
+from proxy.overload.slices import SLICE
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.topic_slots import RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
@@ -70,6 +71,7 @@ class FakeRates:
         self.total = 0
         self.broken = False
         self.asked = 0
+        self.counts = RateCounts(0, 0, 0, 0)
 
     def walk(self) -> Sequence[SlotSample]:
         self.asked += 1
@@ -433,11 +435,11 @@ def test_constant_rates_are_decided_once() -> None:
     play([], ADAPTIVE, act)
 
 
-def test_control_that_is_stopped_releases_at_once_and_touches_nothing_afterwards() -> None:
+def test_control_that_ends_has_released_everybody_and_touches_nothing_afterwards() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
         await asyncio.sleep(1)
-        stage.control.stop()
+        await stage.control.close()
         assert not any(stage.paused)
         stage.counters.view = None
         await asyncio.sleep(10)
@@ -523,6 +525,7 @@ def test_topics_are_shown_if_a_key_asks_for_them() -> None:
         assert view is not None
         assert list(view.topics()) == []
         stage.control.apply(settings(**ADAPTIVE, adaptivePublisherThrottlingPerTopicMetricsEnabled="true"))
+        await asyncio.sleep(0.1)
         assert [row.topic for row in view.topics()] == ["persistent://t/n/a"]
 
     play([], ADAPTIVE, act)
