@@ -36,15 +36,16 @@ class Size:
     """The size of a run; rates are of each producer and each topic, `seconds` those under pressure."""
 
     producers: int = 30
-    topics: int = 10
+    # So many that each topic has as many producers of either language.
+    topics: int = 5
     per_second: float = 10
     message_bytes: int = 20_000
-    # A topic is offered 600,000 bytes a second: twice as much.
-    slowed_bytes: int = 300_000
+    # A topic is offered 1,200,000 bytes a second: twice as much.
+    slowed_bytes: int = 600_000
     # 3 MB, as much as the proxy and the kernel hold of a producer. A client that sends on while nothing is read keeps
     # what has timed out, too, and dies of that before the proxy does.
     most_pending: int = 150
-    limit_mib: int = 160
+    limit_mib: int = 128
     seconds: float = 600
     phase_seconds: float = 20
     pairs: int = 2
