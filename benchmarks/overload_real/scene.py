@@ -42,9 +42,9 @@ class Size:
     message_bytes: int = 20_000
     # A topic is offered 1,200,000 bytes a second: twice as much.
     slowed_bytes: int = 600_000
-    # 3 MB, as much as the proxy and the kernel hold of a producer. A client that sends on while nothing is read keeps
-    # what has timed out, too, and dies of that before the proxy does.
-    most_pending: int = 150
+    # 8 MB, more than proxy, broker and kernel hold of a producer. A client without a bound dies before the proxy does:
+    # it keeps what it has written to a connection that nobody reads, and also what has timed out of that.
+    most_pending: int = 400
     limit_mib: int = 128
     seconds: float = 600
     phase_seconds: float = 20
@@ -85,9 +85,8 @@ class Scene:
             )
         ]
         load = Load(
-            self.topics, size.producers // 2, size.per_second, size.message_bytes, send_timeout_millis=30_000,
-            most_pending=size.most_pending,
-        )  # fmt: skip
+            self.topics, size.producers // 2, size.per_second, size.message_bytes, most_pending=size.most_pending
+        )
         url = self.proxy.service_url
         self._producers.append(stack.enter_context(java_producers(directory, url, "java", load)))
         self._producers.append(stack.enter_context(python_producers(url, "python", load)))
