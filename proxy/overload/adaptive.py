@@ -252,6 +252,7 @@ class AdaptiveThrottle:
         self._last = now
         is_rate = seconds is not None and 0 < seconds <= LONGEST_CYCLE * settings.interval_seconds
         self.memory_pressure = settings.memory.pressure(memory_ratio)
+        self.forgotten = 0
         level = yield from self._level(self.memory_pressure)
         for sample in samples:
             try:

@@ -191,7 +191,8 @@ class OverloadControl:
         counters.drips += len(made.dripped)
         counters.pause_overshoots += len(made.opened)
         await self._relays.apply(made)
-        self._told.threshold(now, made, signals, observes=throttle.settings.observe_only)
+        high = throttle.settings.marks.high
+        self._told.threshold(now, made, signals, high, observes=throttle.settings.observe_only)
 
     async def evaluate_adaptive(self, now: float) -> None:
         """Compute the rate of each topic, and set those that change."""
@@ -202,6 +203,7 @@ class OverloadControl:
         self._counters.activations = throttle.activations
         # An error of one topic is a failure, too, though the others had their turn.
         self._counters.adaptive.failures += throttle.failures - failed
+        self._told.forgotten(throttle.forgotten, signals)
         if self._settings.shows_topics:
             await in_slices(self._choose_most_throttled())
         if now >= self._next_choice:
@@ -238,7 +240,7 @@ class OverloadControl:
         except Exception as error:
             self._counters.adaptive.failures += 1
             self._told.failed(now, "adaptive throttle", error)
-        self._told.rate(now, made, self._watch.signals)
+        self._told.rate(now, made, self._watch.signals, self._settings.adaptive.memory)
 
     def _choose_largest(self) -> Iterator[None]:
         """Choose the topics that send most, step by step."""

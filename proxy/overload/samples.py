@@ -84,6 +84,16 @@ class Signals:
     limit_bytes: int = 0
     owners: Mapping[str, int] = field(default_factory=dict)
 
+    def short(self, mark: float) -> int:
+        """Return which memory is at or above a mark, as bits: 1 for this proxy's, 2 for the brokers'."""
+        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
+        return sum(bit for bit, ratio in ratios if ratio is not None and ratio >= mark)
+
+    def pressing(self, marks: Marks) -> int:
+        """Return which memory makes pressure between two marks, as the same bits."""
+        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
+        return sum(bit for bit, ratio in ratios if marks.pressure(ratio) > 0)
+
     @property
     def ratio(self) -> float | None:
         """Return the larger of the two ratios; None if neither is known."""

@@ -71,7 +71,8 @@ class Paused:
 class ThresholdDecisions:
     """The connections, by their numbers, to pause, resume and drip; `opened` pass a relay buffer.
 
-    `would_pause` counts in ObserveOnly. `before` and `after` are the states: a transition if they differ.
+    `would_pause` counts in ObserveOnly, `paused_now` those that are paused from now on. `before` and `after` are the
+    states: a transition if they differ.
     """
 
     before: ThrottleState
@@ -81,6 +82,7 @@ class ThresholdDecisions:
     dripped: list[int] = field(default_factory=list)
     opened: list[int] = field(default_factory=list)
     would_pause: int = 0
+    paused_now: int = 0
 
 
 class ThresholdThrottle:
@@ -164,7 +166,7 @@ class ThresholdThrottle:
         yield from self._drip(made, now, ratio)
         if self.state is ThrottleState.RESUMING and not self._paused:
             yield from self._change(ThrottleState.NORMAL)
-        made.after = self.state
+        made.after, made.paused_now = self.state, len(self._paused)
 
     def _change(self, state: ThrottleState) -> Iterator[None]:
         if state is self.state:

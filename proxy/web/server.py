@@ -7,7 +7,7 @@ refused. A client that leaves ends the work for its request. No exception of one
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -321,7 +321,7 @@ class Site:
         gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
-                answer = await page.serve(PageRequest(entry.client, values, gzip))
+                answer = await page.serve(PageRequest(entry.client, values, gzip, _query(request)))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
         headers = [*answer.headers, ("Content-Type", answer.content_type)]
@@ -420,6 +420,10 @@ class _Watched:
         self._fd = -1
         if self._transport is not None:
             self._transport.abort()
+
+
+def _query(request: web.BaseRequest) -> Mapping[str, str]:
+    return request.query if request.query_string else {}
 
 
 def _raw(status: int, phrase: str, reason: str) -> bytes:

@@ -242,7 +242,7 @@ def test_clock_that_goes_back_neither_prolongs_nor_shortens_a_pause() -> None:
 def test_state_survives_json() -> None:
     made, other = paused_throttle(), throttle()
     other.from_json(json.loads(json.dumps(made.to_json())))
-    expected = ThresholdDecisions(ThrottleState.PAUSED, ThrottleState.PAUSED, dripped=[0, 1, 2, 3])
+    expected = ThresholdDecisions(ThrottleState.PAUSED, ThrottleState.PAUSED, dripped=[0, 1, 2, 3], paused_now=4)
     assert [each.step(5.0, 0.9, LIMIT, PRODUCERS) for each in (made, other)] == [expected, expected]
     assert made.to_json() == other.to_json()
 
