@@ -131,7 +131,7 @@ class Proxy:
         self._exporting = export_wanted(os.environ, log)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._ticked_at = loop.time()
-        self._cycles = CycleCollection(self.sockets, counters, self.services.requests.topic_lists, self._started_at)
+        self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
 
     @property
@@ -440,11 +440,11 @@ class Proxy:
 
     def _overload(self) -> OverloadSwitch:
         memory, sockets, counters = self.memory, self.sockets, self.counters
-        ports, slots = self.client_ports, self.relay_engines.slots
+        ports, engines = self.client_ports, self.relay_engines
         identities, log, recorder = self.identities, self.log, self.recorder
         return OverloadSwitch(
             OverloadSources(
-                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, slots, ports
+                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, engines, ports
             )
         )
 

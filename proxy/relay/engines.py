@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from proxy.net.transport import SealedStream
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory, SocketMemorySampler, SumBound, bound_unsent
+from proxy.relay.memory.sockets import (
+    NO_SOCKET_MEMORY,
+    NOTHING_RECEIVED,
+    ReceivedMemory,
+    SocketMemory,
+    SocketMemorySampler,
+    SumBound,
+    bound_unsent,
+)
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 
@@ -75,6 +83,10 @@ class RelayEngines:
     def sampler(self, relays: Callable[[], Iterable[Relay]]) -> SocketMemorySampler:
         """Return what adds the kernel memory of `relays` up each second, and keeps its bound."""
         return SocketMemorySampler(relays, self.socket_memory, self.bound)
+
+    def received_memory(self) -> ReceivedMemory:
+        """Return what sockets of the threads have received and nobody has read."""
+        return NOTHING_RECEIVED if self.native is None else self.native.received_memory()
 
     def socket_memory(self) -> SocketMemory:
         """Return the kernel memory of the relays that the threads move."""

@@ -144,6 +144,9 @@ class NativePairs(BodyThreads, Protocol):
         The first are those that stand still: they hold more than they moved.
         """
 
+    def received_memory(self) -> tuple[int, int]:
+        """Return the part of it that was received and is not read: from brokers, and from clients."""
+
     @property
     def pool_fd(self) -> int:
         """Return a descriptor that is readable when the event loop's own relays may have their turns."""

@@ -24,7 +24,7 @@ from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
 from proxy.relay.memory.bound import SocketLoad
 from proxy.relay.memory.pool import PoolTaker, RelayPool
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
@@ -260,6 +260,10 @@ class NativeEngine:
         for pair, size, moved in self.pairs.heaviest(LOADS_AT_ONCE) if self._running else ():
             if (relay := self._relays.get(pair)) is not None:
                 yield SocketLoad(relay, size, moved)
+
+    def received_memory(self) -> ReceivedMemory:
+        """Return what the sockets that the threads have received and nobody has read."""
+        return ReceivedMemory._make(self.pairs.received_memory()) if self._running else NOTHING_RECEIVED
 
     def _memory_free(self) -> None:
         """Wake a relay of the event loop, or else a thread that waits: memory of the pool is free."""

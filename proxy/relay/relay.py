@@ -28,7 +28,7 @@ from proxy.net.transport import (
 from proxy.relay.books import MaybeMetered, RelayBooks, RelayRates
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, Direction, PauseReason, Relay, RelaySnapshot
-from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory, received_of
 from proxy.relay.memory.windows import ReceiveWindow, note_received, weigh
 
 # A busy endpoint is read for this long before others have their turn.
@@ -50,20 +50,9 @@ class RelayEndpoint(Endpoint):
     """
 
     __slots__ = (
-        "_bulk_bytes",
-        "_busy",
-        "_closed_cause",
-        "_cramped",
-        "_turn_seconds",
-        "busy_bytes",
-        "dripping",
-        "paused",
-        "peer",
-        "reads",
-        "received",
-        "relay",
-        "window",
-    )
+        "_bulk_bytes", "_busy", "_closed_cause", "_cramped", "_turn_seconds", "busy_bytes", "dripping", "paused",
+        "peer", "reads", "received", "relay", "window",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -391,6 +380,10 @@ class AsyncioRelay(MaybeMetered):
     def moved_lately(self) -> int:
         """Return the bytes that were read between the last two calls of `socket_bytes`."""
         return sum(each.window.moved for each in (self.client, self.broker) if each.window is not None)
+
+    def received_bytes(self) -> ReceivedMemory:
+        """Return the kernel memory of what was received and is not read."""
+        return ReceivedMemory(received_of(self.broker.transport), received_of(self.client.transport))
 
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""

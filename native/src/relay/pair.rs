@@ -331,6 +331,7 @@ impl Pair {
             let memory = sys::socket_memory(socket.as_fd());
             moved += self.windows[side].look(self.stats.lanes[side].bytes(), memory, socket.as_fd());
             self.stats.weigh(side, memory);
+            self.stats.set_received(side, sys::received_memory(socket.as_fd()));
         }
         self.stats.set_moved_lately(moved);
     }

@@ -139,6 +139,9 @@ class FakePairs:
         """Return nothing: there are no sockets."""
         return []
 
+    def received_memory(self) -> tuple[int, int]:
+        return 0, 0
+
     def socket_memory(self) -> tuple[int, int]:
         return 0, 0
 
