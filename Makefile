@@ -13,7 +13,7 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
-.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load
+.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak
 .PHONY: generate image sbom lock clean native FORCE
 
 help: ## List the targets
@@ -55,7 +55,7 @@ unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on b
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/native tests/helm tests/test_layering.py -m "not spark"
 
 integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/integration
+	$(BIN)/python -m pytest -q -n 2 tests/integration tests/soak
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
 	PULSAR_PROXY_TEST_ENGINE=none $(BIN)/python -m pytest -q -n 2 $(WITHOUT_EXTENSION)
@@ -80,6 +80,7 @@ bench: $(VENV)/.dev $(VENV)/.native ## Measure: micro benchmarks, the ladder and
 	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
 	$(BIN)/python -m benchmarks.real_broker
+	$(BIN)/python -m benchmarks.overload_real
 
 demo-pipeline: $(VENV)/.pipeline $(VENV)/.native ## Record a storm of the demo, run every job of the pipeline on it; ends with the report's path
 	$(BIN)/python -m pipeline.demo $(ARGS)
@@ -89,6 +90,9 @@ bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (l
 
 load: $(VENV)/.dev $(VENV)/.native ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
+
+soak: $(VENV)/.dev $(VENV)/.native ## Load one proxy with churn for MINUTES=60, judge its memory; results in soak-results/
+	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 generate: $(VENV)/.dev ## Write all generated files anew
 	$(BIN)/python -m scripts.generate

@@ -51,7 +51,7 @@ class Meter(NamedTuple):
 
 def python_meter() -> Meter:
     """Return the meter of the event loop."""
-    slots = TopicSlots(time.monotonic)
+    slots = TopicSlots(time.monotonic, lambda call: call())
     meter = ClientMeter(slots, _Nobody())
     frame = framed(PRODUCER, 8 + len(PRODUCER))
     meter.scan(memoryview(frame), len(frame), 0.0)

@@ -29,7 +29,7 @@ _NUMBERS: Final = (
     "cancel_us",
 )
 _NAMES: Final = ("question", "client", "broker", "principal", "tenant", "namespace")
-_RECORDED: Final = ("recorded_outcome", "recorded_wait_us")
+_RECORDED: Final = ("recorded_outcome", "recorded_wait_us", "recorded_memory_wait_us")
 COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED)
 
 
@@ -41,6 +41,7 @@ class Slice:
     names: dict[str, NDArray[np.int64]]
     recorded_outcome: NDArray[np.int64]
     recorded_wait_us: NDArray[np.int64]
+    recorded_memory_wait_us: NDArray[np.int64]
     warm_up: int
 
     def __len__(self) -> int:
@@ -76,6 +77,7 @@ class Slice:
             {name: values[mine] for name, values in self.names.items()},
             self.recorded_outcome[mine],
             self.recorded_wait_us[mine],
+            self.recorded_memory_wait_us[mine],
             int(np.count_nonzero(mine[: self.warm_up])),
         )
 
@@ -105,6 +107,7 @@ def slice_of(table: pa.Table, warm_us: int, start_us: int, end_us: int) -> Slice
         {name: columns[name] for name in _NAMES},
         columns["recorded_outcome"].astype(np.int64),
         columns["recorded_wait_us"],
+        columns["recorded_memory_wait_us"],
         counted - first,
     )
 

@@ -23,12 +23,26 @@ from tests.support.pipeline.replay_events import requests, storm
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 
 
+def watch_frames() -> list[dict[str, Any]]:
+    """Give frames of watchers: at most two of them are held at a time at one proxy, 2.5 MiB together."""
+    whole = {"kind": "watch_update", "proxy_id": "p1", "total_us": 60_000, "direct_held_us": 50_000}
+    return [
+        whole | {"at_us": 0, "direct_bytes": MIB},
+        whole | {"at_us": 20_000, "direct_bytes": 3 * MIB // 2},
+        # Begins when the first ends.
+        whole | {"at_us": 50_000, "direct_bytes": MIB},
+        whole | {"at_us": 20_000, "direct_bytes": MIB, "proxy_id": "p0"},
+        # Passed without memory.
+        whole | {"at_us": 20_000, "direct_bytes": 90 * MIB, "direct_held_us": 0},
+    ]
+
+
 @pytest.fixture(scope="module")
 def common(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> CommonSettings:
     settings = CommonSettings(str(tmp_path_factory.mktemp("advise") / "out"), "parquet", None, {})
     # One of both proxies has an empty name, which is a name as any other.
     events = [event | {"proxy_id": event["proxy_id"].removeprefix("p0")} for event in storm(2, 400)]
-    frame = spark.createDataFrame(requests(*events), event_schema())
+    frame = spark.createDataFrame(requests(*events, *watch_frames()), event_schema())
     dated = frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
     write_table(spark, settings, EVENTS, dated)
     return settings
@@ -105,6 +119,23 @@ def test_headroom_is_in_the_fragment_and_in_its_file(common: CommonSettings, adv
     assert final.heap_bytes >= 1.5 * held.heap_bytes
     assert f"maxTopicListInFlightHeapMemSizeMB={final.heap_bytes // MIB}\n" in advised.conf
     assert (Path(common.out) / "advice.conf").read_text() == advised.conf
+
+
+def test_advised_direct_memory_has_room_for_what_watchers_held(
+    spark: SparkSession, common: CommonSettings, advised: AdviseSummary
+) -> None:
+    advice = advised.advice
+    fleet = advice.final.fleet
+    assert advice.watch.peak_bytes == 5 * MIB // 2
+    # Twice the load has twice the watchers.
+    assert advice.watch.size_bytes == -(-5 // fleet) * MIB
+    assert advice.limits.direct_bytes == advice.final.limits.direct_bytes + advice.watch.size_bytes
+    assert f"maxTopicListInFlightDirectMemSizeMB={advice.limits.direct_bytes // MIB}\n" in advised.conf
+    chosen = [row for row in rows(spark, common, ADVICE) if row.chosen]
+    assert [(row.direct_limit_bytes, row.watch_direct_bytes) for row in chosen] == [
+        (advice.limits.direct_bytes, advice.watch.size_bytes)
+    ]
+    assert "direct_limit_bytes" in chosen[0].extrapolated
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ def test_work_items_come_to_what_a_loop_over_whole_traces_does(
     spark: SparkSession, stormed: Prepared, way: Way
 ) -> None:
     places = [Place(1, 1), Place(10, 1), Place(10, 3)]
-    found = survey(spark, stormed, ways=[way])
+    found = survey(spark, stormed, way=way)
     totals = replay_grid(spark, stormed, found, places, GRID)
     for place in places:
         expected = loop(stormed, place.load, place.fleet)
@@ -173,7 +173,7 @@ def test_work_items_come_to_what_a_loop_over_whole_traces_does(
 
 def test_calibration_is_the_same_however_tasks_come_to_their_requests(spark: SparkSession, stormed: Prepared) -> None:
     direct, grouped = (
-        [each.row(0) for each in calibrate(spark, stormed, survey(spark, stormed, by_limits=True, ways=[way]))]
+        [each.row(0) for each in calibrate(spark, stormed, survey(spark, stormed, by_limits=True, way=way))]
         for way in Way
     )
     assert direct == grouped

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import PipelineError
-from pipeline.replay.windows import MOST_SEGMENTS, Window, cut, warm_up_from
+from pipeline.replay.windows import MOST_CHANGES, Window, cut, warm_up_from
 
 
 def windows(times: list[int], rows: int, limits: list[int] | None = None, batch: int = 3) -> list[Window]:
@@ -37,7 +37,7 @@ def test_window_ends_where_limits_change() -> None:
 
 
 def test_limits_that_change_all_the_time_are_refused() -> None:
-    times = list(range(MOST_SEGMENTS + 2))
+    times = list(range(MOST_CHANGES + 2))
     with pytest.raises(PipelineError, match="eventLogProxyId"):
         windows(times, rows=10, limits=[time % 2 for time in times], batch=500)
 
@@ -61,3 +61,9 @@ def test_windows_hold_every_request_once(
         assert window.rows <= rows or len({time for time in times if window.start_us <= time < window.end_us}) == 1
     assert sum(window.rows for window in found) == len(times)
     assert all(one.end_us == other.start_us for one, other in pairwise(found))
+
+
+def test_long_trace_has_as_many_windows_as_it_needs() -> None:
+    found = windows(list(range(4 * MOST_CHANGES)), rows=2)
+    assert len(found) > MOST_CHANGES
+    assert sum(window.rows for window in found) == 4 * MOST_CHANGES

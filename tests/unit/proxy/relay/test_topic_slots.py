@@ -40,7 +40,7 @@ class Reader:
 
 
 def table(make: Make, most_slots: int = 10) -> TopicSlots:
-    return TopicSlots(Clock(), make(), most_slots)
+    return TopicSlots(Clock(), lambda call: call(), make(), most_slots)
 
 
 def read(meter: ClientMeter, *frames: bytes, now: float = 100.0) -> bool:
@@ -90,6 +90,16 @@ def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(make: Make,
     read(meter, producer_frame(b"good", 1), producer_frame(topic, 1), send_frame(1))
     assert (len(slots), slots.samples()[0].messages) == (1, 1)
     assert sample(slots, "good").relays == 0
+
+
+@both
+def test_messages_of_producers_that_never_came_are_counted_with_the_rest(make: Make) -> None:
+    slots = table(make)
+    meter = ClientMeter(slots, Reader())
+    read(meter, send_frame(7), producer_frame(b"t", 1), send_frame(1), send_frame(1 << 60), close_frame(9))
+    read(meter, send_frame(9, messages=5))
+    assert (slots.samples()[0].messages, sample(slots, "t").messages) == (7, 1)
+    assert slots.samples()[0].relays == 0
 
 
 @both
@@ -163,7 +173,7 @@ def test_sizes_that_make_no_sense_make_a_connection_one_unknown_producer(make: M
     read(meter, bytes(1000))
     assert (slots.samples()[0].bytes, slots.samples()[0].messages) == (1000, 0)
     assert sample(slots, "t").relays == 0
-    assert slots.counts == (0, 0, 1)
+    assert slots.counts == (0, 0, 0, 1)
 
 
 # --- limits ---------------------------------------------------------------------------------------
