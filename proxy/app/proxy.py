@@ -132,7 +132,7 @@ class Proxy:
         self._exporting = export_wanted(os.environ, log)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._ticked_at = loop.time()
-        self._cycles = CycleCollection(self.sockets, counters, self.services.requests.topic_lists, self._started_at)
+        self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
 
     @property
