@@ -80,6 +80,7 @@ bench: $(VENV)/.dev $(VENV)/.native ## Measure: micro benchmarks, the ladder and
 	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
 	$(BIN)/python -m benchmarks.real_broker
+	$(BIN)/python -m benchmarks.overload_real
 
 demo-pipeline: $(VENV)/.pipeline $(VENV)/.native ## Record a storm of the demo, run every job of the pipeline on it; ends with the report's path
 	$(BIN)/python -m pipeline.demo $(ARGS)

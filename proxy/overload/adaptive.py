@@ -159,8 +159,13 @@ class AdaptiveThrottle:
         memory_ratio: float | None,
         samples: Iterable[SlotSample],
         backlogs: Mapping[str, BacklogSample],
+        *,
+        held: bool = False,
     ) -> Iterator[RateDecision | None]:
-        """Yield the decision for each topic, None where nothing changes."""
+        """Yield the decision for each topic, None where nothing changes.
+
+        `held`: the threshold throttle held producers up since the last call, so that no sample is of a natural rate.
+        """
         settings = self.settings
         seconds = None if self._last is None else now - self._last
         self._last = now
@@ -170,6 +175,8 @@ class AdaptiveThrottle:
         for sample in samples:
             try:
                 yield from self._reused(sample)
+                if held and sample.topic in self.topics:
+                    self.topics[sample.topic].cut_sample = True
                 yield self._topic(sample, now, seconds if is_rate else None, level, backlogs.get(sample.topic))
             except (ArithmeticError, TypeError, ValueError):
                 self.failures += 1
@@ -216,7 +223,9 @@ class AdaptiveThrottle:
         # A sample over a transition spans both rates; one of another slot, or of counters that began anew, none.
         cut = topic.cut_sample or before[2] != sample.slot or min(moved) < 0
         topic.cut_sample = False
-        if seconds is not None and not cut and (not topic.is_applied or not sample.ran_dry):
+        # Nothing came under a limit: clients may wait for tokens that a read of an earlier cycle took.
+        held_up = topic.is_applied and (sample.ran_dry or not any(moved))
+        if seconds is not None and not cut and not held_up:
             # A bucket that never ran dry did not hold anybody up: the rate was natural, throttled or not.
             topic.natural_bytes = learned(topic.natural_bytes, moved[0] / seconds, self.settings.least_bytes)
             topic.natural_messages = learned(topic.natural_messages, moved[1] / seconds, self.settings.least_messages)

@@ -74,6 +74,8 @@ class OverloadControl:
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)
         self._would_pause = 0
+        # Whether producers were paused at any sample since the last evaluation of rates.
+        self._held = False
         self._largest: list[str] = []
         self._next_sample = self._next_rates = self._next_choice = 0.0
         self._ticked_at = self._counted_at = loop.time()
@@ -181,6 +183,7 @@ class OverloadControl:
             relays = await self._relays.look(throttle)
         made = throttle.step(now, ratio, signals.limit_bytes, relays)
         self._would_pause = made.would_pause
+        self._held |= bool(made.paused or made.resumed or len(throttle))
         counters.pauses += len(made.paused)
         counters.drips += len(made.dripped)
         counters.pause_overshoots += len(made.opened)
@@ -192,7 +195,9 @@ class OverloadControl:
         throttle, signals = self._adaptive, self._watch.signals
         failed = throttle.failures
         ratio, backlogs = signals.ratio, self._watch.backlogs.known
-        for done, made in enumerate(throttle.evaluate(now, ratio, self._rates.walk(), backlogs), 1):
+        held, self._held = self._held, bool(len(self._threshold))
+        decided = throttle.evaluate(now, ratio, self._rates.walk(), backlogs, held=held)
+        for done, made in enumerate(decided, 1):
             if made is not None:
                 self._set_rate(now, made)
             if not done % SLICE:

@@ -62,10 +62,11 @@ class FakeRelay:
 
 
 class FakeRates:
-    """A table with one topic that sends 1 MB/s, as far as its rate lets it."""
+    """A table with one topic that sends 1 MB/s, as far as its rate and its reader let it."""
 
     def __init__(self) -> None:
         self.rates: dict[int, float | None] = {}
+        self.is_read: Callable[[], bool] = lambda: True
         self.total = 0
         self.broken = False
         self.asked = 0
@@ -75,7 +76,7 @@ class FakeRates:
         if self.broken:
             raise RuntimeError("no samples")
         rate = self.rates.get(3)
-        self.total += int(1e6 if rate is None else min(1e6, rate))
+        self.total += int(1e6 if rate is None else min(1e6, rate)) * self.is_read()
         return [SlotSample(3, "persistent://t/n/a", self.total, self.total // 1000, rate is not None, 1)]
 
     def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
@@ -331,6 +332,26 @@ def test_topics_are_slowed_and_released_by_a_ramp() -> None:
     assert stage.counters.activations == 1
     actions = [str(event["throttle_action"]) for event in stage.events]
     assert (actions[0], actions[-1]) == ("activate", "deactivate")
+
+
+def test_a_pause_of_all_producers_teaches_the_adaptive_throttle_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        stage.rates.is_read = lambda: not any(stage.paused)
+        await asyncio.sleep(40.5)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(30)
+        assert all(stage.paused)
+        stage.memory.ratio = 0.1
+        await asyncio.sleep(2)
+        assert not any(stage.paused)
+        assert [row.natural_rate for row in stage.control.largest_topics(1)] == [pytest.approx(1e6, rel=0.01)]
+
+    # The marks of rates are above those of the pause, so that no rate is limited.
+    marks = {
+        "adaptivePublisherThrottlingMemoryHighWatermarkPct": "1",
+        "adaptivePublisherThrottlingMemoryLowWatermarkPct": "0.99",
+    }
+    play([FakeRelay()], THRESHOLD | ADAPTIVE | marks, act)
 
 
 def test_thousands_of_topics_make_a_bounded_number_of_events_and_lines() -> None:
