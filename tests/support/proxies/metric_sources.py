@@ -128,6 +128,7 @@ def known_process(directory: Path) -> MemoryPaths:
     for number in range(5):
         (process / "fd" / str(number)).touch()
     (process / "statm").write_text("900 700 0 0 0 0 0\n")
+    (process.parent / "meminfo").write_text("MemTotal:           8192 kB\n")
     (process / "status").write_text("Name:\tproxy\nVmHWM:\t   4096 kB\n")
     (process / "stat").write_text(f"7 (a b) c) S {' '.join(str(n) for n in range(1, 19))} 100 {' '.join(30 * ['0'])}\n")
     (process / "cgroup").write_text("0::/\n")

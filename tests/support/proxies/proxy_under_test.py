@@ -51,6 +51,8 @@ DEFAULTS: Final = {
     # A peer that does not read is the test's doing: a busy machine takes longer than the kernel waits for one.
     "tcpUserTimeoutMillis": "0",
     "controlSocketPath": "none",
+    # Tests count the connections that brokers accept.
+    "brokerIdleProbeIntervalMillis": "0",
     # One list fills these limits: the tests of waits say themselves who reads and who does not.
     "topicListUnprovenReadersMemoryPercent": "100",
     **relay_engines.defaults(),
