@@ -52,7 +52,7 @@ rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests, where ca
 	$(BIN)/python -m pytest -q tests/rust
 
 unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/native tests/helm tests/test_layering.py -m "not spark"
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/model tests/native tests/helm tests/test_layering.py -m "not spark"
 
 integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/integration tests/soak

@@ -212,9 +212,8 @@ def _command_seeds() -> list[bytes]:
                 setattr(part, inner.name, b"x" if inner.type == inner.TYPE_BYTES else "x")
             elif not inner.is_repeated and inner.cpp_type in (inner.CPPTYPE_UINT64, inner.CPPTYPE_INT32):
                 setattr(part, inner.name, 7)
-        wanted = pb.BaseCommand.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number.get(field.number)
-        if wanted is not None:
-            whole.type = wanted.number
+        if field.number in pb.BaseCommand.Type.values():
+            whole.type = pb.BaseCommand.Type.ValueType(field.number)
             made.append(whole.SerializePartialToString())
     return made
 
