@@ -42,6 +42,12 @@ def _relays(engine: str, threads: int | None = None) -> tuple[tuple[str, str], .
 
 
 SPILL = ("topicListSpillDirectory", "{lists}")
+# Counting, and nothing that slows anybody.
+COUNTING = (
+    ("adaptivePublisherThrottlingEnabled", "true"),
+    ("adaptivePublisherThrottlingObserveOnly", "true"),
+    ("overloadSignals", "proxy"),
+)
 _TOPIC = (("eventLogTopic", "persistent://ladder/events/lists"), ("eventLogTopicServiceURL", "pulsar://{broker}"))
 
 ROWS: dict[str, Row] = {
@@ -57,6 +63,7 @@ ROWS: dict[str, Row] = {
     "02-2": Row("relay, 2 threads", "ours", relayed=True, settings=_relays("native", 2)),
     "02a": Row("relay in the interpreter", "ours", relayed=True, settings=_relays("asyncio")),
     "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
+    "02c": Row("relay, messages counted by topic", "ours", relayed=True, settings=COUNTING),
     "02p": Row(
         "relay, a pool of 16 MB and small receive buffers",
         "ours",

@@ -420,11 +420,14 @@ def worst_case_bytes(config: Config, *, exports: bool = False, load: Load = Load
 
 def total_bytes(parts: Mapping[str, int]) -> int:
     """Return the sum of all parts, bytes; of alternatives only the largest counts."""
-    total = 0
-    largest: dict[str, int] = {}
+    return sum(summands(parts).values())
+
+
+def summands(parts: Mapping[str, int]) -> dict[str, int]:
+    """Return the parts that count in the sum: of alternatives only the largest."""
+    largest: dict[str, str] = {}
     for owner, limit in parts.items():
-        if alternative := _ALTERNATIVES.get(owner):
-            largest[alternative] = max(largest.get(alternative, 0), limit)
-        else:
-            total += limit
-    return total + sum(largest.values())
+        if (alternative := _ALTERNATIVES.get(owner)) and limit > parts.get(largest.get(alternative, ""), -1):
+            largest[alternative] = owner
+    counted = set(largest.values())
+    return {owner: limit for owner, limit in parts.items() if owner not in _ALTERNATIVES or owner in counted}

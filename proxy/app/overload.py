@@ -59,6 +59,8 @@ class OverloadSwitch:
         self._scope = TaskScope(lambda error: sources.counters.internal_error(error, NAME))
         self._weights: RelayWeights | None = None
         self.control: OverloadControl | None = None
+        # The last one that ended, which may still be releasing connections and topics.
+        self._ended: OverloadControl | None = None
         # The files that say how much memory is in use; None: those of this machine. Read when a throttle is enabled.
         self.memory_files: MemoryFiles | None = None
 
@@ -87,7 +89,7 @@ class OverloadSwitch:
         self._weights = RelayWeights(sources.sessions, sources.counters.overload, longest)
         self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
         self._sources.counters.controllers[NAME] = self.control.age_seconds
-        self.control.start()
+        self.control.start(after=self._ended)
 
     async def tick(self, now: float) -> None:
         """Free the slots of topics that nobody sends to, and weigh all relays while a throttle is enabled."""
@@ -107,8 +109,8 @@ class OverloadSwitch:
             weights.forget()
         if control is not None:
             self._sources.counters.controllers.pop(NAME, None)
-            # At once: the next one may begin before the tasks of this one are gone.
-            control.stop()
+            self._sources.counters.overload.view = None
+            self._ended = control
             self._scope.start(control.close())
 
     def _parts(self, config: Config) -> "OverloadParts":

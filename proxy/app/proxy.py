@@ -40,7 +40,6 @@ from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.native import native
-from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.core.version import VERSION
@@ -86,7 +85,7 @@ class Proxy:
         self.config = config
         self.pending: Mapping[str, str] = {}
         self.phase = Phase.SERVING
-        self.readiness = Readiness()
+        self.readiness = Readiness(loop.time)
         self.log = log
         self.loop = loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
@@ -133,7 +132,7 @@ class Proxy:
         self._exporting = export_wanted(os.environ, log)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._ticked_at = loop.time()
-        self._cycles = CycleCollection(self.sockets, counters, self.services.requests.topic_lists, self._started_at)
+        self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
 
     @property
@@ -170,7 +169,7 @@ class Proxy:
         if self.event_log is not None:
             self.event_log.start()
         self.broker_side.start()
-        self.readiness.listening = True
+        self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self._log_ports()
         warn_of_open_secrets(config, self.log)
         self._open_admin()
@@ -387,17 +386,12 @@ class Proxy:
         )
 
     def log_budget(self) -> None:
-        """Log the worst case of all memory and the container's limit."""
-        budget, container = self.counters.budget_bytes, container_limit_bytes()
-        if container is not None and budget > container:
-            self.log.warning(
-                "the configured limits allow more memory than the container has",
-                budget_bytes=budget,
-                container_limit_bytes=container,
-            )
-        else:
-            more = sum(self.counters.kernels_choice.values())
-            self.log.info("memory budget", budget_bytes=budget, container_limit_bytes=container, kernels_choice=more)
+        """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
+        from proxy.app.budget import summands
+        from proxy.app.metrics.budget_report import BudgetReport
+
+        report = BudgetReport.of(summands(self.counters.budget_parts), self.counters.budget_bytes)
+        report.log(self.log, sum(self.counters.kernels_choice.values()))
 
     def _thread_died(self, index: int) -> None:
         self.log.error("a relay thread has died: the proxy ends, because it cannot relay reliably", thread=index)

@@ -30,7 +30,7 @@ def make_engines(
     """Return the engines that were chosen (`counters.relay.engine`); the threads are not started yet."""
     choice, unsent = counters.relay.engine, config.relay_unsent_bytes
     native_books = extension.find("SlotBooks") if choice.name == "native" else None
-    slots = TopicSlots(loop.time, None if native_books is None else native_books())
+    slots = TopicSlots(loop.time, loop.call_soon, None if native_books is None else native_books())
     shared = (loop, sockets.shared, sockets.hangup, sockets.loop_budget, counters.relay, watch, relay_log, slots)
     on_loop, turns = AsyncioEngine(*shared), None
     if config.relay_pool_bytes:

@@ -43,7 +43,13 @@ def run_health(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for fault in faults:
         print(f"warning: {fault}", file=sys.stderr)
     obstacle = obstacle_of(config, environ, options.timeout)
-    print("ready" if obstacle is None else f"not ready: {obstacle}")
+    if options.json:
+        # Probes run this command often: the module is loaded only where somebody asks for it.
+        import json
+
+        print(json.dumps({"ready": obstacle is None, "obstacle": obstacle, "faults": [str(fault) for fault in faults]}))
+    else:
+        print("ready" if obstacle is None else f"not ready: {obstacle}")
     return 0 if obstacle is None else FAILED
 
 

@@ -22,6 +22,8 @@
   "functionWorkerWebServiceURLTLS": {"default": "", "blankIsDefault": false, "dynamic": false},
   "brokerDnsTtlSeconds": {"default": "30", "blankIsDefault": true, "dynamic": false, "least": 1, "most": 86400},
   "brokerProbeIntervalMillis": {"default": "500", "blankIsDefault": true, "dynamic": false, "least": 50, "most": 3600000},
+  "brokerIdleProbeIntervalMillis": {"default": "30000", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 3600000},
+  "readinessBrokerWaitMillis": {"default": "0", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 3600000},
   "checkActiveBrokers": {"default": "false", "blankIsDefault": true, "dynamic": false},
   "brokerProxyConnectTimeoutMs": {"default": "10000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 3600000},
   "brokerProxyReadTimeoutMs": {"default": "75000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 3600000},

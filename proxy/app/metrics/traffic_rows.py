@@ -179,10 +179,13 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
                lambda s: {(state,): n for state, n in s.counters.brokers.broker_connection_states().items()},
                labels=("state",)),
     Instrument("pulsar_proxy_brokers", "gauge",
-               "Brokers of brokerServiceURL by state: up, down, or on trial after a failure above TCP.",
+               "Brokers of brokerServiceURL by state: up, down, unknown until they were probed, or on trial after a "
+               "failure above TCP.",
                lambda s: {(state,): n for state, n in s.counters.brokers.broker_member_states().items()},
                labels=("state",)),
-    labelled("broker_probes", "result", "Probes of brokers that are down, by result; a probe is one TCP connect.",
+    labelled("broker_probes", "result",
+             "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
+             "is closed at once.",
              lambda c: c.brokers.broker_probes),
     counted("broker_fail_overs", "Requests that were sent again, to another broker.",
             lambda c: c.brokers.broker_fail_overs),

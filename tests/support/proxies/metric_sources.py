@@ -13,6 +13,7 @@ from proxy.overload.counters import TopicNumbers
 from proxy.overload.samples import Signals
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.topic_slots import RateCounts
 from proxy.requests.request_bytes import RequestBytes
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.counters import SinkNumbers
@@ -48,7 +49,7 @@ class FullView:
         self.longest_pause_seconds = next(numbers)
         self.memory_pressure = next(numbers)
         self.active_topics = next(numbers)
-
+        self.rate_counts = RateCounts(*(next(numbers) for _ in range(4)))
         self.marks = {"high": float(next(numbers)), "low": float(next(numbers))}
 
     def topics(self) -> list[TopicNumbers]:
@@ -127,6 +128,7 @@ def known_process(directory: Path) -> MemoryPaths:
     for number in range(5):
         (process / "fd" / str(number)).touch()
     (process / "statm").write_text("900 700 0 0 0 0 0\n")
+    (process.parent / "meminfo").write_text("MemTotal:           8192 kB\n")
     (process / "status").write_text("Name:\tproxy\nVmHWM:\t   4096 kB\n")
     (process / "stat").write_text(f"7 (a b) c) S {' '.join(str(n) for n in range(1, 19))} 100 {' '.join(30 * ['0'])}\n")
     (process / "cgroup").write_text("0::/\n")

@@ -120,7 +120,8 @@ def test_a7_observe_only_switched_on_releases_every_topic_at_once() -> None:
     plant.settle()
     for _ in range(3):
         plant.cycle(FULL, {TOPIC: 1000.0})
-    plant.set(plant.throttle.apply(replace(SETTINGS, observe_only=True)))
+    plant.throttle.apply(replace(SETTINGS, observe_only=True))
+    plant.set(list(plant.throttle.releases()))
     assert (plant.rate, plant.throttle.active, plant.changes[-1]) == (None, 0, "release")
     plant.cycle(FULL, {TOPIC: 1000.0})
     assert plant.rate is None

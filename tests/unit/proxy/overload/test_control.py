@@ -11,12 +11,13 @@ import pytest
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
-from proxy.overload.control import SLICE, OverloadControl, OverloadParts
+from proxy.overload.control import OverloadControl, OverloadParts
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.samples import BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
+from proxy.overload.slices import SLICE
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.topic_slots import RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
@@ -70,6 +71,7 @@ class FakeRates:
         self.total = 0
         self.broken = False
         self.asked = 0
+        self.counts = RateCounts(0, 0, 0, 0)
 
     def walk(self) -> Sequence[SlotSample]:
         self.asked += 1
@@ -229,6 +231,32 @@ def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
     told = {line["event"].partition(":")[0] for line in stage.lines}
     assert {"would-pause", "would-activate"} <= told
     assert {str(event["throttle_action"])[:6] for event in stage.events} == {"would_"}
+
+
+def test_q7_producers_take_turns_while_memory_stays_between_the_marks_and_events_add_up() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(0.6)
+        assert all(stage.paused)
+        # Room for one read.
+        stage.memory.ratio = 0.74995
+        await asyncio.sleep(0.5)
+        stage.memory.ratio = 0.8
+        seen = set()
+        for _ in range(25):
+            await asyncio.sleep(1)
+            assert stage.paused.count(False) == 1
+            seen.add(stage.paused.index(False))
+        assert seen == {0, 1, 2, 3}
+
+    stage = play([FakeRelay() for _ in range(4)], THRESHOLD, act)
+    changes = [
+        (1 if event["throttle_action"] == "pause" else -1) * int(str(event["throttle_connections"]))
+        for event in stage.events
+    ]
+    assert changes[:2] == [4, -1]
+    assert len(changes) > 8
+    assert sum(changes) == 3
 
 
 def test_q11_signal_that_cannot_be_read_holds_for_five_samples_and_then_releases() -> None:
@@ -407,11 +435,11 @@ def test_constant_rates_are_decided_once() -> None:
     play([], ADAPTIVE, act)
 
 
-def test_control_that_is_stopped_releases_at_once_and_touches_nothing_afterwards() -> None:
+def test_control_that_ends_has_released_everybody_and_touches_nothing_afterwards() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
         await asyncio.sleep(1)
-        stage.control.stop()
+        await stage.control.close()
         assert not any(stage.paused)
         stage.counters.view = None
         await asyncio.sleep(10)
@@ -497,6 +525,7 @@ def test_topics_are_shown_if_a_key_asks_for_them() -> None:
         assert view is not None
         assert list(view.topics()) == []
         stage.control.apply(settings(**ADAPTIVE, adaptivePublisherThrottlingPerTopicMetricsEnabled="true"))
+        await asyncio.sleep(0.1)
         assert [row.topic for row in view.topics()] == ["persistent://t/n/a"]
 
     play([], ADAPTIVE, act)
