@@ -13,7 +13,7 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
-.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native
+.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native faults
 .PHONY: generate image sbom lock clean native FORCE
 
 help: ## List the targets
@@ -90,6 +90,9 @@ bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (l
 
 load: $(VENV)/.dev $(VENV)/.native ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
+
+faults: $(VENV)/.dev $(VENV)/.native ## Run the whole fault matrix; results in benchmarks/results/faults.json (minutes)
+	$(BIN)/python -m tests.faults --write $(ARGS)
 
 soak: $(VENV)/.dev $(VENV)/.native ## Load one proxy with churn for MINUTES=60, judge its memory; results in soak-results/
 	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

@@ -37,6 +37,7 @@ from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.tally import growths_waited, refused
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepared_before
+from pipeline.replay.windows import window_rows
 from pipeline.sinks import read_table
 from pipeline.tables.history import ADVICE_HISTORY
 from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAYED, WHATIF
@@ -165,7 +166,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
     prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))
-    trials = _Trials(spark, prepared, survey(spark, prepared), target.load)
+    trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
     trials.add("grid", [_point_of(row) for row in tried])
     with watched(spark, "refining"):
         trials.raise_to_floor()

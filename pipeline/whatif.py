@@ -31,6 +31,7 @@ from pipeline.replay.model import WAITS, Limits
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.tally import growths_waited, longest, wait_counts
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepare, replayed_rows
+from pipeline.replay.windows import window_rows
 from pipeline.schema import table_schema
 from pipeline.sinks import open_store, read_table, write_table
 from pipeline.slowed.marks import Marks
@@ -112,7 +113,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     keep_days(spark, common, whole, settings.period)
     for each in judged.values():
         say(shown_calibration(each))
-    found = survey(spark, prepared)
+    found = survey(spark, prepared, rows=window_rows(grid.loads))
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
     say(f"{len(limits)} sets of limits at loads {_list(grid.loads)} on fleets {_list(grid.fleets)}")
     with watched(spark, "replay"):

@@ -36,12 +36,16 @@ class Size:
     """The size of a run; rates are of each producer and each topic, `seconds` those under pressure."""
 
     producers: int = 30
-    topics: int = 10
+    # So many that each topic has as many producers of either language.
+    topics: int = 5
     per_second: float = 10
     message_bytes: int = 20_000
-    # A topic is offered 600,000 bytes a second: four times as much.
-    slowed_bytes: int = 150_000
-    limit_mib: int = 160
+    # A topic is offered 1,200,000 bytes a second: twice as much.
+    slowed_bytes: int = 600_000
+    # 8 MB, more than proxy, broker and kernel hold of a producer. A client without a bound dies before the proxy does:
+    # it keeps what it has written to a connection that nobody reads, and also what has timed out of that.
+    most_pending: int = 400
+    limit_mib: int = 128
     seconds: float = 600
     phase_seconds: float = 20
     pairs: int = 2
@@ -73,14 +77,16 @@ class Scene:
             run_proxy(directory, broker, self._keys(), self.group.command(COMMAND))
         )
         self.sampler = stack.enter_context(Sampler(self.proxy, self.group))
-        self.arrived: Arrivals = stack.enter_context(arrivals(broker.service_url, self.topics))
+        self.arrived: Arrivals = stack.enter_context(arrivals(broker.service_url, self.topics, queue_size=100))
         self.neighbour: Arrivals = stack.enter_context(arrivals(self.proxy.service_url, [self._neighbour]))
         self._producers: list[Producers] = [
             stack.enter_context(
                 python_producers(broker.service_url, NEIGHBOUR, Load([self._neighbour], 1, NEIGHBOUR_RATE))
             )
         ]
-        load = Load(self.topics, size.producers // 2, size.per_second, size.message_bytes, send_timeout_millis=30_000)
+        load = Load(
+            self.topics, size.producers // 2, size.per_second, size.message_bytes, most_pending=size.most_pending
+        )
         url = self.proxy.service_url
         self._producers.append(stack.enter_context(java_producers(directory, url, "java", load)))
         self._producers.append(stack.enter_context(python_producers(url, "python", load)))
@@ -100,7 +106,7 @@ class Scene:
         return {own: tally for own, tally in found.items() if own.startswith(name)}
 
     def press(self) -> None:
-        """Have the broker take a quarter of what producers offer."""
+        """Have the broker take half of what producers offer."""
         self._rate(self.size.slowed_bytes)
 
     def free(self) -> None:

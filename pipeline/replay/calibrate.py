@@ -183,7 +183,7 @@ def _parts(prepared: Prepared, found: Survey) -> tuple[list[Part], list[Limits]]
     for proxy in prepared.proxies:
         for window in found.windows[proxy.proxy_id]:
             mine = prepared.limits[window.limits_id]
-            warm_us = warm_up_from(window, mine.request_timeout_us + proxy.longest_work_us, load=1)
+            warm_us = warm_up_from(window, mine.request_timeout_us + proxy.longest_work_us)
             parts.append(Part(proxy.proxy_id, warm_us, window.start_us, window.end_us))
             limits.append(mine)
     return parts, limits

@@ -34,7 +34,7 @@ _QUESTIONS: Final = _WAITS + len(WAITS)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the scenarios are tried: at which load, on how many proxies for each recorded one."""
+    """Where the scenarios are tried: with how many times the clients, on how many proxies for each recorded one."""
 
     load: int
     fleet: int
@@ -68,8 +68,8 @@ def replay_grid(
     def work(number: int, part: Slice) -> pd.DataFrame:
         item = items[number]
         place = places[item.place]
-        mine = part.of_replica(item.replica, place.fleet)
-        return _done(item, simulate(mine, limits[item.first : item.last], place.load))
+        mine = part.times(place.load).of_replica(item.replica, place.fleet)
+        return _done(item, simulate(mine, limits[item.first : item.last]))
 
     rows = over_parts(spark, prepared.path, found.way, [item.part for item in items], work, _COLUMNS)
     found_counts: dict[tuple[Place, int], list[Row]] = {}
@@ -80,8 +80,8 @@ def replay_grid(
         for place in places
         for number in range(len(limits))
     }
-    short = {place: _short_warm_ups(prepared, found, place, limits) for place in places}
-    return {key: Total(counts, short[key[0]]) for key, counts in totals.items()}
+    short = _short_warm_ups(prepared, found, limits)
+    return {key: Total(counts, short) for key, counts in totals.items()}
 
 
 def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limits: Sequence[Limits]) -> list[WorkItem]:
@@ -90,9 +90,9 @@ def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limit
     items = []
     for proxy_id, windows in found.windows.items():
         for window in windows:
-            block = max(1, ITEM_ROWS // window.rows)
+            warm_us = warm_up_from(window, lives[proxy_id])
             for number, place in enumerate(places):
-                warm_us = warm_up_from(window, lives[proxy_id], place.load)
+                block = max(1, ITEM_ROWS // (window.rows * place.load))
                 part = Part(proxy_id, warm_us, window.start_us, window.end_us)
                 items += [
                     WorkItem(part, number, replica, first, min(first + block, len(limits)))
@@ -108,11 +108,11 @@ def _lives(prepared: Prepared, limits: Sequence[Limits]) -> dict[str, int]:
     return {proxy.proxy_id: clock + proxy.longest_work_us for proxy in prepared.proxies}
 
 
-def _short_warm_ups(prepared: Prepared, found: Survey, place: Place, limits: Sequence[Limits]) -> int:
+def _short_warm_ups(prepared: Prepared, found: Survey, limits: Sequence[Limits]) -> int:
     """Count windows whose warm-up ends at the window before, although older requests could still be there."""
     # The window before the second is the beginning of the trace: nothing older is there.
     return sum(
-        window.start_us - life_us * place.load < window.floor_us
+        window.start_us - life_us < window.floor_us
         for name, life_us in _lives(prepared, limits).items()
         for window in found.windows[name][2:]
     )

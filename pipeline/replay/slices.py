@@ -67,6 +67,25 @@ class Slice:
             **others,
         )
 
+    def times(self, load: int) -> "Slice":
+        """Give so many times the clients: each asks what a recorded one asked, when it asked.
+
+        The clients of a copy share answers among themselves as the recorded ones did, and with no other copy: they are
+        taken to ask for namespaces of their own, which takes more memory than to share.
+        """
+        if load == 1:
+            return self
+        copy = np.tile(np.arange(load, dtype=np.uint64), len(self))
+        names = {name: np.repeat(values, load) for name, values in self.names.items()}
+        return Slice(
+            {name: np.repeat(values, load) for name, values in self.numbers.items()},
+            names | {name: _of_copy(names[name], copy) for name in ("client", "question")},
+            np.repeat(self.recorded_outcome, load),
+            np.repeat(self.recorded_wait_us, load),
+            np.repeat(self.recorded_memory_wait_us, load),
+            self.warm_up * load,
+        )
+
     def of_replica(self, replica: int, fleet: int) -> "Slice":
         """Give what one of `fleet` proxies sees of it: a connection is on one of them, for good."""
         if fleet == 1:
@@ -135,3 +154,8 @@ def _codes(names: NDArray[np.int64]) -> NDArray[np.int32]:
 def _spread(names: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Take the upper bits of the hashes: their remainders are fair for any fleet."""
     return names.view(np.uint64) >> np.uint64(17)
+
+
+def _of_copy(names: NDArray[np.int64], copy: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Give the names of copies: hashes again, and those of the first copy as they are."""
+    return (names.view(np.uint64) ^ (copy * np.uint64(0x9E37_79B9_7F4A_7C15))).view(np.int64)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 
-__all__ = ["MOST_CHANGES", "WINDOW_ROWS", "Window", "cut", "warm_up_from"]
+__all__ = ["MOST_CHANGES", "WINDOW_ROWS", "Window", "cut", "warm_up_from", "window_rows"]
 
 # A task holds a window and a warm-up that is no larger, at about 400 bytes a request: 0.8 GB at most.
 WINDOW_ROWS: Final = 1_000_000
+LEAST_ROWS: Final = 10_000
 MOST_CHANGES: Final = 1000
 
 Int64s = NDArray[np.int64]
@@ -60,9 +61,14 @@ def cut(batches: Iterable[tuple[Int64s, Int64s]], rows: int, *, by_limits: bool)
     return windows
 
 
-def warm_up_from(window: Window, life_us: int, load: int) -> int:
-    """Give the earliest arrival that may matter at the beginning of a window: a `life_us` before, in replayed time."""
-    return max(window.floor_us, window.start_us - life_us * load)
+def warm_up_from(window: Window, life_us: int) -> int:
+    """Give the earliest arrival that may matter at the beginning of a window: a `life_us` before."""
+    return max(window.floor_us, window.start_us - life_us)
+
+
+def window_rows(loads: Iterable[int]) -> int:
+    """Give the requests of a window of which a task holds so many times as many."""
+    return max(LEAST_ROWS, WINDOW_ROWS // max(loads))
 
 
 def _add(windows: list[Window], times: Int64s, limits_id: int, end_us: int) -> None:

@@ -99,7 +99,7 @@ WHATIF: Final = Table(
     (
         Column("scenario", "int32", "", "Number of the set of limits."),
         *LIMIT_COLUMNS,
-        Column("load", "int32", "", "Arrivals come so many times as fast as recorded."),
+        Column("load", "int32", "", "So many times the recorded clients, each with the requests of a recorded one."),
         Column("fleet", "int32", "", "Each recorded proxy is replaced by so many, its clients spread over them."),
         Column("proxies", "int32", "proxies", "Proxies in all."),
         Column("requests", "int64", "requests", "Requests that were replayed."),

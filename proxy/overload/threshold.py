@@ -1,8 +1,10 @@
 """The threshold throttle (QPID-7918): which producing connections are not read while memory is short. No I/O, no clock.
 
 NORMAL until the ratio reaches the high mark; PAUSED until it is below the low mark; RESUMING while connections are
-released in turns; NORMAL when the last one is. A paused connection still passes one whole frame at intervals, so that
-neither its keep-alive nor the close of a producer dies, and one relay buffer after the longest pause.
+released in turns; NORMAL when the last one is. While memory stays between the marks, so that no more can be released,
+those that are read and those that wait change places at intervals. A paused connection still passes one whole frame at
+intervals, so that neither its keep-alive nor the close of a producer dies, and one relay buffer after the longest
+pause.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,6 +96,9 @@ class ThresholdThrottle:
         self._pick = pick
         self.state = ThrottleState.NORMAL
         self._paused: dict[int, Paused] = {}
+        # The connections that were released since memory was high, in the order of their release.
+        self._released: dict[int, Paused] = {}
+        self._turn_ends = 0.0
         self._mixed_too = False
         self._last = 0.0
         self._first_since: float | None = None
@@ -120,6 +125,7 @@ class ThresholdThrottle:
     def forget(self, number: int) -> None:
         """Forget a connection that ended."""
         self._paused.pop(number, None)
+        self._released.pop(number, None)
 
     def begun(self) -> ThresholdDecisions:
         """Return decisions that are still empty, for `steps`."""
@@ -156,6 +162,7 @@ class ThresholdThrottle:
         elif self.state is ThrottleState.RESUMING:
             yield from self._update(relays)
             yield from self._release(made, ratio, limit_bytes)
+            self._exchange(made, now, ratio, limit_bytes)
         yield from self._drip(made, now, ratio)
         if self.state is ThrottleState.RESUMING and not self._paused:
             yield from self._change(ThrottleState.NORMAL)
@@ -166,6 +173,8 @@ class ThresholdThrottle:
             return
         self.state = state
         self._mixed_too = False
+        self._released.clear()
+        self._turn_ends = self._last + self.settings.drip_seconds
         if state is ThrottleState.RESUMING and self._paused:
             # In the order of pausing from a random start: nobody is the last each time.
             for number in list(islice(self._paused, self._pick(len(self._paused)))):
@@ -207,8 +216,11 @@ class ThresholdThrottle:
         """Update who consumes by now, and stretch the interval of connections whose last drip was a large frame."""
         for relay in relays:
             paused = self._paused.get(relay.number)
+            released = self._released.get(relay.number)
             if paused is not None:
                 self._update_one(paused, relay)
+            elif released is not None:
+                released.consumes, released.moved_bytes = relay.consumes, relay.moved_bytes
             yield
 
     def _update_one(self, paused: Paused, relay: RelaySample) -> None:
@@ -228,9 +240,7 @@ class ThresholdThrottle:
         if room <= 0:
             return
         # Without a limit of our own (only brokers are watched, or nothing is known) there is no room to compute.
-        most = MOST_RELEASED
-        if ratio is not None and limit_bytes > 0:
-            most = max(1, min(most, int(room * limit_bytes) // max(1, self.settings.read_bytes)))
+        most = MOST_RELEASED if ratio is None or limit_bytes <= 0 else self._reads_in(room * limit_bytes)
         for consumes in (True, False):
             for number, paused in self._paused.items():
                 if len(made.resumed) == most:
@@ -239,7 +249,36 @@ class ThresholdThrottle:
                     made.resumed.append(number)
                 yield
         for number in made.resumed:
-            del self._paused[number]
+            self._leave(number)
+
+    def _reads_in(self, size: float) -> int:
+        """Return how many connections are released at once into room for so many bytes: at least one."""
+        return max(1, min(MOST_RELEASED, int(size) // max(1, self.settings.read_bytes)))
+
+    def _leave(self, number: int) -> None:
+        paused = self._paused.pop(number)
+        if not paused.consumes:
+            self._released[number] = paused
+
+    def _exchange(self, made: ThresholdDecisions, now: float, ratio: float | None, limit_bytes: int) -> None:
+        """Exchange, each turn, connections that were released first for those that wait longest; 64 of them at most.
+
+        Memory may stay between the marks for as long as producers send more than brokers take. Without this the first
+        to be released would be read all that time, and the others next to never.
+        """
+        if made.resumed or ratio is None or now < self._turn_ends:
+            return
+        self._turn_ends = now + self.settings.drip_seconds
+        room = (self.settings.marks.high - ratio) * limit_bytes
+        most = min(MOST_RELEASED if limit_bytes <= 0 else self._reads_in(room), len(self._paused))
+        leaving = [number for number, each in islice(self._released.items(), most) if not each.consumes]
+        for number in list(islice(self._paused, len(leaving))):
+            self._leave(number)
+            made.resumed.append(number)
+        for number in leaving:
+            released = self._released.pop(number)
+            self._paused[number] = self._new(now, RelaySample(number, released.consumes, released.moved_bytes))
+            made.paused.append(number)
 
     def _release_all(self, made: ThresholdDecisions, relays: Sequence[RelaySample]) -> Iterator[None]:
         """Release everybody at once: the throttle was switched off, or only observes."""
@@ -247,6 +286,7 @@ class ThresholdThrottle:
             made.resumed.append(number)
             yield
         self._paused.clear()
+        self._released.clear()
         if self.settings.enabled and self.state is ThrottleState.PAUSED:
             made.would_pause = len(relays)
         elif self.state is ThrottleState.RESUMING:
@@ -273,6 +313,7 @@ class ThresholdThrottle:
             paused.next_drip += seconds
             paused.open_at += seconds
             yield
+        self._turn_ends += seconds
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the state as values of JSON, for `from_json`."""
@@ -280,14 +321,22 @@ class ThresholdThrottle:
             "state": str(self.state),
             "mixed_too": self._mixed_too,
             "last": self._last,
-            "paused": [
-                [number, each.since, each.next_drip, each.open_at, each.consumes, each.moved_bytes]
-                for number, each in self._paused.items()
-            ],
+            "turn_ends": self._turn_ends,
+            "paused": _rows(self._paused),
+            "released": _rows(self._released),
         }
 
     def from_json(self, found: Mapping[str, Any]) -> None:
         """Restore a state of `to_json`."""
         self.state = ThrottleState(found["state"])
-        self._mixed_too, self._last = found["mixed_too"], found["last"]
-        self._paused = {row[0]: Paused(*row[1:]) for row in found["paused"]}
+        self._mixed_too, self._last, self._turn_ends = found["mixed_too"], found["last"], found["turn_ends"]
+        self._paused, self._released = (
+            {row[0]: Paused(*row[1:]) for row in found[name]} for name in ("paused", "released")
+        )
+
+
+def _rows(connections: Mapping[int, Paused]) -> list[list[Any]]:
+    return [
+        [number, each.since, each.next_drip, each.open_at, each.consumes, each.moved_bytes]
+        for number, each in connections.items()
+    ]

@@ -59,21 +59,32 @@ class Told:
             self._state(now, made, signals, observes=observes)
         if self._recorder is None or not (made.paused or made.resumed or made.before is not made.after):
             return
-        action = "resume" if made.resumed and not made.paused else "pause"
-        if made.after is not ThrottleState.PAUSED and not made.paused:
-            action = "resume"
+        if made.paused and made.resumed:
+            # Connections changed places. In this order the sum of those that are paused never looks like a new pause.
+            self._connections("resume", len(made.resumed), made, signals, reasons)
+            self._connections("pause", len(made.paused), made, signals, reasons)
+            return
+        action = "pause" if made.paused or (made.after is ThrottleState.PAUSED and not made.resumed) else "resume"
         # The switch to ObserveOnly itself does release.
-        would = observes and not made.resumed
-        self._recorder.record(
-            {
-                "throttle_by": "threshold",
-                "throttle_action": f"would_{action}" if would else action,
-                "throttle_connections": made.would_pause if would else len(made.paused) + len(made.resumed),
-                "throttle_reasons": reasons if made.after is not ThrottleState.NORMAL else 0,
-                "throttle_paused": made.would_pause if would else made.paused_now,
-                **_memory(signals),
-            }
-        )
+        if observes and not made.resumed:
+            self._connections(f"would_{action}", made.would_pause, made, signals, reasons, would=True)
+        else:
+            self._connections(action, len(made.paused) + len(made.resumed), made, signals, reasons)
+
+    def _connections(
+        self, action: str, count: int, made: ThresholdDecisions, signals: Signals, reasons: int, *, would: bool = False
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.record(
+                {
+                    "throttle_by": "threshold",
+                    "throttle_action": action,
+                    "throttle_connections": count,
+                    "throttle_reasons": reasons if made.after is not ThrottleState.NORMAL else 0,
+                    "throttle_paused": made.would_pause if would else made.paused_now,
+                    **_memory(signals),
+                }
+            )
 
     def _state(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
         if not self._pace.due(now, f"state {made.after}"):

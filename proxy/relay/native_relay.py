@@ -320,7 +320,7 @@ class NativeRelay:
         topic = pairs.take_topic(self.pair, generation)
         if topic is None or slots is None:
             return
-        slot = slots.slot_of(topic)
+        slot = slots.slot_of(topic, self._order.network)
         pairs.assign(self.pair, generation, slot)
         if slot != OTHER:
             # The answer has a hold of its own by now.

@@ -17,8 +17,8 @@ from proxy.cli.demo.script import Failure, Redirect
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.public_causes import TARGET_TEXT
 from tests.support.auth.tls import PemFiles, server_context
-from tests.support.brokers.fault_proxy import FaultProxy, fault_proxies, service_url
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
+from tests.support.faults.proxy import FaultProxy, fault_proxies, service_url
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.sockets.ports import free_port
 from tests.support.tools import ipv6_loopback

@@ -162,7 +162,7 @@ class Rules:
 
     def _arrive(self, state: State, at: int) -> State:
         key = self.setup.keys[at]
-        open_phases = JOINABLE
+        open_phases: tuple[Phase, ...] = JOINABLE
         if self.mutation is Mutation.JOINS_AFTER_THE_QUESTION:
             open_phases = (*JOINABLE, Phase.BROKER)
         number = next((n for n, one in enumerate(state.groups) if one.key == key and one.phase in open_phases), -1)

@@ -74,6 +74,19 @@ def test_each_key_of_fairness_is_the_proxys_own_and_shares_as_the_limiter_does(f
         assert_same(kernel.replay(trace, limits, load), replay_by_the_real_limiter(trace, limits, load))
 
 
+@pytest.mark.parametrize("rule", ["fifo", "fair", "capped"])
+def test_more_clients_do_what_the_limiter_does_with_as_many(rule: str) -> None:
+    whole, _ = recorded(7, Shape(requests=60, clients=12))
+    thrice = whole.times(3)
+    assert len(thrice) == 3 * len(whole)
+    assert len(set(thrice.names["client"].tolist())) == 3 * len(set(whole.names["client"].tolist()))
+    assert len(set(thrice.names["question"].tolist())) == 3 * len(set(whole.names["question"].tolist()))
+    limits = replace(RULES[rule], fairness="tenant" if RULES[rule].fairness != "fifo" else "fifo")
+    trace = thrice.trace(limits.fairness)
+    assert (np.diff(trace.arrival_us) >= 0).all()
+    assert_same(kernel.replay(trace, limits), replay_by_the_real_limiter(trace, limits))
+
+
 @pytest.mark.parametrize("fleet", [2, 3])
 def test_each_proxy_of_a_fleet_does_what_the_limiter_does_with_its_clients(fleet: int) -> None:
     whole, _ = recorded(5, Shape(requests=240, clients=30))

@@ -25,13 +25,17 @@ _STEP_SECONDS: Final = 0.01
 _RECEIVE_MILLIS: Final = 200
 _START_SECONDS: Final = 90.0
 _END_SECONDS: Final = 120.0
-# The client's own limit of pending messages stands in no test's way.
+# Far above what any test has under way.
 _ENDLESS: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The producers of one run; each takes the next of the topics. A rate of 0 sends nothing, 0 ms is no time-out."""
+    """The producers of one run; each takes the next of the topics. A rate of 0 sends nothing, 0 ms is no time-out.
+
+    A producer with `most_pending` messages that are not acknowledged withholds what is due, as a client with a bounded
+    queue does.
+    """
 
     topics: Sequence[str]
     count: int
@@ -39,6 +43,7 @@ class Load:
     message_bytes: int = 100
     keep_alive_seconds: int = 30
     send_timeout_millis: int = 0
+    most_pending: int = _ENDLESS
 
 
 @dataclass(slots=True)
@@ -48,6 +53,7 @@ class Tally:
     sent: int = 0
     acked: int = 0
     failed: list[int] = field(default_factory=list)
+    withheld: int = 0
     closed: bool = False
 
     @property
@@ -73,7 +79,7 @@ class JavaProducers:
         self._file = directory / f"{name}.events"
         arguments = [
             service_url, ",".join(load.topics), name, load.count, load.per_second, load.message_bytes,
-            load.keep_alive_seconds, load.send_timeout_millis, self._file,
+            load.keep_alive_seconds, load.send_timeout_millis, load.most_pending, self._file,
         ]  # fmt: skip
         command = [*java_program(Client.NEW, _PROGRAM), *map(str, arguments)]
         self._process = ChildProcess(name, command, directory / f"{name}.log")
@@ -97,10 +103,11 @@ class JavaProducers:
         if isinstance(number := told.get("failed"), int):
             tally.failed.append(number)
             return
-        sent, acked = told["sent"], told["acked"]
+        sent, acked, withheld = told["sent"], told["acked"], told["withheld"]
         assert isinstance(sent, int)
         assert isinstance(acked, int)
-        tally.sent, tally.acked, tally.closed = sent, acked, bool(told["closed"])
+        assert isinstance(withheld, int)
+        tally.sent, tally.acked, tally.withheld, tally.closed = sent, acked, withheld, bool(told["closed"])
 
     def stop(self) -> None:
         self._process.ensure_running()
@@ -156,13 +163,17 @@ class PythonProducers:
         while not self._stop.wait(_STEP_SECONDS):
             due = int((time.monotonic() - began) * self._load.per_second)
             for name, producer in self._producers.items():
-                while self._tallies[name].sent < due:
-                    self._send(name, producer, began_micros)
+                tally = self._tallies[name]
+                while (offered := tally.sent + tally.withheld) < due:
+                    if tally.waiting < self._load.most_pending:
+                        self._send(name, producer, began_micros + int(offered / self._load.per_second * 1e6))
+                    else:
+                        tally.withheld += 1
 
-    def _send(self, name: str, producer: pulsar.Producer, began_micros: int) -> None:
+    def _send(self, name: str, producer: pulsar.Producer, due_micros: int) -> None:
         tally = self._tallies[name]
         number, tally.sent = tally.sent, tally.sent + 1
-        message = f"{name} {number} {began_micros + int(number / self._load.per_second * 1e6)} ".encode()
+        message = f"{name} {number} {due_micros} ".encode()
 
         def done(result: pulsar.Result, _: object) -> None:
             if result == pulsar.Result.Ok:
@@ -176,9 +187,9 @@ class PythonProducers:
 class Arrivals:
     """All that arrives on topics, received past the proxy: numbers by producer, and delays in milliseconds."""
 
-    def __init__(self, service_url: str, topics: Sequence[str]) -> None:
+    def __init__(self, service_url: str, topics: Sequence[str], queue_size: int) -> None:
         self._client = connect(service_url)
-        self._consumer = self._client.subscribe(list(topics), "arrivals", receiver_queue_size=10_000)
+        self._consumer = self._client.subscribe(list(topics), "arrivals", receiver_queue_size=queue_size)
         self.numbers: dict[str, list[int]] = {}
         self.delays: list[float] = []
         self._stop = threading.Event()
@@ -241,9 +252,9 @@ def python_producers(service_url: str, name: str, load: Load) -> Iterator[Python
 
 
 @contextmanager
-def arrivals(service_url: str, topics: Sequence[str]) -> Iterator[Arrivals]:
+def arrivals(service_url: str, topics: Sequence[str], queue_size: int = 1000) -> Iterator[Arrivals]:
     """Receive until the block ends."""
-    made = Arrivals(service_url, topics)
+    made = Arrivals(service_url, topics, queue_size)
     try:
         yield made
     finally:

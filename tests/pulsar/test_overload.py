@@ -1,26 +1,30 @@
 """Overload control between real clients and a real broker: who is slowed loses nothing, and is back at once.
 
-The memory signal is injected here (`pressed_proxy.py`), so that all of this is about what a signal brings about. All
-verdicts are on events and counts: cycles are evaluations, of which each decision is an event.
+In one test memory is real and has a real limit; in the others the signal is injected (`pressed_proxy.py`), or is the
+broker's own word. All verdicts are on events and counts: cycles are evaluations, of which each decision is an event.
+The full size is `python -m benchmarks.overload_real`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pytest
 
+from proxy.config.config import Config
 from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.open_loop import Arrivals, Load, Producers, Tally, arrivals, java_producers, python_producers
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.pressed_proxy import Pressure
 from tests.pulsar.process import ProcessFailedError
-from tests.pulsar.proxy_process import Proxy, run_proxy
+from tests.pulsar.proxy_process import COMMAND, Proxy, run_proxy
 from tests.pulsar.standalone import Broker, MissingToolError
 from tests.pulsar.throttle_events import decisions
+from tests.support.memory_group import MemoryGroup, NoMemoryGroupError, memory_group
 from tests.support.patience import patient
+from tests.support.tools import unusable
 from tests.support.web.web_pages import Scrape
 
 pytestmark = [
@@ -48,15 +52,32 @@ ADAPTIVE: Final = {
     "overloadSignals": "proxy",
     "overloadSampleMillis": "50",
 }
+LIMIT_BYTES: Final = 128 << 20
+# Marks that ten producers reach: what a broker does not take of theirs is 2 MiB each.
+REAL: Final = {
+    "overloadMemoryHighWatermark": "0.45",
+    "overloadMemoryLowWatermark": "0.40",
+    "relayUnsentBytes": str(2 << 20),
+}
 STEP: Final = 0.25
 # Above the rates below which nobody is held, so that the rule itself is seen.
 FAST: Final = {"per_second": 150, "message_bytes": 4000}
 
 
-class Scene:
-    """A proxy whose memory a test sets, its producers, and a consumer that receives past the proxy."""
+def heavy(topic: str) -> Load:
+    """Return producers that send until 6 MB of each are not acknowledged."""
+    return Load([topic], 5, 40, 10_000, most_pending=600)
 
-    def __init__(self, stack: ExitStack, directory: Path, broker: Broker, keys: Mapping[str, str]) -> None:
+
+class Scene:
+    """A proxy whose memory a test sets, its producers, and a consumer that receives past the proxy.
+
+    With a `group` memory is real, and its limit that of the group.
+    """
+
+    def __init__(
+        self, stack: ExitStack, directory: Path, broker: Broker, keys: Mapping[str, str], group: MemoryGroup | None
+    ) -> None:
         self._stack = stack
         self._directory = directory
         self._events = directory / "events"
@@ -65,7 +86,8 @@ class Scene:
         keys = {**keys, "eventLogDirectory": str(self._events), "eventLogIdentities": "plain"}
         self._proxy = ExitStack()
         stack.push(self._proxy)
-        self.proxy: Proxy = self._proxy.enter_context(run_proxy(directory, broker, keys, self.pressure.command))
+        command = self.pressure.command if group is None else group.command(COMMAND)
+        self.proxy: Proxy = self._proxy.enter_context(run_proxy(directory, broker, keys, command))
         self.producers: list[Producers] = []
         self.arrivals: Arrivals | None = None
 
@@ -124,14 +146,17 @@ class Scene:
         return decisions(self._events, by)
 
 
-NewScene = Callable[[Mapping[str, str]], Scene]
+class NewScene(Protocol):
+    """A maker of scenes, which end with the test."""
+
+    def __call__(self, keys: Mapping[str, str], group: MemoryGroup | None = None) -> Scene: ...
 
 
 @pytest.fixture
 def new_scene(broker: Broker, tmp_path: Path) -> Iterator[NewScene]:
     try:
         with ExitStack() as stack:
-            yield lambda keys: Scene(stack, tmp_path, broker, keys)
+            yield lambda keys, group=None: Scene(stack, tmp_path, broker, keys, group)
     except (MissingToolError, ProcessFailedError) as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -172,6 +197,51 @@ def test_paused_producers_keep_their_connections_lose_nothing_and_are_back_withi
     released = [event for event in made if event["throttle_action"] == "resume"]
     assert 0 < len(released) <= MOST_CYCLES
     assert sum(event["throttle_connections"] for event in released) == len(scene.tallies())
+
+
+@pytest.fixture
+def group() -> Iterator[MemoryGroup]:
+    try:
+        with memory_group(LIMIT_BYTES) as made:
+            yield made
+    except NoMemoryGroupError as error:
+        unusable("memory cgroup", str(error))
+
+
+def test_memory_of_a_proxy_with_a_real_limit_stays_below_the_line_while_a_broker_takes_next_to_nothing(
+    group: MemoryGroup, new_scene: NewScene, namespace: str, topic: str, admin: Admin
+) -> None:
+    scene = new_scene(THRESHOLD | REAL, group)
+    scene.receive(topic)
+    scene.java("java", heavy(topic))
+    scene.python("python", heavy(topic))
+    connections = scene.shown()("new_connections_total")
+    told: list[float] = []
+
+    def used() -> float:
+        told.append(sum(scene.shown().family("pulsar_proxy_overload_memory_used_bytes").values()))
+        return told[-1]
+
+    publish_rate(admin, namespace, 10_000)
+    scene.until(lambda: used() and scene.paused() == len(scene.tallies()))
+    # As much as clients and kernel hold of what they send: it is all in the proxy by now, or never.
+    scene.until(lambda: used() and all(tally.withheld > 50 for tally in scene.tallies().values()))
+    publish_rate(admin, namespace, -1)
+    scene.until(lambda: used() and not scene.paused())
+    scene.caught_up()
+    scene.end_of_sending()
+    assert scene.shown()("new_connections_total") == connections
+    assert group.failures() == 0
+    rates = len(scene.tallies()) * heavy(topic).per_second * heavy(topic).message_bytes
+    buffers = len(scene.tallies()) * 2 * Config.relay_client_receive_buffer_bytes.default
+    line = float(REAL["overloadMemoryHighWatermark"]) * LIMIT_BYTES + rates + buffers
+    assert float(REAL["overloadMemoryLowWatermark"]) * LIMIT_BYTES < max(told) <= line
+    assert {event["throttle_action"] for event in scene.decisions("threshold")} == {"pause", "resume"}
+
+
+def publish_rate(admin: Admin, namespace: str, size: int) -> None:
+    body = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": size}
+    admin.call("POST", f"/admin/v2/namespaces/{namespace}/publishRate", body)
 
 
 def test_topics_are_slowed_in_steps_lose_nothing_and_are_back_at_their_natural_rate_within_four_cycles(

@@ -68,8 +68,8 @@ def test_whatif_has_a_row_for_each_scenario_and_loses_no_request(
     found = rows(spark, common, WHATIF)
     assert len(found) == tried.scenarios == 16
     outcomes = [outcome.name.lower() for outcome in Outcome]
-    assert {sum(row[name] for name in outcomes) for row in found} == {400}
-    assert {sum(row.wait_buckets.values()) for row in found} == {400}
+    assert {sum(row[name] for name in outcomes) / row.load for row in found} == {400}
+    assert {sum(row.wait_buckets.values()) / row.load for row in found} == {400}
     assert {(row.fleet, row.proxies) for row in found} == {(1, 2), (2, 4)}
     waits = {(row.heap_limit_bytes, row.load): row.wait_p99_us for row in found if row.fleet == 1}
     assert waits[MIB, 2] > waits[4 * MIB, 2]
@@ -187,7 +187,7 @@ def test_advice_that_fails_its_own_replay_is_not_chosen(
 
     monkeypatch.setattr("pipeline.advise.MOST_ROUNDS", 0)
     monkeypatch.setattr("pipeline.advise._final", failing)
-    with pytest.raises(PipelineError, match="with headroom 1 of 400 requests are refused"):
+    with pytest.raises(PipelineError, match="with headroom 1 of 800 requests are refused"):
         advise(spark, AdviseSettings(advised_before, REACHABLE), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == []
     assert [row.holds for row in rows(spark, advised_before, ADVICE) if row.step == "final"] == [False]

@@ -62,7 +62,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Storm(270, namespaces=27, keys=FAIR),
         load=3,
     ),
-    "fleet": Scenario("a fleet of two for one", Storm(120), Storm(60), fleet=2),
+    "fleet": Scenario("a fleet of two for one", Storm(120, direct_mb=10), Storm(60), fleet=2),
     # Other lists, others that are late: what was recorded is not what is judged.
     "hold-out": Scenario(
         "one recording advises, another is judged",

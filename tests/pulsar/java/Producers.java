@@ -16,8 +16,8 @@ import org.apache.pulsar.client.api.SizeUnit;
  *
  * <p>Arguments: service URL, topics (commas between; each producer takes the next), name, number of producers, messages
  * a second of each (0: none), bytes of a message, seconds between keep-alives, milliseconds until a send fails (0:
- * never), the file to write to. Each message begins with the producer's name, its number and the microsecond (Unix time)
- * at which it was due. By SIGTERM they stop to send, wait for what is acknowledged, close and write their last lines.
+ * never), most messages of a producer that are not acknowledged (those beyond are withheld), the file to write to. Each
+ * message begins with the producer's name, its number and the microsecond (Unix time) at which it was due. By SIGTERM they stop to send, wait for what is acknowledged, close and write their last lines.
  */
 public final class Producers {
     private static final long STEP_MILLIS = 10;
@@ -34,6 +34,8 @@ public final class Producers {
         final AtomicLong acked = new AtomicLong();
         final AtomicLong failed = new AtomicLong();
         volatile long sent;
+        long offered;
+        volatile long withheld;
         private String told = "";
 
         Sender(String name, PulsarClient client, Producer<byte[]> producer) {
@@ -61,8 +63,8 @@ public final class Producers {
 
         void tell(boolean closed) {
             String line = String.format(
-                    "{\"producer\": \"%s\", \"sent\": %d, \"acked\": %d, \"lost\": %d, \"closed\": %b}",
-                    name, sent, acked.get(), failed.get(), closed);
+                    "{\"producer\": \"%s\", \"sent\": %d, \"acked\": %d, \"withheld\": %d, \"closed\": %b}",
+                    name, sent, acked.get(), withheld, closed);
             if (!line.equals(told)) {
                 told = line;
                 print(line);
@@ -75,7 +77,8 @@ public final class Producers {
         int count = Integer.parseInt(args[3]);
         double perSecond = Double.parseDouble(args[4]);
         byte[] filler = new byte[Integer.parseInt(args[5])];
-        out = new PrintStream(new FileOutputStream(args[8]), true, StandardCharsets.UTF_8);
+        long mostPending = Long.parseLong(args[8]);
+        out = new PrintStream(new FileOutputStream(args[9]), true, StandardCharsets.UTF_8);
         Sender[] senders = new Sender[count];
         for (int number = 0; number < count; number++) {
             PulsarClient client = PulsarClient.builder()
@@ -89,7 +92,7 @@ public final class Producers {
             senders[number].tell(false);
         }
         Runtime.getRuntime().addShutdownHook(new Thread(Producers::end));
-        sendAll(List.of(senders), perSecond, filler);
+        sendAll(List.of(senders), perSecond, mostPending, filler);
         for (Sender sender : senders) {
             // A send that failed is counted; the others go on.
             sender.producer.flushAsync().handle((done, error) -> null).get();
@@ -100,7 +103,8 @@ public final class Producers {
         ended.countDown();
     }
 
-    private static void sendAll(List<Sender> senders, double perSecond, byte[] filler) throws InterruptedException {
+    private static void sendAll(List<Sender> senders, double perSecond, long mostPending, byte[] filler)
+            throws InterruptedException {
         long began = System.nanoTime();
         long beganMicros = System.currentTimeMillis() * 1000;
         long told = began;
@@ -108,8 +112,13 @@ public final class Producers {
             long now = System.nanoTime();
             long due = (long) ((now - began) / 1e9 * perSecond);
             for (Sender sender : senders) {
-                while (sender.sent < due && !ending) {
-                    sender.send(filler, beganMicros + (long) (sender.sent / perSecond * 1e6));
+                while (sender.offered < due && !ending) {
+                    long dueMicros = beganMicros + (long) (sender.offered++ / perSecond * 1e6);
+                    if (sender.sent - sender.acked.get() - sender.failed.get() < mostPending) {
+                        sender.send(filler, dueMicros);
+                    } else {
+                        sender.withheld++;
+                    }
                 }
             }
             if (now - told >= TOLD_MILLIS * 1_000_000) {

@@ -213,7 +213,7 @@ async def staged(
 
     Every proxy here has an event log, whose events are judged as they come and compared with its counters at the end.
     """
-    before = _open_files()
+    before = open_files()
     sink = CheckedSink() if events is None else events
     # Otherwise the events go where the keys say.
     given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink
@@ -234,8 +234,8 @@ async def staged(
             for client in stage.clients:
                 client.close()
             await proxy.stop()
-    await eventually(lambda: not _tasks_of_the_proxy(), f"no task left, got {_tasks_of_the_proxy()}")
-    await eventually(lambda: len(_open_files()) <= len(before), f"{before} open, got {_open_files()}")
+    await eventually(lambda: not tasks_of_the_proxy(), f"no task left, got {tasks_of_the_proxy()}")
+    await eventually(lambda: len(open_files()) <= len(before), f"{before} open, got {open_files()}")
 
 
 def _keep_details(stage: Stage) -> None:
@@ -251,13 +251,13 @@ def _keep_details(stage: Stage) -> None:
     sessions._log_end = kept  # type: ignore[method-assign]
 
 
-def _tasks_of_the_proxy() -> list[str]:
+def tasks_of_the_proxy() -> list[str]:
     coroutines = (task.get_coro() for task in asyncio.all_tasks())
     code = [getattr(coroutine, "cr_code", None) for coroutine in coroutines]
     return [made.co_qualname for made in code if made is not None and made.co_filename.startswith(_PROXY_SOURCES)]
 
 
-def _open_files() -> dict[str, str]:
+def open_files() -> dict[str, str]:
     found = {}
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):

@@ -233,6 +233,32 @@ def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
     assert {str(event["throttle_action"])[:6] for event in stage.events} == {"would_"}
 
 
+def test_q7_producers_take_turns_while_memory_stays_between_the_marks_and_events_add_up() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(0.6)
+        assert all(stage.paused)
+        # Room for one read.
+        stage.memory.ratio = 0.74995
+        await asyncio.sleep(0.5)
+        stage.memory.ratio = 0.8
+        seen = set()
+        for _ in range(25):
+            await asyncio.sleep(1)
+            assert stage.paused.count(False) == 1
+            seen.add(stage.paused.index(False))
+        assert seen == {0, 1, 2, 3}
+
+    stage = play([FakeRelay() for _ in range(4)], THRESHOLD, act)
+    changes = [
+        (1 if event["throttle_action"] == "pause" else -1) * int(str(event["throttle_connections"]))
+        for event in stage.events
+    ]
+    assert changes[:2] == [4, -1]
+    assert len(changes) > 8
+    assert sum(changes) == 3
+
+
 def test_q11_signal_that_cannot_be_read_holds_for_five_samples_and_then_releases() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
