@@ -443,11 +443,11 @@ class Proxy:
 
     def _overload(self) -> OverloadSwitch:
         memory, sockets, counters = self.memory, self.sockets, self.counters
-        ports, slots = self.client_ports, self.relay_engines.slots
+        ports, engines = self.client_ports, self.relay_engines
         identities, log, recorder = self.identities, self.log, self.recorder
         return OverloadSwitch(
             OverloadSources(
-                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, slots, ports
+                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, engines, ports
             )
         )
 
