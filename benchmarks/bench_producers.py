@@ -25,6 +25,8 @@ Scan = Callable[[bytes], object]
 
 
 class _Nobody:
+    network = None
+
     def look_at_rate(self) -> None:
         """Called when a rate changes: nobody waits here."""
 

@@ -32,11 +32,15 @@ class Marks(NamedTuple):
 
 
 class OwnerBytes(NamedTuple):
-    """The bytes of known owners: towards brokers, towards clients, topic lists; None: nobody counts them yet."""
+    """The bytes of known owners: towards brokers, towards clients, topic lists; None: nobody counts them yet.
+
+    `unread` was received from clients and not read. A pause of producers frees none of it, and adds to it.
+    """
 
     towards_brokers: int | None = None
     towards_clients: int = 0
     lists: int = 0
+    unread: int = 0
 
 
 class MemorySample(NamedTuple):

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.relay.books import RelayRates
-from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -123,6 +123,9 @@ class Relay(Hashable, Protocol):
 
     def socket_bytes(self) -> SocketMemory:
         """Return the kernel memory of the relay's sockets, as far as the event loop has them."""
+
+    def received_bytes(self) -> ReceivedMemory:
+        """Return the kernel memory of what was received and is not read, as far as the event loop has the sockets."""
 
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from proxy.net.transport import SealedStream
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory, bound_unsent
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory, bound_unsent
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 
@@ -56,6 +56,10 @@ class RelayEngines:
         """End the turns at the relay pool: all relays have ended."""
         if self._turns is not None:
             self._turns.close()
+
+    def received_memory(self) -> ReceivedMemory:
+        """Return what sockets of the threads have received and nobody has read."""
+        return NOTHING_RECEIVED if self.native is None else self.native.received_memory()
 
     def socket_memory(self) -> SocketMemory:
         """Return the kernel memory of the relays that the threads move."""

@@ -135,6 +135,9 @@ class NativePairs(BodyThreads, Protocol):
     def socket_memory(self) -> tuple[int, int]:
         """Return the kernel memory of all sockets towards brokers, and towards clients, as of the last second."""
 
+    def received_memory(self) -> tuple[int, int]:
+        """Return the part of it that was received and is not read: from brokers, and from clients."""
+
     @property
     def pool_fd(self) -> int:
         """Return a descriptor that is readable when the event loop's own relays may have their turns."""

@@ -23,7 +23,7 @@ from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
 from proxy.relay.memory.pool import PoolTaker, RelayPool
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
@@ -246,6 +246,10 @@ class NativeEngine:
     def socket_memory(self) -> SocketMemory:
         """Return the kernel memory of the sockets that the threads have."""
         return SocketMemory._make(self.pairs.socket_memory()) if self._running else NO_SOCKET_MEMORY
+
+    def received_memory(self) -> ReceivedMemory:
+        """Return what the sockets that the threads have received and nobody has read."""
+        return ReceivedMemory._make(self.pairs.received_memory()) if self._running else NOTHING_RECEIVED
 
     def _memory_free(self) -> None:
         """Wake a relay of the event loop, or else a thread that waits: memory of the pool is free."""

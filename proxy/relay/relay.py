@@ -28,7 +28,7 @@ from proxy.net.transport import (
 from proxy.relay.books import MaybeMetered, RelayBooks, RelayRates
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, Direction, PauseReason, Relay, RelaySnapshot
-from proxy.relay.memory.sockets import SocketMemory, memory_of
+from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory, memory_of, received_of
 
 # A busy endpoint is read for this long before others have their turn.
 TURN_SECONDS: Final = 0.0005
@@ -381,6 +381,10 @@ class AsyncioRelay(MaybeMetered):
     def socket_bytes(self) -> SocketMemory:
         """Return the kernel memory of both sockets."""
         return SocketMemory(memory_of(self.broker.transport), memory_of(self.client.transport))
+
+    def received_bytes(self) -> ReceivedMemory:
+        """Return the kernel memory of what was received and is not read."""
+        return ReceivedMemory(received_of(self.broker.transport), received_of(self.client.transport))
 
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""

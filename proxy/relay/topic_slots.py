@@ -2,10 +2,11 @@
 
 Rule: the table never grows beyond `MOST_SLOTS`. A topic without a slot, because the table is full, or because its name
 is too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its slot
-while it has a producer, and for a while after that, so that the books of one that comes again go on.
+while it has a producer, and for a while after that, so that the books of one that comes again go on. No network brings
+so many topics that no slots are left for the topics of others: each has at most three times what is free.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proxy.relay.rates.slot_books import OTHER, LoopBooks, SlotBooks
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from proxy.relay.rates.client_meter import ClientMeter
 
 MOST_SLOTS: Final = 65_536
+# The topics that a network has brought, for each free slot: three quarters of the table for a network alone, and as
+# much of the rest for the next, so that however many take their part, some are left.
+MOST_FOR_EACH_FREE: Final = 3
 # A longer name has no slot; the scanner tells none.
 MOST_NAME_BYTES: Final = 512
 # A topic without producers keeps its slot for this long.
@@ -54,11 +58,12 @@ class RateCounts(NamedTuple):
 
 
 class _SlotTopic:
-    __slots__ = ("came", "name", "unused_since")
+    __slots__ = ("came", "name", "network", "unused_since")
 
-    def __init__(self, name: str, came: int) -> None:
+    def __init__(self, name: str, came: int, network: Hashable) -> None:
         self.name = name
         self.came = came
+        self.network = network
         self.unused_since: float | None = None
 
 
@@ -84,6 +89,8 @@ class TopicSlots:
         # By slot; None is a free one, and OTHER has no topic.
         self._topics: list[_SlotTopic | None] = [None]
         self._free: list[int] = []
+        # How many slots are there for topics that a network was the first to name.
+        self._brought: dict[Hashable, int] = {}
         self._came = 0
         self._next_look = OTHER + 1
         self._waiting: dict[ClientMeter, None] = {}
@@ -106,9 +113,12 @@ class TopicSlots:
         """Return what the table and its books count in all."""
         return RateCounts(self.without_slot, *self._books.counts())
 
-    def slot_of(self, topic: bytes) -> int:
-        """Return the slot of a topic, a new one if need be, held once for the producer; OTHER is not held."""
-        slot = self._slot_by_name(topic)
+    def slot_of(self, topic: bytes, network: Hashable = None) -> int:
+        """Return the slot of a topic, a new one if need be, held once for the producer; OTHER is not held.
+
+        `network` is that of the client; None is bounded by the table only.
+        """
+        slot = self._slot_by_name(topic, network)
         if slot == OTHER:
             self.without_slot += 1
         else:
@@ -118,7 +128,7 @@ class TopicSlots:
             self._books.hold(slot)
         return slot
 
-    def _slot_by_name(self, topic: bytes) -> int:
+    def _slot_by_name(self, topic: bytes, network: Hashable) -> int:
         if len(topic) > MOST_NAME_BYTES:
             return OTHER
         try:
@@ -128,7 +138,7 @@ class TopicSlots:
         slot = self._slot_of.get(name)
         if slot is not None:
             return slot
-        if len(self._slot_of) >= self._most:
+        if not self._room_for(network):
             return OTHER
         self._came += 1
         if self._free:
@@ -137,8 +147,15 @@ class TopicSlots:
             slot = len(self._topics)
             self._topics.append(None)
         self._slot_of[name] = slot
-        self._topics[slot] = _SlotTopic(name, self._came)
+        self._topics[slot] = _SlotTopic(name, self._came, network)
+        self._brought[network] = self._brought.get(network, 0) + 1
         return slot
+
+    def _room_for(self, network: Hashable) -> bool:
+        free = self._most - len(self._slot_of)
+        if network is None:
+            return free > 0
+        return self._brought.get(network, 0) < MOST_FOR_EACH_FREE * free
 
     def samples(self) -> list[SlotSample]:
         """Return the books of all topics, those of OTHER first: 50 to 130 ms for a full table."""
@@ -203,6 +220,9 @@ class TopicSlots:
         elif now - topic.unused_since >= UNUSED_SECONDS:
             self._topics[slot] = None
             del self._slot_of[topic.name]
+            self._brought[topic.network] -= 1
+            if not self._brought[topic.network]:
+                del self._brought[topic.network]
             self._books.clear(slot)
             self._free.append(slot)
 

@@ -1,8 +1,9 @@
-"""ObserveOnly of a running proxy, and files of the kernel that vanish under it; on both engines."""
+"""A running proxy on both engines: ObserveOnly, files of the kernel that vanish, and whose memory counts as whose."""
 
 import asyncio
 import io
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.core.log import open_log
 from proxy.relay.engine import PauseReason
+from tests.integration.test_direct_mode import Pair, greet
 from tests.integration.test_overload_joined import (
     ADAPTIVE,
     LIMIT,
@@ -27,11 +29,14 @@ from tests.integration.test_overload_joined import (
     released,
     reload,
 )
-from tests.support.proxies.proxy_under_test import Stage
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
+# What the kernel takes for a receiver that reads nothing; an idle socket has some KiB.
+MUCH = 100_000
 ACTIVE = "pulsar_proxy_adaptive_throttle_active_topic_count"
 
 
@@ -61,7 +66,7 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
         async with asyncio.TaskGroup() as group:
             group.create_task(sender.send())
             group.create_task(sender.receive())
-            await stage.until(lambda: TOPIC in topics and topics[TOPIC].natural_bytes > 250_000, "a natural rate")
+            await stage.until(lambda: TOPIC in topics and topics[TOPIC].natural_bytes > 150_000, "a natural rate")
             reload(stage, adaptivePublisherThrottlingObserveOnly="true")
             pressure.set(0.9)
             await stage.until(lambda: "would-activate" in events(), "what would be")
@@ -107,3 +112,57 @@ async def test_producers_are_released_when_the_files_of_the_cgroup_vanish(
         (tmp_path / "memory.max").write_text(f"{LIMIT}\n")
         pressure.set(0.9)
         await held(stage)
+
+
+def owners_of(stage: Stage) -> Mapping[str, int]:
+    view = stage.proxy.counters.overload.view
+    assert view is not None
+    return view.signals.owners
+
+
+async def grown(stage: Stage, owner: str, pour: Callable[[], object]) -> Mapping[str, int]:
+    """Pour bytes until an owner has many; return the bytes of all owners."""
+
+    def enough() -> bool:
+        pour()
+        return owners_of(stage).get(owner, 0) > MUCH
+
+    await stage.until(enough, f"many bytes that counts as {owner}")
+    return owners_of(stage)
+
+
+async def test_what_a_paused_producer_has_sent_is_unread_and_nobody_elses() -> None:
+    keys: dict[str, Any] = {**THRESHOLD}
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker, OPENED)
+        (relay,) = relays(stage)
+        relay.pause(TO_BROKER, PauseReason.POOL)
+        owners = await grown(stage, "unread", lambda: pair.client.send_now(bytes(65_536)))
+        assert owners["towards_clients"] < MUCH / 4
+        assert owners["towards_brokers"] < MUCH / 4
+        await left(stage, pair)
+
+
+async def test_what_brokers_have_sent_counts_towards_clients_wherever_it_waits() -> None:
+    keys: dict[str, Any] = {**THRESHOLD}
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker, OPENED)
+
+        def pour() -> int:
+            return pair.broker.send_now(bytes(65_536))
+
+        sockets = stage.proxy.counters.relay
+        await stage.until(lambda: pour() < 0 or sockets.socket_memory.towards_brokers > MUCH, "a receive queue")
+        # The looks at sockets and at relays are a second apart at most.
+        await grown(stage, "towards_clients", pour)
+        await stage.until(lambda: owners_of(stage)["towards_brokers"] < MUCH / 4, "a look at receive queues")
+        owners = owners_of(stage)
+        assert owners["towards_clients"] > MUCH
+        assert owners["unread"] < MUCH / 4
+        await left(stage, pair)
+
+
+async def left(stage: Stage, pair: Pair) -> None:
+    pair.client.reset()
+    pair.broker.reset()
+    await stage.until(lambda: not len(stage.proxy.sessions), "no session")

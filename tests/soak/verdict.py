@@ -44,6 +44,8 @@ class Quiet:
     tasks: Mapping[str, int]
     objects: Mapping[str, int]
     internal_errors: Mapping[str, int]
+    # Why connections ended so far: what actions that failed are to be compared with.
+    disconnects: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def open_accounts(self) -> dict[str, int]:
@@ -125,6 +127,7 @@ def report(record: Record, actions: Sequence[str], minutes: float) -> dict[str, 
         "minutes": minutes,
         "actions": record.done,
         "failed": record.failed,
+        "disconnects": dict(record.quiet[-1].disconnects),
         "reloads": record.reloads,
         "judged_samples": len(judged(record)),
         "bytes_an_hour": round(steep.per_hour),

@@ -347,6 +347,13 @@ impl Engine {
         known.values().fold((0, 0), add)
     }
 
+    /// Returns the part of it that was received and is not read: from brokers, and from clients.
+    pub fn received_memory(&self) -> (u64, u64) {
+        let known = lock(&self.known);
+        let add = |(brokers, clients), stats: &Arc<Stats>| (brokers + stats.received(1), clients + stats.received(0));
+        known.values().fold((0, 0), add)
+    }
+
     /// Returns for each thread the ms since it last went round its loop.
     pub fn beats(&self) -> Vec<u64> {
         let now = self.clock.now();

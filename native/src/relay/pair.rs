@@ -320,6 +320,7 @@ impl Pair {
     pub fn weigh(&self) {
         for (side, socket) in self.sockets.iter().enumerate() {
             self.stats.weigh(side, sys::socket_memory(socket.as_fd()));
+            self.stats.set_received(side, sys::received_memory(socket.as_fd()));
         }
     }
 

@@ -225,6 +225,11 @@ impl RelayEngine {
         self.engine.socket_memory()
     }
 
+    /// Bytes of that memory that were received and are not read: from brokers, and from clients.
+    fn received_memory(&self) -> (u64, u64) {
+        self.engine.received_memory()
+    }
+
     /// Limit, used bytes, directions that wait, ms that directions have waited, overshoots, ms without memory.
     fn pool(&self) -> Option<(u64, u64, u64, u64, u64, u64)> {
         let found = self.engine.pool_record()?;

@@ -197,6 +197,12 @@ pub fn socket_memory(socket: BorrowedFd<'_>) -> usize {
     [RECEIVED, AHEAD, QUEUED, BACKLOG].iter().map(|index| numbers[*index] as usize).sum()
 }
 
+/// Returns the kernel memory of what a socket has received and nobody has read.
+pub fn received_memory(socket: BorrowedFd<'_>) -> usize {
+    let numbers = meminfo(socket);
+    [RECEIVED, BACKLOG].iter().map(|index| numbers[*index] as usize).sum()
+}
+
 /// Returns how many bytes a socket's send queue takes at once; 0 if it is full, and then an edge follows when it is
 /// not: a poll arms it. `unsent_most` is the socket's TCP_NOTSENT_LOWAT, 0 for none. A socket that has failed takes
 /// anything: the write says so.

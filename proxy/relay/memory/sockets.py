@@ -31,7 +31,15 @@ class SocketMemory(NamedTuple):
     towards_clients: int
 
 
+class ReceivedMemory(NamedTuple):
+    """The part of that memory which was received and is not read, by the side that sent it."""
+
+    from_brokers: int
+    from_clients: int
+
+
 NO_SOCKET_MEMORY: Final = SocketMemory(0, 0)
+NOTHING_RECEIVED: Final = ReceivedMemory(0, 0)
 
 
 class SocketOwner(Protocol):
@@ -59,6 +67,21 @@ def memory_of(transport: asyncio.BaseTransport | None) -> int:
         return used_of(own.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size))
     except (OSError, AttributeError):
         return 0
+
+
+def received_of(transport: asyncio.BaseTransport | None) -> int:
+    """Return the kernel memory of what a transport's socket has received and nobody has read; 0 if it is gone."""
+    if transport is None:
+        return 0
+    own: Any = transport.get_extra_info("socket")
+    try:
+        meminfo = own.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size)
+    except (OSError, AttributeError):
+        return 0
+    if len(meminfo) < _MEMINFO.size:
+        return 0
+    received, *_, backlog = _MEMINFO.unpack_from(meminfo)
+    return int(received + backlog)
 
 
 def used_of(meminfo: bytes) -> int:

@@ -132,6 +132,9 @@ class FakePairs:
     def rounds(self) -> list[int]:
         return [0 for _ in self.beating]
 
+    def received_memory(self) -> tuple[int, int]:
+        return 0, 0
+
     def socket_memory(self) -> tuple[int, int]:
         return 0, 0
 

@@ -152,7 +152,8 @@ fn socket_memory_is_read_within_two_seconds_and_goes_with_the_pair() {
     fill(&mut pair.broker, &noise(FLOOD));
     until("the weight of both sockets", || {
         let (brokers, clients) = stand.engine.socket_memory();
-        brokers > 10_000 && clients > 10_000
+        let (from_brokers, from_clients) = stand.engine.received_memory();
+        brokers > 10_000 && clients > 10_000 && from_brokers > 10_000 && from_clients == 0
     });
     stand.send(&pair, Command::Abort(pair.id));
     stand.next();
