@@ -221,8 +221,8 @@ class Proxy:
         from proxy.app.web_side import PageSources, web_parts
         from proxy.web.port import start_web
 
-        host = self.config.bind_address
-        shown = PageSources(self.metric_sources, self.readiness, self.live)
+        host = self.config.web_address
+        shown = PageSources(self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config)
         self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
         if self.web.port is not None:
             self.log.info("listening for http", host=host, web_port=self.web.port)
@@ -333,6 +333,8 @@ class Proxy:
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters.requests.list_outcomes)
         yield self.tenants.turn
+        if self.web is not None:
+            yield self.web.tick
 
     async def _weigh_sockets(self, now: float) -> None:
         self.counters.relay.socket_memory = await self._socket_memory.sweep(partial(asyncio.sleep, 0))

@@ -44,6 +44,11 @@ class ConfigValues(ConfigKeys):
         return self.web_service_port is not None or self.web_service_port_tls is not None
 
     @property
+    def web_address(self) -> str:
+        """Address that the web ports listen on."""
+        return self.web_bind_address or self.bind_address
+
+    @property
     def broker_hosts(self) -> tuple[tuple[str, int], ...]:
         """Hosts and ports of the brokers in `brokerServiceURL` or `brokerServiceURLTLS`."""
         tls = self.tls_enabled_with_broker

@@ -27,6 +27,7 @@ from tests.soak.actions import Place
 from tests.soak.draw import PALETTES, Run, drawing
 from tests.soak.driver import Soak, names
 from tests.support.auth.tls import PemFiles, client_context
+from tests.support.patience import patient_clocks
 
 INTERRUPTED: Final = 130
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -131,6 +132,7 @@ def _conf(options: argparse.Namespace, place: Path, broker_port: int) -> str:
         "watchTopicListLimitEnabled": "true",
         "eventLogDirectory": place / "events",
         "eventLogFilesMaxTotalMB": 64,
+        **patient_clocks(),
         "shutdownPreDrainMillis": 0,
         "shutdownDrainMillis": 500,
         **PemFiles.write(place / "tls").server_keys,

@@ -7,6 +7,7 @@
   "webServicePort": {"default": "8080", "blankIsDefault": false, "dynamic": false, "least": 0, "most": 65535},
   "webServicePortTls": {"default": "", "blankIsDefault": false, "dynamic": false, "least": 0, "most": 65535},
   "bindAddress": {"default": "0.0.0.0", "blankIsDefault": false, "dynamic": false},
+  "webBindAddress": {"default": "", "blankIsDefault": false, "dynamic": false},
   "advertisedAddress": {"default": "", "blankIsDefault": false, "dynamic": false},
   "haProxyProtocolEnabled": {"default": "false", "blankIsDefault": true, "dynamic": false},
   "trustedLoadBalancerIPAddresses": {"default": "*", "blankIsDefault": false, "dynamic": false},

@@ -1,6 +1,7 @@
 """The rows of metrics about clients, brokers and their traffic that only this proxy has."""
 
 from collections.abc import Mapping
+from time import time
 from typing import Final
 
 from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
@@ -247,6 +248,10 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     Instrument("pulsar_proxy_tls_cert_expiry_seconds", "gauge",
                "Seconds until this proxy's certificates expire; negative after the expiry.",
                lambda s: {(name,): seconds for name, seconds in s.counters.tls.expiries().items()},
+               labels=("cert",), unit="seconds"),
+    Instrument("pulsar_proxy_tls_cert_expiration_timestamp_seconds", "gauge",
+               "Unix time at which this proxy's certificates expire.",
+               lambda s: {(name,): round(time() + seconds) for name, seconds in s.counters.tls.expiries().items()},
                labels=("cert",), unit="seconds"),
     Instrument("pulsar_proxy_tls_revocation_list_expiry_seconds", "gauge",
                "Seconds until a revocation list expires, after which the certificates of its authority are refused.",
