@@ -13,7 +13,7 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
-.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load
+.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native faults
 .PHONY: generate image sbom lock clean native FORCE
 
 help: ## List the targets
@@ -52,10 +52,10 @@ rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests, where ca
 	$(BIN)/python -m pytest -q tests/rust
 
 unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/native tests/helm tests/test_layering.py -m "not spark"
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/model tests/native tests/helm tests/test_layering.py -m "not spark"
 
 integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/integration
+	$(BIN)/python -m pytest -q -n 2 tests/integration tests/soak
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
 	PULSAR_PROXY_TEST_ENGINE=none $(BIN)/python -m pytest -q -n 2 $(WITHOUT_EXTENSION)
@@ -80,6 +80,7 @@ bench: $(VENV)/.dev $(VENV)/.native ## Measure: micro benchmarks, the ladder and
 	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
 	$(BIN)/python -m benchmarks.ladder.run all $(ARGS)
 	$(BIN)/python -m benchmarks.real_broker
+	$(BIN)/python -m benchmarks.overload_real
 
 demo-pipeline: $(VENV)/.pipeline $(VENV)/.native ## Record a storm of the demo, run every job of the pipeline on it; ends with the report's path
 	$(BIN)/python -m pipeline.demo $(ARGS)
@@ -89,6 +90,21 @@ bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (l
 
 load: $(VENV)/.dev $(VENV)/.native ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
+
+faults: $(VENV)/.dev $(VENV)/.native ## Run the whole fault matrix; results in benchmarks/results/faults.json (minutes)
+	$(BIN)/python -m tests.faults --write $(ARGS)
+
+soak: $(VENV)/.dev $(VENV)/.native ## Load one proxy with churn for MINUTES=60, judge its memory; results in soak-results/
+	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+fuzz: $(VENV)/.dev $(VENV)/.native $(VENV)/.fuzz ## Fuzz every reader of foreign bytes, guided by coverage: MINUTES=10 in sum, or RUNS= each
+	$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+# With --target the flags of the fuzzer are not those of build scripts.
+fuzz-native: ## Fuzz the scanners in Rust, guided by coverage, MINUTES=1 each (needs cargo, a C++ compiler, crates.io once)
+	@set -e; host="$$(rustc -vV | sed -n 's/^host: //p')"; cd tests/fuzz/native; for name in topic_list watch_scan producer_scan; do \
+	  mkdir -p target/corpora/$$name; cargo run -q --release --locked --target "$$host" --bin $$name -- \
+	    -max_len=4096 -print_final_stats=1 -max_total_time=$$(( $(or $(MINUTES),1) * 60 )) target/corpora/$$name; done
 
 generate: $(VENV)/.dev ## Write all generated files anew
 	$(BIN)/python -m scripts.generate
@@ -109,6 +125,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra image -c requirements/dev.txt -o requirements/image.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra delta -c requirements/dev.txt -o requirements/pipeline.txt pyproject.toml
 	printf 'hatchling\neditables\nshtab\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
+	printf 'atheris==3.0.0\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/fuzz.txt -
 	printf 'maturin>=1.16,<2\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/native.txt -
 
 clean: ## Remove the virtual environment and caches
@@ -133,6 +150,11 @@ FORCE:
 
 $(VENV)/.pipeline: $(VENV)/.runtime requirements/pipeline.txt
 	$(PIP) install --require-hashes -r requirements/pipeline.txt
+	@touch $@
+
+# Atheris has wheels for some interpreters only; without it the fuzzer's own loop is used, which is slower.
+$(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
+	-$(PIP) install --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt

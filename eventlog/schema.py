@@ -20,6 +20,7 @@ __all__ = [
     "STAGES",
     "THROTTLES",
     "THROTTLE_ACTIONS",
+    "THROTTLE_REASONS",
     "Field",
     "FieldType",
 ]
@@ -56,7 +57,10 @@ THROTTLE_ACTIONS: Final = (
     "would_activate",
     "would_adjust",
     "would_deactivate",
+    "forget",
 )
+# The bits of `throttle_reasons`, from the lowest.
+THROTTLE_REASONS: Final = ("memory", "brokers", "backlog")
 # Limits in force that came after version 1: events of every kind have them.
 LATER_LIMITS: Final = ("unproven_readers_percent", "spill_limit_bytes")
 CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "admin", "error")
@@ -91,8 +95,8 @@ def _count(name: str, unit: str, meaning: str, *, nullable: bool = False) -> Fie
     return Field(name, "int32", unit, meaning, nullable)
 
 
-def _of_throttle(name: str, unit: str, meaning: str) -> Field:
-    return Field(name, "int64", unit, meaning, nullable=True, since=2)
+def _of_throttle(name: str, unit: str, meaning: str, since: int = 2) -> Field:
+    return Field(name, "int64", unit, meaning, nullable=True, since=since)
 
 
 def _flag(name: str, meaning: str) -> Field:
@@ -188,6 +192,12 @@ FIELDS: Final[tuple[Field, ...]] = (
     _of_throttle("natural_messages_per_second", "messages/s", "The same in messages."),
     _of_throttle("allowed_bytes_per_second", "bytes/s", "What the topic may send from now on; null is no limit."),
     _of_throttle("allowed_messages_per_second", "messages/s", "The same in messages."),
+    _of_throttle("throttle_reasons", "bits", "Why producers are slowed: 1 for the proxy's memory, 2 for the brokers'"
+                 " memory, 4 for the topic's backlog, added up; 0 if nothing presses any more.", since=3),
+    _of_throttle("throttle_paused", "connections", "Connections that are not read after this decision, or would not"
+                 " be; null for topics.", since=3),
+    _of_throttle("throttle_forgotten", "topics", "Topics that were forgotten (`forget`): nobody has sent to them for"
+                 " six minutes.", since=3),
 )  # fmt: skip
 
 FIELD_NAMES: Final[tuple[str, ...]] = tuple(field.name for field in FIELDS)

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 
-from pipeline.advice_text import Advice, fragment
+from pipeline.advice_text import Advice, advised, fragment
+from pipeline.bounds import WatchShare, extrapolated, floor_of, watch_share
 from pipeline.calibration import ALL, judge
 from pipeline.choice import (
     Point,
     Target,
+    above,
     best_of_each_fleet,
     cheapest,
     holds,
@@ -25,6 +27,7 @@ from pipeline.choice import (
     with_headroom,
 )
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.history import add_row
 from pipeline.options import CommonSettings
 from pipeline.paths import conf_path
 from pipeline.progress import watched
@@ -32,13 +35,14 @@ from pipeline.replay.buckets import quantile
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.tally import refused
-from pipeline.replay.traces import Prepared, prepared_before
+from pipeline.replay.tally import growths_waited, refused
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepared_before
+from pipeline.replay.windows import window_rows
 from pipeline.sinks import read_table
-from pipeline.tables.events import EVENTS
-from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, WHATIF
+from pipeline.tables.history import ADVICE_HISTORY
+from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAYED, WHATIF
 from pipeline.trust import Trust
-from pipeline.whatif import LIMIT_NAMES, TOTAL, Say, limit_values, replay_path, withdraw_advice, write_rows
+from pipeline.whatif import TOTAL, Say, limit_values, replay_path, run_row, withdraw_advice, write_rows
 
 __all__ = ["AdviseSettings", "AdviseSummary", "advise"]
 
@@ -91,7 +95,10 @@ class AdviseSummary:
 
 
 class _Trials:
-    """Points that were tried at the load of the target, by step, and the means to try more."""
+    """Points that were tried at the load of the target, by step, and the means to try more.
+
+    Those below the floor of their fleet are shown, and never chosen.
+    """
 
     def __init__(self, spark: SparkSession, prepared: Prepared, found: Survey, load: int) -> None:
         self._spark = spark
@@ -102,8 +109,37 @@ class _Trials:
 
     @property
     def points(self) -> list[Point]:
-        """Give all that were tried, but the final one."""
-        return [point for step, _, point in self.steps if step != "final"]
+        """Give all that were tried and may be advised, but the final one."""
+        return [point for step, _, point in self.steps if step != "final" and self.allows(point)]
+
+    @property
+    def prepared(self) -> Prepared:
+        """Give what is replayed."""
+        return self._prepared
+
+    @property
+    def load(self) -> int:
+        """Give the load of the target."""
+        return self._load
+
+    def floor(self, fleet: int) -> tuple[int, int]:
+        """Give the least memory of both kinds that may be advised to a proxy of that fleet."""
+        prepared = self._prepared
+        outstanding = prepared.usual_limits.max_outstanding_per_broker
+        return floor_of(prepared.largest, prepared.seen.peak_heap_bytes, outstanding, fleet)
+
+    def allows(self, point: Point) -> bool:
+        """Tell whether a point is above the floor."""
+        return above(point.limits, self.floor(point.fleet)) == point.limits
+
+    def raise_to_floor(self) -> None:
+        """Try what of the grid is below the floor once more, at the floor."""
+        tried = {(point.fleet, point.limits) for _, _, point in self.steps}
+        for fleet in sorted({point.fleet for _, _, point in self.steps}):
+            below = [p.limits for _, _, p in self.steps if p.fleet == fleet and not self.allows(p)]
+            raised = dict.fromkeys(above(limits, self.floor(fleet)) for limits in below)
+            if wanted := [limits for limits in raised if (fleet, limits) not in tried]:
+                self.add("floor", self.run(fleet, wanted))
 
     def add(self, step: str, points: Sequence[Point]) -> None:
         """Remember points of a step."""
@@ -129,16 +165,19 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     tried = read_table(spark, common, WHATIF).where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
-    prepared = prepared_before(spark, read_table(spark, common, EVENTS), replay_path(common))
-    trials = _Trials(spark, prepared, survey(spark, prepared), target.load)
+    prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))
+    trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
     trials.add("grid", [_point_of(row) for row in tried])
     with watched(spark, "refining"):
-        held = _refined(trials, target, prepared.largest)
+        trials.raise_to_floor()
+        held = _refined(trials, target)
     if held is None:
         _write(spark, common, trials, target)
         raise PipelineError(_next_steps(trials, target))
-    final = _final(trials, held, settings, prepared.largest)
-    _write(spark, common, trials, target, final if holds(final, target) else None)
+    final = _final(trials, held, settings)
+    seen = prepared.seen
+    watch = watch_share(seen.peak_watch_bytes, seen.largest_watch_bytes, target.load, held.fleet)
+    _write(spark, common, trials, target, final if holds(final, target) else None, watch)
     if not holds(final, target):
         raise PipelineError(
             f"{_missed(final)}, although less memory held the target: try a larger --headroom or an easier target"
@@ -152,7 +191,12 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         prepared.largest,
         judged,
         prepared.imputed_share,
+        watch,
+        trials.floor(held.fleet),
+        seen.unproven_readers_percent,
+        seen.spill_limit_bytes,
     )
+    add_row(spark, common, ADVICE_HISTORY, _history_row(prepared, advice))
     conf = fragment(advice)
     say(conf)
     if settings.conf_path is not None:
@@ -160,12 +204,25 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     return AdviseSummary(advice, conf, settings.conf_path)
 
 
-def _refined(trials: _Trials, target: Target, least: tuple[int, int]) -> Point | None:
+def _history_row(prepared: Prepared, advice: Advice) -> dict[str, Any]:
+    columns = {name: column for column, name in LIMIT_NAMES.items()}
+    return run_row(prepared, advice.target.p99_wait_us) | {
+        "load": advice.target.load,
+        "fleet": advice.final.fleet,
+        "proxies": advice.final.proxies,
+        "max_refused": float(advice.target.max_refused),
+        "watch_direct_bytes": advice.watch.size_bytes,
+        "extrapolated": ", ".join(columns.get(name, name) for name in advice.extrapolated),
+        **limit_values(advice.limits),
+    }
+
+
+def _refined(trials: _Trials, target: Target) -> Point | None:
     """Try sizes between the smallest that hold and the largest that fail, on each fleet, until none is left."""
     for _ in range(MOST_ROUNDS):
         new = []
         for fleet, best in best_of_each_fleet(trials.points, target).items():
-            if limits := refinements(trials.points, best, target, least):
+            if limits := refinements(trials.points, best, target, trials.floor(fleet)):
                 new += trials.run(fleet, limits)
         if not new:
             break
@@ -173,8 +230,8 @@ def _refined(trials: _Trials, target: Target, least: tuple[int, int]) -> Point |
     return cheapest(trials.points, target)
 
 
-def _final(trials: _Trials, held: Point, settings: AdviseSettings, least: tuple[int, int]) -> Point:
-    final = trials.run(held.fleet, [with_headroom(held.limits, settings.headroom, least)])
+def _final(trials: _Trials, held: Point, settings: AdviseSettings) -> Point:
+    final = trials.run(held.fleet, [with_headroom(held.limits, settings.headroom, trials.floor(held.fleet))])
     trials.add("final", final)
     return final[0]
 
@@ -211,6 +268,7 @@ def _point(limits: Limits, fleet: int, proxies: int, total: Total) -> Point:
         quantile(counts.waits[TOTAL], 0.99),
         counts.peak_heap_bytes,
         counts.peak_direct_bytes,
+        growths_waited(counts),
     )
 
 
@@ -227,28 +285,45 @@ def _point_of(row: Row) -> Point:
         row.wait_p99_us,
         row.peak_heap_bytes,
         row.peak_direct_bytes,
+        row.growths_waited,
     )
 
 
 def _write(
-    spark: SparkSession, common: CommonSettings, trials: _Trials, target: Target, chosen: Point | None = None
+    spark: SparkSession,
+    common: CommonSettings,
+    trials: _Trials,
+    target: Target,
+    chosen: Point | None = None,
+    watch: WatchShare | None = None,
 ) -> None:
     best = list(best_of_each_fleet(trials.points, target).values())
+    recorded = trials.prepared.usual_limits
     rows: list[dict[str, Any]] = []
     for step, number, point in trials.steps:
+        # What is advised has room for watch frames and for shares; what was tried is for lists alone.
+        limits, room = point.limits, 0
+        if watch is not None and point is chosen:
+            limits = advised(limits, watch, trials.prepared.seen.unproven_readers_percent)
+            room = watch.size_bytes
+        columns = {name: column for column, name in LIMIT_NAMES.items()}
+        beyond = extrapolated(limits, recorded, target.load)
         rows.append(
             {
                 "step": step,
                 "scenario": number,
-                **limit_values(point.limits),
+                **limit_values(limits),
                 "load": target.load,
                 "promised_wait_us": float(target.p99_wait_us),
                 "fleet": point.fleet,
                 "requests": point.requests,
                 "refused": point.refused,
                 "wait_p99_us": point.wait_p99_us,
-                "memory_bytes": point.memory_bytes,
-                "holds": holds(point, target),
+                "growths_waited": point.growths_waited,
+                "memory_bytes": replace(point, limits=limits).memory_bytes,
+                "watch_direct_bytes": room,
+                "extrapolated": ", ".join(columns.get(name, name) for name in beyond),
+                "holds": holds(point, target) and trials.allows(point),
                 "best": any(point is each for each in best),
                 "chosen": point is chosen,
             }

@@ -2,8 +2,9 @@
 
 Rule: less memory over the whole fleet is better, then fewer proxies, then less heap memory. A point holds a target if
 at most the allowed share of requests was refused and 99 % of those answered waited no longer than allowed. Limits are
-never below the largest single list: a larger answer passes alone or not at all. The headroom comes on top of what
-holds, and the sum is rounded up to whole MiB.
+never below a floor (`pipeline.bounds`), which holds the largest single list: a larger answer passes alone or not at
+all. A point where many answers wait to grow is no answer either: the replay does not know what those hold up. The
+headroom comes on top of what holds, and the sum is rounded up to whole MiB.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from pipeline.replay.model import MIB, Limits
 __all__ = [
     "Point",
     "Target",
+    "above",
     "best_of_each_fleet",
     "cheapest",
     "holds",
@@ -30,6 +32,8 @@ __all__ = [
 # Points between the largest that fails and the smallest that holds, of each memory, in one round.
 BETWEEN = 3
 MOST_HEADROOM: Final = 100.0
+# Of all requests, those whose answer may wait to grow: each holds up what else comes on its connection.
+MOST_GROWTHS_WAITED: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,12 @@ class Point:
     wait_p99_us: float
     peak_heap_bytes: int
     peak_direct_bytes: int
+    growths_waited: int = 0
+
+    @property
+    def is_tight(self) -> bool:
+        """Tell whether heap memory was so tight that the replay is not to be believed."""
+        return self.growths_waited > MOST_GROWTHS_WAITED * self.requests
 
     @property
     def memory_bytes(self) -> int:
@@ -71,7 +81,16 @@ class Point:
 def holds(point: Point, target: Target) -> bool:
     """Tell whether a point holds the target; no limit at all is never an answer."""
     within = point.refused <= target.max_refused * point.requests and point.wait_p99_us <= target.p99_wait_us
-    return within and point.memory_bytes > 0
+    return within and not point.is_tight and point.memory_bytes > 0
+
+
+def above(limits: Limits, least: tuple[int, int]) -> Limits:
+    """Raise both memories to the least, in whole MiB; no limit stays none."""
+    heap, direct = (
+        max(size, rounded_up(floor)) if size else 0
+        for size, floor in zip((limits.heap_bytes, limits.direct_bytes), least, strict=True)
+    )
+    return replace(limits, heap_bytes=heap, direct_bytes=direct)
 
 
 def cheapest(points: Iterable[Point], target: Target) -> Point | None:
@@ -88,7 +107,7 @@ def best_of_each_fleet(points: Sequence[Point], target: Target) -> dict[int, Poi
 def refinements(points: Sequence[Point], best: Point, target: Target, least: tuple[int, int]) -> list[Limits]:
     """Give limits to try between the best point and the largest that failed, of heap, of direct, and of both.
 
-    `least` is the largest list in heap and in direct memory. Empty once there is nothing between in whole MiB.
+    `least` is the floor of heap and of direct memory. Empty once there is nothing between in whole MiB.
     """
     like = [p for p in points if p.fleet == best.fleet and _same_but_memory(p.limits, best.limits)]
     failed = [p for p in like if not holds(p, target)]
@@ -113,19 +132,23 @@ def refuse_headroom(headroom: float) -> None:
 
 
 def with_headroom(limits: Limits, headroom: float, least: tuple[int, int]) -> Limits:
-    """Add headroom to both memories, in whole MiB and no less than the largest list."""
+    """Add headroom to both memories, in whole MiB and no less than the floor."""
     heap, direct = ((1 + headroom) * size for size in (limits.heap_bytes, limits.direct_bytes))
     return replace(limits, heap_bytes=rounded_up(max(heap, least[0])), direct_bytes=rounded_up(max(direct, least[1])))
 
 
 def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Target) -> str:
     """Say what stands in the way, from the points of the grid and those without any memory limit."""
-    closest = min(points, key=lambda point: (point.refused / max(1, point.requests), point.wait_p99_us))
+    closest = min(points, key=lambda one: (one.refused / max(1, one.requests), one.wait_p99_us, one.growths_waited))
     said = [
         f"nothing in the grid holds the target at load {target.load}: the closest, {_shown(closest)}, refuses"
         f" {closest.refused} of {closest.requests} requests, and 99 % wait at most about"
         f" {closest.wait_p99_us / 1000:.0f} ms"
     ]
+    if closest.is_tight:
+        said.append(
+            f"answers of {closest.growths_waited} requests wait to grow there, and hold up whole connections to brokers"
+        )
     free = [p for p in unbounded if holds(replace(p, limits=replace(p.limits, heap_bytes=1, direct_bytes=1)), target)]
     if free:
         enough = min(free, key=lambda p: (p.proxies * (p.peak_heap_bytes + p.peak_direct_bytes), p.proxies))
@@ -166,7 +189,7 @@ def _no_less_heap(best: Point, point: Point) -> bool:
 
 
 def _between(held: int, failed: Iterable[int], least: int) -> list[int]:
-    """Give sizes in whole MiB from above the largest that failed (or from the largest list) to below what held."""
+    """Give sizes in whole MiB from above the largest that failed (or from the floor) to below what held."""
     floor = max((size for size in failed if size < held), default=0)
     low = max(floor // MIB + 1, rounded_up(least) // MIB)
     high = -(-held // MIB)

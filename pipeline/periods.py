@@ -1,4 +1,7 @@
-"""Spans of time as options: `--window 1m`, and `--since` and `--until`, which choose events by their arrival."""
+"""Which events: `--since` and `--until` choose them by their arrival, `--cluster` by where they are from.
+
+And spans of time as options: `--window 1m`.
+"""
 
 import argparse
 import re
@@ -11,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
 
-__all__ = ["ALWAYS", "Period", "add_period", "given_period", "in_period", "window_seconds"]
+__all__ = ["ALWAYS", "Period", "add_period", "given_period", "in_period", "whole_days", "window_seconds"]
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,27 +23,30 @@ DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `since_us` on and before `until_us`, microseconds since 1970; None is no bound."""
+    """From `since_us` on and before `until_us`, microseconds since 1970; of one cluster. None is no bound."""
 
     since_us: int | None = None
     until_us: int | None = None
+    cluster: str | None = None
 
     def __str__(self) -> str:
-        return f"{_shown(self.since_us, 'the beginning')} to {_shown(self.until_us, 'the end')}"
+        of = "" if self.cluster is None else f" of the cluster {self.cluster}"
+        return f"{_shown(self.since_us, 'the beginning')} to {_shown(self.until_us, 'the end')}{of}"
 
 
 ALWAYS: Final = Period()
 
 
 def add_period(parser: argparse.ArgumentParser) -> None:
-    """Declare `--since` and `--until`."""
+    """Declare `--since`, `--until` and `--cluster`."""
     parser.add_argument("--since", metavar="TIME", help="only events that arrived then or later (ISO 8601, UTC)")
     parser.add_argument("--until", metavar="TIME", help="only events that arrived earlier")
+    parser.add_argument("--cluster", metavar="NAME", help="only events of proxies with this clusterName")
 
 
 def given_period(options: argparse.Namespace) -> Period:
-    """Read `--since` and `--until`; raises PipelineError for what is no time, or holds nothing."""
-    period = Period(_micros("--since", options.since), _micros("--until", options.until))
+    """Read `--since`, `--until` and `--cluster`; raises PipelineError for what is no time, or holds nothing."""
+    period = Period(_micros("--since", options.since), _micros("--until", options.until), options.cluster)
     if period.since_us is not None and period.until_us is not None and period.since_us >= period.until_us:
         raise PipelineError(f"--since and --until: got {period}, which is empty; expected --since to be earlier")
     return period
@@ -62,9 +68,20 @@ def in_period(events: DataFrame, period: Period) -> DataFrame:
         conditions += [F.col("ts_us") >= period.since_us, F.col("date") >= F.lit(_date(period.since_us))]
     if period.until_us is not None:
         conditions += [F.col("ts_us") < period.until_us, F.col("date") <= F.lit(_date(period.until_us))]
+    if period.cluster is not None:
+        conditions.append(F.col("cluster") == period.cluster)
     for condition in conditions:
         events = events.where(condition)
     return events
+
+
+def whole_days(events: DataFrame, period: Period) -> DataFrame:
+    """Choose the events of all days that a period touches, from their beginning to their end."""
+    if period.since_us is not None:
+        events = events.where(F.col("date") >= F.lit(_date(period.since_us)))
+    if period.until_us is not None:
+        events = events.where(F.col("date") <= F.lit(_date(period.until_us - 1)))
+    return events if period.cluster is None else events.where(F.col("cluster") == period.cluster)
 
 
 def _micros(option: str, word: str | None) -> int | None:

@@ -1,9 +1,11 @@
 """The Spark session: the one place that knows how Spark must be set up here.
 
-Rule: nothing else touches the Spark context. `--conf` goes before the defaults here, which are what a laptop needs.
+Rule: nothing else touches the Spark context. `--conf` goes before what spark-submit was told, and that before the
+defaults here, which are what a laptop needs. Only the time zone is not to be chosen: everything is counted in UTC.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -18,9 +20,9 @@ from pipeline.options import CommonSettings
 __all__ = ["build_session", "open_session", "task_counts"]
 
 LOCAL_MASTER: Final = "local[*]"
-# Everything is counted in UTC; data frames travel to Python as Arrow; an unused UI would open a port.
-ALWAYS: Final = {
-    "spark.sql.session.timeZone": "UTC",
+UTC: Final = {"spark.sql.session.timeZone": "UTC"}
+# Data frames travel to Python as Arrow; an unused UI would open a port.
+USUAL: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.showConsoleProgress": "false",
@@ -34,9 +36,10 @@ LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "4",
     "spark.driver.memory": "2g",
 }
+# Tasks after a shuffle, for each core of a local master; a cluster has Spark's own default.
+SHUFFLED_PER_CORE: Final = 2
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -68,12 +71,12 @@ def build_session(
         master = LOCAL_MASTER
     if master is not None:
         builder = builder.master(master)
-    settings = dict(ALWAYS)
+    settings = dict(USUAL)
     if master is not None and master.startswith("local"):
-        settings |= LOCAL
+        settings |= LOCAL | {"spark.sql.shuffle.partitions": str(max(4, SHUFFLED_PER_CORE * _cores(master)))}
     if delta:
         settings |= DELTA | ({} if submitted else {"spark.jars": _delta_jars()})
-    for key, value in (settings | dict(conf or {})).items():
+    for key, value in _chosen(settings, _told_by_spark_submit() if submitted else {}, conf or {}).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -89,6 +92,28 @@ def task_counts(session: SparkSession) -> tuple[int, int]:
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+
+def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings to make: ours where nobody has told others, `conf`, and the time zone."""
+    ours = {key: value for key, value in usual.items() if key not in submitted}
+    return ours | dict(conf) | UTC
+
+
+def _told_by_spark_submit() -> dict[str, str]:
+    """Give all settings that the JVM was started with."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _cores(master: str) -> int:
+    """Count the cores of a local master."""
+    found = re.match(r"local\[(\d+|\*)", master)
+    if found is None:
+        return 1
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
 
 
 def _under_spark_submit() -> bool:

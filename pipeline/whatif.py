@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.advice_text import FIRST_WORDS
-from pipeline.calibration import ALL, PROMISED_MS, Judged, judge, refuse_promise
+from pipeline.calibration import ALL, LATE_US, PROMISED_MS, Judged, judge, refuse_promise
+from pipeline.history import add_row, keep_days, now_utc, number
 from pipeline.options import CommonSettings
 from pipeline.paths import conf_path
+from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.progress import watched
 from pipeline.replay.buckets import quantile
 from pipeline.replay.calibrate import calibrate
@@ -27,16 +29,18 @@ from pipeline.replay.grid import Grid
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.model import WAITS, Limits
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.tally import longest, wait_counts
-from pipeline.replay.traces import Prepared, prepare
+from pipeline.replay.tally import growths_waited, longest, wait_counts
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepare, replayed_rows
+from pipeline.replay.windows import window_rows
 from pipeline.schema import table_schema
 from pipeline.sinks import open_store, read_table, write_table
 from pipeline.slowed.marks import Marks
 from pipeline.slowed.replay import replayed
 from pipeline.tables.events import EVENTS
+from pipeline.tables.history import CALIBRATION_HISTORY
 from pipeline.tables.slowed import WHATIF_MARKS
 from pipeline.tables.table import Table
-from pipeline.tables.whatif import ADVICE, CALIBRATION, LIMIT_COLUMNS, OUTCOME_COLUMNS, REPLAY_INPUT, WHATIF
+from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
 
 __all__ = [
     "WhatifSettings",
@@ -44,6 +48,7 @@ __all__ = [
     "limit_values",
     "replay_other_marks",
     "replay_path",
+    "run_row",
     "shown_calibration",
     "whatif",
     "withdraw_advice",
@@ -54,13 +59,16 @@ Say = Callable[[str], None]
 # The row of all waits together; see `pipeline.replay.model.WAITS`.
 TOTAL: Final = WAITS.index("total")
 # For a proxy with an empty name, which no directory of `replay_input` can have.
+_KEPT: Final = (
+    "requests", "outcome_error", "recorded_refused", "simulated_refused", "recorded_p99_us", "simulated_p99_us",
+    "late_p99_us", "imputed_share",
+)  # fmt: skip
 NAMELESS: Final = "(no name)"
-LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)
 class WhatifSettings:
-    """Where the tables are, which scenarios and marks to try, and the wait that errors of waits are weighed by.
+    """Where the tables are, which events, scenarios and marks to try, and the wait that errors of waits are weighed by.
 
     Raises PipelineError for what cannot be meant.
     """
@@ -69,6 +77,7 @@ class WhatifSettings:
     grid: Grid
     promised_us: float = PROMISED_MS * 1000
     marks: tuple[Marks, ...] = ()
+    period: Period = ALWAYS
 
     def __post_init__(self) -> None:
         """Refuse a promise that cannot be meant."""
@@ -87,20 +96,24 @@ class WhatifSummary:
 def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
     """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
     common, grid = settings.common, settings.grid
-    events = _named(read_table(spark, common, EVENTS))
+    whole = _named(read_table(spark, common, EVENTS))
+    events = in_period(whole, settings.period)
     replay_other_marks(spark, events, settings, say)
     prepared = prepare(spark, events, replay_path(common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
     withdraw_advice(spark, common, conf_path(common.out, None))
+    write_rows(spark, common, REPLAYED, replayed_rows(prepared))
     with watched(spark, "calibration"):
         calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
     rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
     write_rows(spark, common, CALIBRATION, rows)
     judged = judge(rows, settings.promised_us)
+    add_row(spark, common, CALIBRATION_HISTORY, _history_row(prepared, judged[ALL], settings))
+    keep_days(spark, common, whole, settings.period)
     for each in judged.values():
         say(shown_calibration(each))
-    found = survey(spark, prepared)
+    found = survey(spark, prepared, rows=window_rows(grid.loads))
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
     say(f"{len(limits)} sets of limits at loads {_list(grid.loads)} on fleets {_list(grid.fleets)}")
     with watched(spark, "replay"):
@@ -128,6 +141,24 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
         )
 
 
+def _history_row(prepared: Prepared, judged: Judged, settings: WhatifSettings) -> dict[str, Any]:
+    return run_row(prepared, settings.promised_us) | {
+        **{name: judged.row[name] for name in _KEPT},
+        "error": number(judged.error),
+    }
+
+
+def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
+    """Give the columns that all histories have."""
+    return {
+        "made_at": now_utc(),
+        "cluster": prepared.cluster,
+        "first_us": min(proxy.first_us for proxy in prepared.proxies),
+        "last_us": max(proxy.last_us for proxy in prepared.proxies),
+        "promised_wait_us": float(promised_us),
+    }
+
+
 def _named(events: DataFrame) -> DataFrame:
     name = F.col("proxy_id")
     return events.withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
@@ -147,6 +178,12 @@ def limit_values(limits: Limits) -> dict[str, Any]:
 def shown_calibration(found: Judged) -> str:
     """Say in a line how the replay of the recorded limits compares."""
     row = found.row
+    late = (
+        f"; the machine was late by {row['late_p50_us'] / 1000:.0f} ms, in 1 % by {row['late_p99_us'] / 1000:.0f} ms or"
+        " more, which is no wait of the limiter"
+        if row["late_p99_us"] >= LATE_US
+        else ""
+    )
     sides = [
         f"{side} {row[f'{side}_ok']} ok, {row[f'{side}_refused']} refused, {row[f'{side}_cancelled']} cancelled,"
         f" p99 wait {row[f'{side}_p99_us'] / 1000:.0f} ms"
@@ -154,7 +191,7 @@ def shown_calibration(found: Judged) -> str:
     ]
     return (
         f"calibration of {row['proxy_id'] or 'all proxies'}: {'; '.join(sides)}; error {found.error:.3f},"
-        f" of waits {found.wait_error:.3f} ({found.waits})"
+        f" of waits {found.wait_error:.3f} ({found.waits}){late}"
     )
 
 
@@ -162,14 +199,14 @@ def _rows(
     prepared: Prepared, found: Survey, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
 ) -> list[dict[str, Any]]:
     rows = []
-    for (place, number), total in totals.items():
+    for (place, scenario), total in totals.items():
         counts = total.counts
         waits = counts.waits[TOTAL]
         outcomes = zip((column.name for column in OUTCOME_COLUMNS), counts.outcomes.tolist(), strict=True)
         rows.append(
             {
-                "scenario": number,
-                **limit_values(limits[number]),
+                "scenario": scenario,
+                **limit_values(limits[scenario]),
                 "load": place.load,
                 "fleet": place.fleet,
                 "proxies": place.fleet * len(prepared.proxies),
@@ -180,6 +217,7 @@ def _rows(
                 "peak_heap_bytes": counts.peak_heap_bytes,
                 "peak_direct_bytes": counts.peak_direct_bytes,
                 "questions": counts.questions,
+                "growths_waited": growths_waited(counts),
                 "imputed_share": prepared.imputed_share,
                 "short_warm_ups": total.short_warm_ups,
                 "wait_buckets": wait_counts(waits),

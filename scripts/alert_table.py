@@ -13,6 +13,8 @@ Severity = Literal["warning", "critical"]
 Group = Literal["pip-442", "clients", "process", "configuration"]
 
 LIST: Final = "pulsar_proxy_topic_list_"
+# Without a container's limit the machine's memory counts.
+MEMORY: Final = "(pulsar_proxy_memory_container_limit_bytes or pulsar_proxy_memory_machine_bytes)"
 WEEK_SECONDS: Final = 7 * 86_400
 DAY_SECONDS: Final = 86_400
 # Every answer that clients treat as a failure: C++ and Python clients raise an exception at once.
@@ -118,9 +120,17 @@ CLIENTS: Final = (
     ),
     Alert(
         "PulsarProxyNoBroker", "clients", "critical",
-        'pulsar_proxy_brokers{state="up"} == 0', "1m",
+        # A broker is unknown for a moment after the start, or for good where nothing is probed.
+        'sum without (state) (pulsar_proxy_brokers{state=~"up|unknown"}) == 0', "1m",
         "{{ $labels.instance }} can reach no broker",
         "Ask the brokers, not the proxy: pulsar-proxy top names each with the error of the last attempt.",
+    ),
+    Alert(
+        "PulsarProxyBrokerDown", "clients", "warning",
+        'pulsar_proxy_brokers{state="down"} > 0', "5m",
+        "{{ $labels.instance }} cannot reach {{ $value }} of its brokers",
+        "Compare with the other proxies: if all see the same broker down, look at that broker, else at this proxy's "
+        "network.",
     ),
 )  # fmt: skip
 
@@ -144,8 +154,8 @@ PROCESS: Final = (
     Alert(
         "PulsarProxyMemoryNearLimit", "process", "critical",
         "(pulsar_proxy_memory_resident_bytes + pulsar_proxy_client_writers_kernel_bytes)"
-        " / pulsar_proxy_memory_container_limit_bytes > 0.9", "2m",
-        "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its container's memory",
+        f" / {MEMORY} > 0.9", "2m",
+        "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of the memory of its container or machine",
         "Lower maxTopicListInFlightDirectMemSizeMB and clientSocketSendBufferBytes (live): nobody is cut, newcomers "
         "wait. Then give the container more memory.",
     ),
@@ -191,10 +201,11 @@ PROCESS: Final = (
 CONFIGURATION: Final = (
     Alert(
         "PulsarProxyBudgetDoesNotFit", "configuration", "warning",
-        "pulsar_proxy_memory_budget_bytes > pulsar_proxy_memory_container_limit_bytes", "5m",
-        "the limits of {{ $labels.instance }} add up to {{ $value | humanize1024 }}B, more than its container has",
-        "Give the container that much memory, or lower the limits until they fit; until then a storm can end the "
-        "process.",
+        f"pulsar_proxy_memory_budget_bytes > {MEMORY}", "5m",
+        "the limits of {{ $labels.instance }} add up to {{ $value | humanize1024 }}B, more than its container or "
+        "machine has",
+        "Give it that much memory, or lower the limits until they fit (check-config prints the largest parts); until "
+        "then a storm can end the process.",
     ),
     Alert(
         "PulsarProxyConfigReloadFailed", "configuration", "warning",

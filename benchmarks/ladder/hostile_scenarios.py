@@ -11,8 +11,6 @@ PING_P99_MILLIS: Final = 50.0
 FLOOR: Final = "machine_p99_ms"
 # Bytes a second that each attacker may send at most; the server's own pace may be less.
 RATE: Final = 4_000_000
-SECONDS: Final = 8
-MIB: Final = 1024 * 1024
 
 FLOODS: Final = {
     "pong": "PONGs, never answered",
@@ -24,7 +22,9 @@ FLOODS: Final = {
     "announced": "34 connections each that announce 1 MiB and send 200 bytes",
     "announced-connects": "55 connections each that announce a CONNECT of 64 KiB and send 200 bytes",
     "relayed-pongs": "five relays each, whose broker sends frames of 13 bytes",
+    "dripping-frames": "34 connections each that send 200 KB of a frame of 1 MiB, then four bytes each half second",
     "metrics": "requests for /metrics on five connections each",
+    "tiny-requests": "pipelined requests of 40 bytes on five connections each",
     "aborted-uploads": "uploads whose client leaves at once",
     "dripping-uploads": "eight uploads each, then four bytes each half second",
     "pipelines": "five connections each with 1,000 topic lists that are not read",
@@ -49,9 +49,9 @@ def _beside(name: str, attackers: int) -> Scenario:
     return Scenario(
         f"honest clients beside {who} of at most {RATE / 1e6:g} MB/s: {FLOODS[name]}",
         "memory", ("04", "04b"), "hostile",
-        ("--flood", name, "--attackers", str(attackers), "--rate", str(RATE), "--seconds", str(SECONDS), "--pings",
+        ("--flood", name, "--attackers", str(attackers), "--rate", str(RATE), "--pings",
          "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}"),
-        "flood", timed=False, broker=("--flood-frames", "pong"), second=(), columns=COLUMNS, optional=("04b",),
+        "flood", repeats=2, broker=("--flood-frames", "pong"), second=(), columns=COLUMNS, optional=("04b",),
         budget=Budget(60 * attackers, 10_000 * 102),
         bounds=(
             Bound("PING to PONG, p99, ms", "ping_p99_ms", PING_P99_MILLIS, floor=FLOOR),

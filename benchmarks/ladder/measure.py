@@ -30,6 +30,7 @@ class Effort:
     java_warmup_seconds: float = 30.0
     starts: int = 10
     repeat: bool = True  # as often as the scenario says; once if not
+    flood_seconds: float = 10.0  # of a row of its own (memory)
 
 
 @dataclass
@@ -166,7 +167,7 @@ def memory(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
             with staged(scenario) as stage, ExitStack() as stack:
                 running = start(name, stage.broker, scenario.settings, stage.secured)
                 stack.enter_context(running.child)
-                report = load(scenario, name, running, stage, 10.0)
+                report = load(scenario, name, running, stage, effort.flood_seconds)
                 say(f"  {turn + 1}/{repeats} row {name}: {_brief(scenario, report)}")
                 row, peak = measured[name], float(report.get("peak_rss_bytes", running.child.peak_rss_bytes()))
                 row.reports.append(report)

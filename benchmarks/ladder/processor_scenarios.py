@@ -1,5 +1,5 @@
 """Owns the scenarios whose question is what a unit costs when one thing changes, as data: the form of topic names, the
-number of threads, a busy neighbour. Runs nothing."""
+number of threads, a busy neighbour, the counting of messages. Runs nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,20 @@ def processor_time(echo: tuple[str, ...], echo_64k: tuple[str, ...]) -> dict[str
             "paired", _beside("00c", "02", "06", "07"), "relay", echo, "echo", relayed=True,
             ratios=_slowed("00c", "02", "06", "07"),
         ),
+        "count-price-echo": _counted("echo of 1 KiB, 50 connections", echo, "per_second", 1.15),
+        "count-price-64k": _counted(
+            "echo of 64 KiB, 4 connections, 16 outstanding each", echo_64k, "mb_per_second", 1.10
+        ),
     }  # fmt: skip
+
+
+def _counted(title: str, options: tuple[str, ...], quantity: str, most: float) -> Scenario:
+    """What it costs to count the messages of producers, which only a throttle needs."""
+    return Scenario(
+        f"price of counting messages by topic, {title}",
+        "paired", ("02", "02c"), "relay", options, "echo", quantity=quantity, relayed=True, repeats=2,
+        ratios=(Ratio("02c", ("02",), most, quantity="cpu_us", at_most=True), Ratio("02c", ("02",), None)),
+    )  # fmt: skip
 
 
 def _names() -> Scenario:

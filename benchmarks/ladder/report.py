@@ -6,6 +6,8 @@ import textwrap
 from statistics import median
 from typing import Any
 
+from benchmarks.ladder import neighbours
+from benchmarks.ladder.neighbours import HOSTILE
 from benchmarks.ladder.processor import BROKER, CPU, LOAD, PROXY
 from benchmarks.ladder.rows import MIB, Column
 from benchmarks.ladder.scenarios import SCENARIOS
@@ -23,8 +25,24 @@ def render(results: list[Json]) -> str:
     """Return the generated part for these results, in the order of the scenario table."""
     if not results:
         return "No results yet: `python -m benchmarks.ladder.run all`."
-    parts = [part for result in results for part in _scenario(result)]
+    # Floods are many: one line each.
+    parts = [part for result in results if not result["scenario"].startswith(HOSTILE) for part in _scenario(result)]
+    parts += _floods([result for result in results if result["scenario"].startswith(HOSTILE)])
     return "\n".join([*parts, *_machine(results[0])]).rstrip()
+
+
+def _floods(results: list[Json]) -> list[str]:
+    if not results:
+        return []
+    dates = sorted({result["measured_on"] for result in results})
+    return [
+        "### Honest clients beside floods, of one attacker and of ten",
+        "",
+        f"`hostile`, {' and '.join(dates)}. What each flood is stands in `ladder/hostile_scenarios.py`.",
+        "",
+        *neighbours.table(results),
+        "",
+    ]
 
 
 def _scenario(result: Json) -> list[str]:

@@ -42,6 +42,12 @@ def _relays(engine: str, threads: int | None = None) -> tuple[tuple[str, str], .
 
 
 SPILL = ("topicListSpillDirectory", "{lists}")
+# Counting, and nothing that slows anybody.
+COUNTING = (
+    ("adaptivePublisherThrottlingEnabled", "true"),
+    ("adaptivePublisherThrottlingObserveOnly", "true"),
+    ("overloadSignals", "proxy"),
+)
 _TOPIC = (("eventLogTopic", "persistent://ladder/events/lists"), ("eventLogTopicServiceURL", "pulsar://{broker}"))
 
 ROWS: dict[str, Row] = {
@@ -57,13 +63,21 @@ ROWS: dict[str, Row] = {
     "02-2": Row("relay, 2 threads", "ours", relayed=True, settings=_relays("native", 2)),
     "02a": Row("relay in the interpreter", "ours", relayed=True, settings=_relays("asyncio")),
     "02r": Row("relay, no frame looked at", "ours", relayed=True, settings=(("watchTopicListLimitEnabled", "false"),)),
+    "02c": Row("relay, messages counted by topic", "ours", relayed=True, settings=COUNTING),
     "02p": Row(
         "relay, a pool of 16 MB and small receive buffers",
         "ours",
         relayed=True,
         settings=(("relayMemoryPoolMB", "16"), ("relayReceiveBufferBytes", "131072")),
     ),
-    "02k": Row("relay, no pool, the kernel's choice", "ours", relayed=True, settings=(("relayUnsentBytes", "0"),)),
+    "02q": Row("relay, a pool of 64 MB", "ours", relayed=True, settings=(("relayMemoryPoolMB", "64"),)),
+    "02n": Row("relay, no bound in sum", "ours", relayed=True, settings=(("relaySocketMemoryMB", "0"),)),
+    "02k": Row(
+        "relay, no pool, the kernel's choice",
+        "ours",
+        relayed=True,
+        settings=(("relayUnsentBytes", "0"), ("relaySocketMemoryMB", "0")),
+    ),
     "02b": Row("relay: the version before", "ours", relayed=True, before=True),
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),
     "04": Row("+ limiter, idle", "ours", settings=_limits(100, 100)),

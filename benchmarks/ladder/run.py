@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from benchmarks.ladder import disk, machine, measure, results, servers, verdict
+from benchmarks.ladder import disk, machine, measure, neighbours, results, servers, verdict
 from benchmarks.ladder.measure import Effort, Measured, say
+from benchmarks.ladder.neighbours import NEIGHBOURS
 from benchmarks.ladder.processes import LadderError, end_on_signals
 from benchmarks.ladder.rows import ROWS, SPILL, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
@@ -18,11 +19,11 @@ from benchmarks.ladder.slow_scenarios import slow_readers
 GROUPS = {
     "all": tuple(SCENARIOS),
     "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls),
-    "hostile": tuple(name for name in SCENARIOS if name.startswith("hostile-")),
+    "hostile": tuple(name for name in SCENARIOS if name.startswith(NEIGHBOURS)),
     "slow": tuple(slow_readers()),
     "events": tuple(name for name in SCENARIOS if name.startswith("event-price")),
 }
-QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False)
+QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False, flood_seconds=2.0)
 
 
 def _options() -> argparse.Namespace:
@@ -44,6 +45,7 @@ def _effort(options: argparse.Namespace) -> Effort:
         java_warmup_seconds=base.java_warmup_seconds,
         starts=base.starts,
         repeat=base.repeat,
+        flood_seconds=options.seconds or base.flood_seconds,
     )
 
 
@@ -127,13 +129,14 @@ def _against(judged: verdict.Json) -> str:
     return f"{sign} {judged['required']:g} {word}"
 
 
-def _run(name: str, options: argparse.Namespace) -> None:
+def _run(name: str, options: argparse.Namespace) -> verdict.Json:
     scenario, effort = SCENARIOS[name], _effort(options)
     say(f"{name}: {scenario.title}")
     rows = measure.RUNNERS[scenario.kind](scenario, _rows(scenario, options.rows), effort)
     result = _result(name, scenario, rows, effort)
     _show(result)
     results.write(name, result, kept=not (options.quick or options.rows))
+    return result
 
 
 def expanded(names: list[str]) -> list[str]:
@@ -146,10 +149,12 @@ def main() -> int:
     end_on_signals()
     try:
         build_loadgen()
-        begun = time.monotonic()
+        begun, done = time.monotonic(), []
         for name in expanded(options.scenarios):
-            _run(name, options)
+            done.append(_run(name, options))
             say(f"  {(time.monotonic() - begun) / 60:.1f} minutes so far")
+        if lines := neighbours.table(done):
+            print("\n".join(lines), flush=True)
     except LadderError as error:
         say(f"ladder: {error}")
         return 1

@@ -14,6 +14,7 @@ from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, ROWS, SPILL, TLS_CONNE
 STALLED_LIMIT_BYTES = 500 * (256 * 1024 + 2 * 8192)
 # Lists on their way to and from the disk (docs/memory.md).
 SPILL_BYTES = 10 * MIB
+GROWN = "peak RSS above idle, bytes"
 FAULTS = ("refused", "lost", "wrong", "ping_lost")
 PAIRS_NEEDED = 7
 THROUGHPUT = ("per_second", "mb_per_second")
@@ -117,9 +118,9 @@ def checks(scenario: Scenario, rows: dict[str, Measured]) -> list[Json]:
             got = _of_runs(bound, measured.series(bound.quantity))
             found.append(check(bound.what, row, got, _required(bound, measured), at_most=bound.at_most))
         if scenario.budget is not None:
-            found.append(check("peak RSS above idle, bytes", row, _grown(measured), budget_bytes(scenario, row)))
+            found.append(check(GROWN, row, _grown(measured), budget_bytes(scenario, row)))
         elif scenario.command == "stalled-consumers":
-            found.append(check("peak RSS above idle, bytes", row, _grown(measured), STALLED_LIMIT_BYTES))
+            found.append(check(GROWN, row, _grown(measured), STALLED_LIMIT_BYTES))
         faults = [
             fault for fault in FAULTS if fault in measured.reports[0] and not (scenario.unended and fault == "lost")
         ]

@@ -63,5 +63,11 @@ COLUMNS: Final[dict[str, Callable[[Json], str]]] = {
     "requests/s": lambda row: _number(row, "requests_per_second", ",d"),
     "first run": lambda row: _number(row, "cold_seconds", ",.1f"),
     "start": lambda row: _number(row, "start_seconds", ",.1f"),
+    "refused before": lambda row: _number(row, "recorded_refused", ",d"),
+    "refused after": lambda row: _number(row, "judged_refused", ",d"),
+    "heap": lambda row: f"{row['advised_heap_mib']:,} MiB" if "advised_heap_mib" in row else "",
+    "direct": lambda row: f"{row['advised_direct_mib']:,} MiB" if "advised_direct_mib" in row else "",
+    "p99 after": lambda row: f"{row['judged_p99_ms']:,.0f} ms" if "judged_p99_ms" in row else "",
+    "error of the replay": lambda row: _number(row, "calibration_error", ".3f"),
     "peak RSS": lambda row: f"{row['peak_rss_bytes'] / MIB:,.0f} MiB" if "peak_rss_bytes" in row else "",
 }

@@ -3,7 +3,7 @@
 import argparse
 
 from benchmarks.throttle_sim.plant import Point, Run
-from benchmarks.throttle_sim.shapes import SHAPES
+from benchmarks.throttle_sim.shapes import MANY_SMALL, SHAPES
 
 
 def summary(points: list[Point]) -> str:
@@ -15,11 +15,11 @@ def summary(points: list[Point]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throttle_sim", description=__doc__)
-    parser.add_argument("--shape", choices=[shape.name for shape in SHAPES], action="append")
+    parser.add_argument("--shape", choices=[shape.name for shape in (*SHAPES, MANY_SMALL)], action="append")
     parser.add_argument("--proxies", type=int, action="append", help="default: 1, 3 and 10")
     parser.add_argument("--delay", type=float, default=1.0, help="age of the signal in seconds")
     options = parser.parse_args()
-    for shape in SHAPES:
+    for shape in (*SHAPES, MANY_SMALL):
         if options.shape and shape.name not in options.shape:
             continue
         print(f"{shape.name}: {shape.title}")

@@ -5,7 +5,7 @@ signal is late by `delay` seconds. Buckets keep their tokens when a rate changes
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -105,6 +105,8 @@ class Run:
     proxies: int = 1
     delay: float = 1.0
     throttled: bool = True
+    # The part of each topic that each proxy sees at a time; None is equal parts.
+    parts: Callable[[float], Sequence[float]] | None = None
     held: dict[str, float] = field(default_factory=dict)
 
     def play(self) -> list[Point]:
@@ -129,9 +131,10 @@ class Run:
     def _step(self, proxies: list[SimulatedProxy], now: float) -> tuple[float, float]:
         """Move the bytes of one step; return what was offered and what passed."""
         offered = passed = 0.0
+        parts = [1 / len(proxies)] * len(proxies) if self.parts is None else self.parts(now)
         for topic, rate in self.shape.offered(now).items():
             wanted = rate * STEP_SECONDS
-            found = sum(proxy.pass_on(topic, wanted / len(proxies)) for proxy in proxies)
+            found = sum(proxy.pass_on(topic, wanted * part) for proxy, part in zip(proxies, parts, strict=True))
             self.held[topic] = self.held.get(topic, 0.0) + found
             offered, passed = offered + wanted, passed + found
         self._drain()

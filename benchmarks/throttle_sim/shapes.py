@@ -45,6 +45,15 @@ def _slow_backlog(now: float) -> Mapping[str, float]:
     return {"slow": 30 * MB if now < 150 else 5 * MB, "other": 30 * MB}
 
 
+def _many_small(now: float) -> Mapping[str, float]:
+    rate = 0.6 * MB if CALM_SECONDS <= now < 150 else 0.25 * MB
+    return {f"small-{number}": rate for number in range(40)}
+
+
+# What is left of the throttle when each proxy sees less of a topic than the rate that nobody is held below.
+MANY_SMALL: Final = Shape(
+    "many-small", "40 small topics: 0.25, then 0.6, then 0.25 MB/s each; the broker takes 12 MB/s", _many_small, 12 * MB
+)
 SHAPES: Final = (
     Shape("step", "A step: 40, then 100, then 40 MB/s; the broker takes 60 MB/s", _step, 60 * MB),
     Shape("burst", "Bursts of 9 s at 240 MB/s on 40 MB/s; the broker takes 60 MB/s", _burst, 60 * MB),

@@ -24,6 +24,9 @@ KEYS: Final[Mapping[str, str]] = {
     "clientSocketSendBufferBytes": "16384",
     "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": "2500",
     "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": "2500",
+    # The replay has neither a disk for slow readers' lists nor a share for clients that have not read yet.
+    "topicListSpillDirectory": "",
+    "topicListUnprovenReadersMemoryPercent": "100",
     "eventLogProxyId": "demo-proxy",
     # The same for all acts, so that a client version or a namespace is the same in all of them.
     "eventLogSalt": "the salt of the demo",

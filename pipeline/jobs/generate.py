@@ -46,8 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--distributed", action="store_true", help="make the table in Spark's workers: for 1e8 and more"
     )
     parser.add_argument(
-        "--simulate", action="store_true", help="have the limiter's rules say who waits; requests share no answers then"
-    )
+        "--simulate", action=argparse.BooleanOptionalAction, default=True,
+        help="have the limiter's rules say who waits; requests share no answers then. Waits that are drawn instead"
+        " follow from no limits, so that no advice can be given for them",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:

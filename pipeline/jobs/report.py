@@ -5,6 +5,7 @@ import argparse
 from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
 from pipeline.paths import conf_path
+from pipeline.periods import add_period, given_period
 from pipeline.report.write import ReportSettings, report_path, write_report
 from pipeline.session import open_session
 
@@ -14,6 +15,7 @@ __all__ = ["add_arguments", "add_page", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""
     add_common(parser)
+    add_period(parser)
     add_page(parser)
     add_promise(parser, of_advice=True)
     parser.add_argument("--conf-file", metavar="FILE", help="what advise has written (default: advice.conf in --out)")
@@ -32,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
         report_path(common.out, options.to),
         conf_path(common.out, options.conf_file),
         promised_us=None if options.p99_wait_ms is None else options.p99_wait_ms * 1000,
+        period=given_period(options),
     )
     spark = open_session("report", common)
     try:

@@ -3,18 +3,22 @@
 import argparse
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from pipeline.advise import AdviseSummary, advise
 from pipeline.chain import Outcome, Step, run_steps
+from pipeline.drift import push, write_metrics
 from pipeline.errors import PipelineError
+from pipeline.history import drift_of
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
 from pipeline.jobs.advise import add_target, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.options import add_common, common_settings
+from pipeline.periods import add_period, given_period
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.units import size
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
@@ -32,6 +36,7 @@ TARGET_LOAD: Final = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the jobs that differ from one use to the next; the others have their defaults."""
     add_common(parser)
+    add_period(parser)
     told.add_arguments(parser, required=False)
     add_grid(parser)
     add_marks(parser)
@@ -41,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"load of the target (default: {TARGET_LOAD} if that is among --load, else the highest)",
     )  # fmt: skip
     add_page(parser)
+    parser.add_argument(
+        "--metrics-file", metavar="FILE", help="write drift as metrics, for the textfile collector of a node exporter"
+    )
+    parser.add_argument("--pushgateway", metavar="URL", help="put the same metrics to a Pushgateway")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,9 +78,12 @@ class _Steps:
         self.common = common_settings(options)
         self.page = report_path(self.common.out, options.to)
         self._ingest = None if options.source is None else told.ingest_settings(options)
+        self._period = period = given_period(options)
         marks = given_marks(options.overload_high, options.overload_low)
-        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000, marks)
+        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000, marks, period)
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
+        self._metrics = None if options.metrics_file is None else Path(options.metrics_file)
+        self._gateway = options.pushgateway
         if self._advise.conf_path is None:
             raise PipelineError(
                 f"--conf-file: got none, expected a file: --out {self.common.out} is not on this machine"
@@ -83,18 +95,29 @@ class _Steps:
         first = [] if source is None else [Step("ingest", lambda _: ingest(spark, source))]
         return [
             *first,
-            Step("usage", lambda _: make_usage(spark, UsageSettings(self.common)), ("ingest",)),
-            Step("storms", lambda _: find_storms(spark, StormSettings(self.common)), ("ingest",)),
+            Step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=self._period)), ("ingest",)),
+            Step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=self._period)), ("ingest",)),
             Step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), ("ingest",)),
             Step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), ("whatif",)),
             Step("report", partial(self._report, spark), ("ingest",)),
+            *([Step("metrics", lambda _: self._drift(spark), ("whatif",))] if self._metrics or self._gateway else []),
         ]
+
+    def _drift(self, spark: SparkSession) -> str:
+        text = drift_of(spark, self.common)
+        if self._metrics is not None:
+            write_metrics(self._metrics, text)
+        if self._gateway is not None:
+            push(self._gateway, text)
+        return f"{text.count('# TYPE')} metrics"
 
     def _report(self, spark: SparkSession, so_far: Outcome) -> ReportSummary:
         failed = so_far.failed.get("advise")
         why = "" if failed is None else str(failed)
         promised_us = self._advise.target.p99_wait_us
-        settings = ReportSettings(self.common, self.page, self._advise.conf_path, why, promised_us=promised_us)
+        settings = ReportSettings(
+            self.common, self.page, self._advise.conf_path, why, promised_us=promised_us, period=self._period
+        )
         return write_report(spark, settings)
 
 

@@ -79,4 +79,6 @@ def _require_sense(options: argparse.Namespace, settings: UsageSettings) -> None
     if not options.stream and (options.trigger is not None or options.checkpoint):
         raise PipelineError("--trigger and --checkpoint: got no --stream, which they are for")
     if options.stream and settings.period != ALWAYS:
-        raise PipelineError("--since and --until: got --stream, which takes every event once; expected neither")
+        raise PipelineError(
+            "--since, --until and --cluster: got --stream, which takes every event once; expected none of them"
+        )

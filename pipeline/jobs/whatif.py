@@ -4,6 +4,7 @@ import argparse
 
 from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
+from pipeline.periods import add_period, given_period
 from pipeline.replay.grid import add_grid, grid_of
 from pipeline.session import open_session
 from pipeline.slowed.marks import add_marks, given_marks
@@ -15,6 +16,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_common(parser)
+    add_period(parser)
     add_grid(parser)
     add_promise(parser)
     add_marks(parser)
@@ -23,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
     marks = given_marks(options.overload_high, options.overload_low)
-    settings = WhatifSettings(common_settings(options), grid_of(options), options.p99_wait_ms * 1000, marks)
+    settings = WhatifSettings(
+        common_settings(options), grid_of(options), options.p99_wait_ms * 1000, marks, given_period(options)
+    )
     session = open_session("whatif", settings.common)
     try:
         summary = whatif(session, settings)

@@ -3,6 +3,10 @@
 Rule: a trace is replayed piece by piece, each with the limits that were in force then. The replay is an open loop:
 clients come when they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker
 failed are replayed, not compared. The errors are those of `pipeline.calibration`.
+
+A busy machine is late: a request waits for its turn where no rule has it wait. What brokers, reading and writing took
+is in the events, and replayed as it was. Of the other waits the replay knows those that the rules make; what a request
+waited beyond these, for anything but memory, is the machine's lateness, and is told apart from the limiter's waits.
 """
 
 from collections.abc import Sequence
@@ -12,7 +16,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.calibration import ALL, outcome_error
 from pipeline.replay.buckets import BUCKETS, count_waits, quantile
@@ -20,13 +24,13 @@ from pipeline.replay.kernel import replay
 from pipeline.replay.model import Limits, Outcome, Result
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
-from pipeline.replay.tally import longest, packed, refused, unpacked
+from pipeline.replay.tally import longest, refused, rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["Calibration", "Seen", "calibrate", "compare", "together"]
+__all__ = ["Calibration", "Lateness", "Seen", "calibrate", "compare", "together"]
 
-_COLUMNS: Final = "number int, recorded binary, simulated binary, recorded_waits binary, simulated_waits binary"
+_COLUMNS: Final = "proxy int, what int, at int, count long"
 Int64s = NDArray[np.int64]
 
 
@@ -46,12 +50,28 @@ NOTHING_SEEN: Final = Seen(np.zeros(len(Outcome), np.int64), np.zeros(BUCKETS, n
 
 
 @dataclass(frozen=True, slots=True)
+class Lateness:
+    """Recorded waits of answered requests, cut in two: what the limiter made of them, and the machine; by bucket."""
+
+    limiter: Int64s
+    machine: Int64s
+
+    def __add__(self, other: "Lateness") -> "Lateness":
+        """Put two parts together."""
+        return Lateness(self.limiter + other.limiter, self.machine + other.machine)
+
+
+NEVER_LATE: Final = Lateness(np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
-    """Both sides of one proxy, or of all."""
+    """Both sides of one proxy, or of all; without `late` the machine never was."""
 
     proxy_id: str
     recorded: Seen
     simulated: Seen
+    late: Lateness | None = None
 
     @property
     def requests(self) -> int:
@@ -69,6 +89,9 @@ class Calibration:
                 **{f"{side}_p{share}_us": quantile(seen.waits, share / 100) for share in (50, 95, 99)},
                 f"{side}_max_us": longest(seen.waits),
             }
+        late = self.late or Lateness(self.recorded.waits, NEVER_LATE.machine)
+        found["limiter_p99_us"] = quantile(late.limiter, 0.99)
+        found |= {f"late_p{share}_us": quantile(late.machine, share / 100) for share in (50, 99)}
         return found | {"outcome_error": outcome_error(found), "imputed_share": imputed_share}
 
 
@@ -78,44 +101,68 @@ def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Ca
     `found` is a survey whose windows do not go over a change of limits.
     """
     parts, limits = _parts(prepared, found)
+    names = [proxy.proxy_id for proxy in prepared.proxies]
 
     def work(number: int, part: Slice) -> pd.DataFrame:
-        recorded, simulated = compare(part, limits[number])
-        return pd.DataFrame(
-            {
-                # Arrow takes no other width for the column.
-                "number": np.array([number], np.int32),
-                "recorded": [packed(recorded.outcomes)],
-                "simulated": [packed(simulated.outcomes)],
-                "recorded_waits": [packed(recorded.waits)],
-                "simulated_waits": [packed(simulated.waits)],
-            }
-        )
+        recorded, simulated, late = compare(part, limits[number])
+        arrays = [recorded.outcomes, simulated.outcomes, recorded.waits, simulated.waits, late.limiter, late.machine]
+        return rows_of(arrays, proxy=names.index(parts[number].proxy_id))
 
-    sides = {proxy.proxy_id: (NOTHING_SEEN, NOTHING_SEEN) for proxy in prepared.proxies}
-    for row in over_parts(spark, prepared.path, found.way, parts, work, _COLUMNS):
-        recorded, simulated = _sides(row)
-        name = parts[row.number].proxy_id
-        sides[name] = sides[name][0] + recorded, sides[name][1] + simulated
-    each = [Calibration(name, *both) for name, both in sides.items()]
+    sides = [_Sums() for _ in names]
+    for row in summed(over_parts(spark, prepared.path, found.way, parts, work, _COLUMNS), "proxy"):
+        sides[row.proxy].arrays[row.what][row.at] = row["sum"]
+    each = [side.calibration(name) for name, side in zip(names, sides, strict=True)]
     return [together(each), *each]
+
+
+class _Sums:
+    """The counts of one proxy, in the order in which tasks give them."""
+
+    def __init__(self) -> None:
+        self.arrays = [np.zeros(len(Outcome), np.int64) for _ in range(2)]
+        self.arrays += [np.zeros(BUCKETS, np.int64) for _ in range(4)]
+
+    def calibration(self, name: str) -> Calibration:
+        """Give both sides, and the machine's lateness."""
+        recorded, simulated, *waits = self.arrays
+        late = Lateness(waits[2], waits[3])
+        return Calibration(name, Seen(recorded, waits[0]), Seen(simulated, waits[1]), late)
 
 
 def together(each: Sequence[Calibration]) -> Calibration:
     """Put all proxies together."""
-    recorded, simulated = NOTHING_SEEN, NOTHING_SEEN
+    found = Calibration(ALL, NOTHING_SEEN, NOTHING_SEEN, NEVER_LATE)
     for one in each:
-        recorded, simulated = recorded + one.recorded, simulated + one.simulated
-    return Calibration(ALL, recorded, simulated)
+        found = _added(found, one)
+    return found
 
 
-def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen]:
-    """Give what was recorded of a slice, and what the replay makes of it."""
+def _added(one: Calibration, other: Calibration) -> Calibration:
+    late = [each.late or Lateness(each.recorded.waits, NEVER_LATE.machine) for each in (one, other)]
+    recorded, simulated = one.recorded + other.recorded, one.simulated + other.simulated
+    return Calibration(one.proxy_id, recorded, simulated, late[0] + late[1])
+
+
+def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen, Lateness]:
+    """Give what was recorded of a slice, what the replay makes of it, and how late the machine was."""
     result = replay(part.trace(limits.fairness), limits)
     counted = np.arange(len(part)) >= part.warm_up
     compared = counted & (part.recorded_outcome != int(Outcome.FAILED))
     recorded = _seen(part.recorded_outcome[compared], part.recorded_wait_us[compared])
-    return recorded, _seen(result.outcome[compared].astype(np.int64), _waits(part, result)[compared])
+    waits = _waits(part, result)
+    late = _lateness(part, result, waits)
+    answered = compared & (part.recorded_outcome == int(Outcome.OK))
+    cut = Lateness(count_waits((part.recorded_wait_us - late)[answered]), count_waits(late[answered]))
+    return recorded, _seen(result.outcome[compared].astype(np.int64), waits[compared]), cut
+
+
+def _lateness(part: Slice, result: Result, waits: Int64s) -> Int64s:
+    """Give what each request waited, for anything but memory, beyond what the replay has it wait for that."""
+    memory = result.heap_wait_us + result.heap_update_wait_us + result.direct_wait_us
+    others = np.maximum(0, part.recorded_wait_us - part.recorded_memory_wait_us)
+    beyond = np.maximum(0, others - np.maximum(0, waits - memory))
+    # The replay of a request that it refuses says nothing of what an answered one waits.
+    return np.where(result.outcome == int(Outcome.OK), beyond, 0)
 
 
 def _waits(part: Slice, result: Result) -> Int64s:
@@ -136,12 +183,7 @@ def _parts(prepared: Prepared, found: Survey) -> tuple[list[Part], list[Limits]]
     for proxy in prepared.proxies:
         for window in found.windows[proxy.proxy_id]:
             mine = prepared.limits[window.limits_id]
-            warm_us = warm_up_from(window, mine.request_timeout_us + proxy.longest_work_us, load=1)
+            warm_us = warm_up_from(window, mine.request_timeout_us + proxy.longest_work_us)
             parts.append(Part(proxy.proxy_id, warm_us, window.start_us, window.end_us))
             limits.append(mine)
     return parts, limits
-
-
-def _sides(row: Row) -> tuple[Seen, Seen]:
-    recorded = Seen(unpacked(row.recorded), unpacked(row.recorded_waits))
-    return recorded, Seen(unpacked(row.simulated), unpacked(row.simulated_waits))

@@ -47,7 +47,7 @@ GRID_OPTIONS: Final = (
     Dimension("key-cap-percent", "key_cap_percent", "most of a limit for one key", least=1, most=100),
     Dimension("fairness", "fairness", f"of {', '.join(get_args(Fairness))}"),
     Dimension("coalescing", "coalescing", "on, off"),
-    Dimension("load", None, "how many times as fast requests arrive", least=1, most=10_000),
+    Dimension("load", None, "how many times the recorded clients", least=1, most=10_000),
     Dimension("fleet", None, "proxies for each recorded one", least=1, most=1000),
 )
 _WORDS: Final[Mapping[str, Mapping[str, Any]]] = {

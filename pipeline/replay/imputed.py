@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-__all__ = ["MEASURED", "NO_BROKER", "Lack", "lacks", "with_imputed"]
+__all__ = ["MEASURED", "NO_BROKER", "PEAKS", "RULES", "Lack", "lacks", "with_imputed"]
 
 # Columns of `replay_input` that a request may lack; the broker is a hash, the others are numbers.
 MEASURED: Final = (
@@ -27,6 +27,10 @@ MEASURED: Final = (
     "broker",
 )
 NO_BROKER: Final = ""
+# Memory in use when a request arrived.
+PEAKS: Final = ("heap_used_bytes", "direct_used_bytes")
+# Limits in force that are not replayed: the least of each is seen.
+RULES: Final = ("unproven_readers_percent", "spill_limit_bytes")
 # The hash of a question stands for namespace and mode, too: equal requests have both in common.
 _LEVELS: Final = (("mode", "question"), ("mode",), ())
 
@@ -43,7 +47,8 @@ class Lack(IntEnum):
 def lacks(requests: DataFrame, *by: str) -> DataFrame:
     """Tell for each proxy, and `by` more columns, how far to look (`lack`), and count its requests (`rows`).
 
-    Also the first and the last arrival, `first_us` and `last_us`. `by` may only make a proxy look further than it must.
+    Also the first and the last arrival, `first_us` and `last_us`, the largest of each of `PEAKS`, the least of each of
+    `RULES`, and the clusters. `by` may only make a proxy look further than it must.
     """
     count = requests.groupBy("proxy_id", *by, "namespace", "mode", "question").agg(
         F.count("*").alias("rows"),
@@ -51,8 +56,14 @@ def lacks(requests: DataFrame, *by: str) -> DataFrame:
         F.max("arrival_us").alias("last_us"),
         F.bool_or("imputed").alias("lacks"),
         F.bool_or("shown").alias("shows"),
+        *(F.max(name).alias(name) for name in PEAKS),
+        F.collect_set("cluster").alias("clusters"),
+        *(F.min(name).alias(name) for name in RULES),
     )
     sums = [F.sum("rows").alias("rows"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")]
+    sums += [F.max(name).alias(name) for name in PEAKS]
+    sums += [F.min(name).alias(name) for name in RULES]
+    sums.append(F.array_distinct(F.flatten(F.collect_set("clusters"))).alias("clusters"))
     alone = F.col("lacks") & ~F.col("shows")
     each = count.groupBy("proxy_id", *by, "namespace").agg(
         *sums, F.bool_or("lacks").alias("lacks"), F.bool_or("shows").alias("shows"), F.bool_or(alone).alias("alone")

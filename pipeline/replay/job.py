@@ -1,7 +1,7 @@
 """Replay a grid of scenarios over prepared traces: work items for Spark's tasks, and the sums of what they bring back.
 
 Rule: a work item is a part of the trace, a load, a place in the fleet and a block of scenarios, which its task loops
-over inside the kernel. Only sums come back.
+over inside the kernel. Sums are added up in Spark: what comes back does not grow with the trace.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,15 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pyspark.sql import Row, SparkSession
 
 from pipeline.replay.buckets import BUCKETS
 from pipeline.replay.engine import simulate
-from pipeline.replay.model import WAITS, Aggregates, Limits
+from pipeline.replay.model import WAITS, Aggregates, Limits, Outcome
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
-from pipeline.replay.tally import NOTHING, added, packed, unpacked
+from pipeline.replay.tally import rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
@@ -25,12 +26,15 @@ __all__ = ["Place", "Total", "WorkItem", "replay_grid", "work_items"]
 
 # Requests times scenarios of one work item: seconds of work, so that there is progress to show and work to share out.
 ITEM_ROWS: Final = 8_000_000
-_COLUMNS: Final = "place int, scenario int, outcomes binary, waits binary, others binary"
+_COLUMNS: Final = "place int, scenario int, what int, at int, count long"
+# What counts are of, in the order of the arrays of `_done`.
+_OUTCOMES, _WAITS = 0, 1
+_QUESTIONS: Final = _WAITS + len(WAITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the scenarios are tried: at which load, on how many proxies for each recorded one."""
+    """Where the scenarios are tried: with how many times the clients, on how many proxies for each recorded one."""
 
     load: int
     fleet: int
@@ -64,16 +68,20 @@ def replay_grid(
     def work(number: int, part: Slice) -> pd.DataFrame:
         item = items[number]
         place = places[item.place]
-        mine = part.of_replica(item.replica, place.fleet)
-        return _done(item, simulate(mine, limits[item.first : item.last], place.load))
+        mine = part.times(place.load).of_replica(item.replica, place.fleet)
+        return _done(item, simulate(mine, limits[item.first : item.last]))
 
     rows = over_parts(spark, prepared.path, found.way, [item.part for item in items], work, _COLUMNS)
-    totals = {(place, number): NOTHING for place in places for number in range(len(limits))}
-    for row in rows:
-        key = (places[row.place], row.scenario)
-        totals[key] = added(totals[key], _counts(row))
-    short = {place: _short_warm_ups(prepared, found, place, limits) for place in places}
-    return {key: Total(counts, short[key[0]]) for key, counts in totals.items()}
+    found_counts: dict[tuple[Place, int], list[Row]] = {}
+    for row in summed(rows, "place", "scenario"):
+        found_counts.setdefault((places[row.place], row.scenario), []).append(row)
+    totals = {
+        (place, number): _counts(found_counts.get((place, number), []))
+        for place in places
+        for number in range(len(limits))
+    }
+    short = _short_warm_ups(prepared, found, limits)
+    return {key: Total(counts, short) for key, counts in totals.items()}
 
 
 def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limits: Sequence[Limits]) -> list[WorkItem]:
@@ -82,9 +90,9 @@ def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limit
     items = []
     for proxy_id, windows in found.windows.items():
         for window in windows:
-            block = max(1, ITEM_ROWS // window.rows)
+            warm_us = warm_up_from(window, lives[proxy_id])
             for number, place in enumerate(places):
-                warm_us = warm_up_from(window, lives[proxy_id], place.load)
+                block = max(1, ITEM_ROWS // (window.rows * place.load))
                 part = Part(proxy_id, warm_us, window.start_us, window.end_us)
                 items += [
                     WorkItem(part, number, replica, first, min(first + block, len(limits)))
@@ -100,32 +108,36 @@ def _lives(prepared: Prepared, limits: Sequence[Limits]) -> dict[str, int]:
     return {proxy.proxy_id: clock + proxy.longest_work_us for proxy in prepared.proxies}
 
 
-def _short_warm_ups(prepared: Prepared, found: Survey, place: Place, limits: Sequence[Limits]) -> int:
+def _short_warm_ups(prepared: Prepared, found: Survey, limits: Sequence[Limits]) -> int:
     """Count windows whose warm-up ends at the window before, although older requests could still be there."""
     # The window before the second is the beginning of the trace: nothing older is there.
     return sum(
-        window.start_us - life_us * place.load < window.floor_us
+        window.start_us - life_us < window.floor_us
         for name, life_us in _lives(prepared, limits).items()
         for window in found.windows[name][2:]
     )
 
 
 def _done(item: WorkItem, counted: Sequence[Aggregates]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "place": np.full(len(counted), item.place, np.int32),
-            "scenario": np.arange(item.first, item.last, dtype=np.int32),
-            "outcomes": [packed(each.outcomes) for each in counted],
-            "waits": [packed(each.waits) for each in counted],
-            "others": [packed(np.array(_others(each), np.int64)) for each in counted],
-        }
-    )
+    scenarios = zip(range(item.first, item.last), counted, strict=True)
+    return pd.concat([rows_of(_arrays(each), place=item.place, scenario=number) for number, each in scenarios])
 
 
-def _others(counted: Aggregates) -> tuple[int, int, int, int]:
-    return counted.peak_heap_bytes, counted.peak_direct_bytes, counted.questions, counted.last_end_us
+def _arrays(counted: Aggregates) -> list[NDArray[np.int64]]:
+    most = np.array([counted.peak_heap_bytes, counted.peak_direct_bytes, counted.last_end_us], np.int64)
+    return [counted.outcomes, *counted.waits, np.array([counted.questions], np.int64), most]
 
 
-def _counts(row: Row) -> Aggregates:
-    waits = unpacked(row.waits).reshape(len(WAITS), BUCKETS)
-    return Aggregates(unpacked(row.outcomes), waits, *(int(each) for each in unpacked(row.others)))
+def _counts(rows: Sequence[Row]) -> Aggregates:
+    outcomes, waits = np.zeros(len(Outcome), np.int64), np.zeros((len(WAITS), BUCKETS), np.int64)
+    questions, most = 0, [0, 0, 0]
+    for row in rows:
+        if row["what"] == _OUTCOMES:
+            outcomes[row["at"]] = row["sum"]
+        elif row["what"] < _QUESTIONS:
+            waits[row["what"] - _WAITS, row["at"]] = row["sum"]
+        elif row["what"] == _QUESTIONS:
+            questions = row["sum"]
+        else:
+            most[row["at"]] = row["most"]
+    return Aggregates(outcomes, waits, most[0], most[1], questions, most[2])

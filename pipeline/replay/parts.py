@@ -1,34 +1,38 @@
-"""How tasks come to their parts of `replay_input`: which windows there are, and work on them without a shuffle.
+"""How tasks come to their parts of `replay_input`: which windows there are, and work on each.
 
-Rule: a task reads its part with pyarrow and holds one window with its warm-up. Where tasks cannot read the path
-themselves, Spark brings them whole proxies instead (`Way.GROUPED`): the same result, but one task then holds, and works
-on, the whole trace of a proxy.
+Rule: a task holds one window with its warm-up, whatever the trace is kept on. On a mounted directory tasks read their
+parts themselves, with pyarrow and without a shuffle (`Way.DIRECT`). From any other file system, such as an object
+store, Spark reads the trace, repeats the rows of warm-ups, and brings each part to its task, sorted (`Way.SHUFFLED`).
+Which of both is said by the path alone: where a task does not see what a mounted directory holds, the job ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from enum import Enum
 from typing import Final
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.replay.slices import Slice, batches_of, read_slice, slice_of
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut
 
-__all__ = ["Part", "Survey", "Way", "over_parts", "survey"]
+__all__ = ["Part", "Survey", "Way", "over_parts", "survey", "way_to"]
 
 _WINDOWS: Final = "proxy_id string, start_us long, end_us long, floor_us long, rows long, limits_id long"
+_PARTS: Final = "part int, proxy_id string, warm_us long, start_us long, end_us long"
 
 
 class Way(Enum):
     """How tasks come to their requests."""
 
     DIRECT = "direct"
-    GROUPED = "grouped"
+    SHUFFLED = "shuffled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Survey:
     windows: dict[str, tuple[Window, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Part:
     """What one task reads: requests of a proxy from `warm_us` to before `end_us`, counted from `start_us`."""
 
@@ -49,37 +53,49 @@ class Part:
     end_us: int
 
 
+def way_to(path: str) -> Way:
+    """Say how tasks come to the rows of a path."""
+    return Way.SHUFFLED if "://" in path.removeprefix("file://") else Way.DIRECT
+
+
 def survey(
     spark: SparkSession,
     prepared: Prepared,
     *,
     by_limits: bool = False,
     rows: int = WINDOW_ROWS,
-    ways: Sequence[Way] = tuple(Way),
+    way: Way | None = None,
 ) -> Survey:
-    """Find the windows of each proxy, in the first of `ways` in which tasks see every request."""
+    """Find the windows of each proxy; raises PipelineError where tasks do not see every request."""
     names, path = [proxy.proxy_id for proxy in prepared.proxies], prepared.path
+    way = way or way_to(path)
 
     def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
             for number in batch["id"]:
-                yield pd.DataFrame(_cuts(path, names[number], rows, by_limits=by_limits))
+                windows = _cuts(path, names[number], rows, by_limits=by_limits)
+                yield pd.DataFrame(_table(names[number], windows).to_pandas())
 
-    def look_at_all(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
-        table = table.sort_by("arrival_us")
-        batch = table.column("arrival_us").to_numpy(), table.column("limits_id").to_numpy()
-        return _table(key[0].as_py(), cut([batch], rows, by_limits=by_limits))
+    def look_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for name, arrivals in _by_name(batches, "proxy_id"):
+            pairs = ((each.column("arrival_us").to_numpy(), each.column("limits_id").to_numpy()) for each in arrivals)
+            yield from _table(name, cut(pairs, rows, by_limits=by_limits)).to_batches()
 
-    for way in ways:
-        if way is Way.DIRECT:
-            found = spark.range(0, len(names), 1, len(names)).mapInPandas(look, _WINDOWS).collect()
-        else:
-            columns = _rows(spark, path).select("proxy_id", "arrival_us", "limits_id")
-            found = columns.groupBy("proxy_id").applyInArrow(look_at_all, _WINDOWS).collect()
-        windows = _by_proxy(found, names)
-        if all(sum(window.rows for window in windows[proxy.proxy_id]) == proxy.rows for proxy in prepared.proxies):
-            return Survey(way, windows)
-    raise AssertionError(f"no way to the rows of {path}")
+    if way is Way.DIRECT:
+        found = spark.range(0, len(names), 1, len(names)).mapInPandas(look, _WINDOWS).collect()
+    else:
+        columns = _rows(spark, path).select("proxy_id", "arrival_us", "limits_id")
+        sorted_rows = columns.repartition(len(names), "proxy_id").sortWithinPartitions("proxy_id", "arrival_us")
+        found = sorted_rows.mapInArrow(look_in_order, _WINDOWS).collect()
+    windows = _by_proxy(found, names)
+    for proxy in prepared.proxies:
+        if (seen := sum(window.rows for window in windows[proxy.proxy_id])) != proxy.rows:
+            raise PipelineError(
+                f"tasks see {seen} of {proxy.rows} requests of {proxy.proxy_id} in {path}: executors on other machines"
+                " need --out on a file system that all of them mount, or on an object store",
+                ExitCode.FAILED,
+            )
+    return Survey(way, windows)
 
 
 def over_parts(
@@ -89,25 +105,66 @@ def over_parts(
     parts: Sequence[Part],
     work: Callable[[int, Slice], pd.DataFrame],
     columns: str,
-) -> list[Row]:
-    """Run `work(number, slice)` on each part, in tasks; `columns` are those that it gives."""
-
-    def direct(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            for number in batch["id"]:
-                part = parts[number]
-                yield work(number, read_slice(path, part.proxy_id, part.warm_us, part.start_us, part.end_us))
-
-    def grouped(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
-        table = table.sort_by([("arrival_us", "ascending"), ("seq", "ascending")])
-        mine = [number for number, part in enumerate(parts) if part.proxy_id == key[0].as_py()]
-        done = (work(n, slice_of(table, parts[n].warm_us, parts[n].start_us, parts[n].end_us)) for n in mine)
-        return pa.Table.from_pandas(pd.concat(done), preserve_index=False)
-
+) -> DataFrame:
+    """Run `work(number, slice)` on each part, in tasks; `columns` are those that it gives. Nothing is collected."""
+    whole = sorted(set(parts))
     if way is Way.DIRECT:
-        # One partition a part: the list of them travels with the function, nothing is shuffled.
-        return spark.range(0, len(parts), 1, len(parts)).mapInPandas(direct, columns).collect()
-    return _rows(spark, path).groupBy("proxy_id").applyInArrow(grouped, columns).collect()
+        numbered = spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "part")
+
+        def direct(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for batch in batches:
+                for number in batch["part"]:
+                    part = parts[number]
+                    yield work(number, read_slice(path, *astuple(part)))
+
+        return numbered.mapInPandas(direct, columns)
+    # The same rows for all that is done with a part: a task does it one after the other.
+    of_whole: dict[int, list[int]] = {}
+    numbers = {part: number for number, part in enumerate(whole)}
+    for number, part in enumerate(parts):
+        of_whole.setdefault(numbers[part], []).append(number)
+
+    def brought(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, mine in _by_name(batches, "part"):
+            part = whole[int(number)]
+            table = pa.Table.from_batches(list(mine))
+            one = slice_of(table, part.warm_us, part.start_us, part.end_us)
+            done = pd.concat([work(each, one) for each in of_whole[int(number)]])
+            yield from pa.Table.from_pandas(done, preserve_index=False).to_batches()
+
+    bounds = spark.createDataFrame([(number, *astuple(part)) for number, part in enumerate(whole)], _PARTS)
+    rows_of = _rows(spark, path).select("proxy_id", "seq", *COLUMNS)
+    within = (F.col("arrival_us") >= F.col("warm_us")) & (F.col("arrival_us") < F.col("end_us"))
+    repeated = rows_of.join(F.broadcast(bounds.drop("start_us")), "proxy_id").where(within)
+    shared = repeated.repartitionById(len(whole), F.col("part")).sortWithinPartitions("part", "arrival_us", "seq")
+    return shared.select("part", *COLUMNS).mapInArrow(brought, columns)
+
+
+def _by_name(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
+    """Cut sorted batches where the name in a column changes; each name's batches must be taken before the next."""
+    found = _pieces(batches, column)
+    following = next(found, None)
+
+    def of(name: str) -> Iterator[pa.RecordBatch]:
+        nonlocal following
+        while following is not None and following[0] == name:
+            yield following[1]
+            following = next(found, None)
+
+    while following is not None:
+        name = following[0]
+        yield name, of(name)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for batch in batches:
+        names, begin = batch.column(column), 0
+        while begin < batch.num_rows:
+            rest = names.slice(begin)
+            other = pc.index(pc.equal(rest, names[begin]), pa.scalar(False)).as_py()
+            count = len(rest) if other < 0 else other
+            yield str(names[begin].as_py()), batch.slice(begin, count)
+            begin += count
 
 
 def _rows(spark: SparkSession, path: str) -> DataFrame:
@@ -115,13 +172,12 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.parquet(path).withColumn("proxy_id", F.col("proxy_id").cast("string"))
 
 
-def _cuts(path: str, proxy_id: str, rows: int, *, by_limits: bool) -> pd.DataFrame:
+def _cuts(path: str, proxy_id: str, rows: int, *, by_limits: bool) -> list[Window]:
     try:
-        windows = cut(batches_of(path, proxy_id), rows, by_limits=by_limits)
-    except (OSError, ImportError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Not to be seen from here, or on a file system that pyarrow does not know; the sum of the rows tells.
-        windows = []
-    return pd.DataFrame(_table(proxy_id, windows).to_pandas())
+        return cut(batches_of(path, proxy_id), rows, by_limits=by_limits)
+    except FileNotFoundError:
+        # Not to be seen from here; the sum of the rows tells.
+        return []
 
 
 def _table(proxy_id: str, windows: Sequence[Window]) -> pa.Table:

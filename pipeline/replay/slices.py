@@ -29,7 +29,7 @@ _NUMBERS: Final = (
     "cancel_us",
 )
 _NAMES: Final = ("question", "client", "broker", "principal", "tenant", "namespace")
-_RECORDED: Final = ("recorded_outcome", "recorded_wait_us")
+_RECORDED: Final = ("recorded_outcome", "recorded_wait_us", "recorded_memory_wait_us")
 COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED)
 
 
@@ -41,6 +41,7 @@ class Slice:
     names: dict[str, NDArray[np.int64]]
     recorded_outcome: NDArray[np.int64]
     recorded_wait_us: NDArray[np.int64]
+    recorded_memory_wait_us: NDArray[np.int64]
     warm_up: int
 
     def __len__(self) -> int:
@@ -66,6 +67,25 @@ class Slice:
             **others,
         )
 
+    def times(self, load: int) -> "Slice":
+        """Give so many times the clients: each asks what a recorded one asked, when it asked.
+
+        The clients of a copy share answers among themselves as the recorded ones did, and with no other copy: they are
+        taken to ask for namespaces of their own, which takes more memory than to share.
+        """
+        if load == 1:
+            return self
+        copy = np.tile(np.arange(load, dtype=np.uint64), len(self))
+        names = {name: np.repeat(values, load) for name, values in self.names.items()}
+        return Slice(
+            {name: np.repeat(values, load) for name, values in self.numbers.items()},
+            names | {name: _of_copy(names[name], copy) for name in ("client", "question")},
+            np.repeat(self.recorded_outcome, load),
+            np.repeat(self.recorded_wait_us, load),
+            np.repeat(self.recorded_memory_wait_us, load),
+            self.warm_up * load,
+        )
+
     def of_replica(self, replica: int, fleet: int) -> "Slice":
         """Give what one of `fleet` proxies sees of it: a connection is on one of them, for good."""
         if fleet == 1:
@@ -76,6 +96,7 @@ class Slice:
             {name: values[mine] for name, values in self.names.items()},
             self.recorded_outcome[mine],
             self.recorded_wait_us[mine],
+            self.recorded_memory_wait_us[mine],
             int(np.count_nonzero(mine[: self.warm_up])),
         )
 
@@ -105,6 +126,7 @@ def slice_of(table: pa.Table, warm_us: int, start_us: int, end_us: int) -> Slice
         {name: columns[name] for name in _NAMES},
         columns["recorded_outcome"].astype(np.int64),
         columns["recorded_wait_us"],
+        columns["recorded_memory_wait_us"],
         counted - first,
     )
 
@@ -132,3 +154,8 @@ def _codes(names: NDArray[np.int64]) -> NDArray[np.int32]:
 def _spread(names: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Take the upper bits of the hashes: their remainders are fair for any fleet."""
     return names.view(np.uint64) >> np.uint64(17)
+
+
+def _of_copy(names: NDArray[np.int64], copy: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Give the names of copies: hashes again, and those of the first copy as they are."""
+    return (names.view(np.uint64) ^ (copy * np.uint64(0x9E37_79B9_7F4A_7C15))).view(np.int64)

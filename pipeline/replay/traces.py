@@ -6,22 +6,24 @@ result. One pass over the events tells what must be known before they are sorted
 Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
 it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
+What they held at most is seen (`pipeline.replay.seen`), and the advice has room for it.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
-from pipeline.replay.imputed import MEASURED, NO_BROKER, Lack, lacks, with_imputed
+from pipeline.replay.imputed import MEASURED, NO_BROKER, PEAKS, RULES, Lack, lacks, with_imputed
 from pipeline.replay.model import NEVER, Limits, Outcome
-from pipeline.tables.whatif import REPLAY_INPUT
+from pipeline.replay.seen import NOTHING_SEEN, SeenMemory, watch_memory
+from pipeline.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 
-__all__ = ["Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input"]
+__all__ = ["LIMIT_NAMES", "Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input", "replayed_rows"]
 
 # The value of the event.
 _MEASURED: Final[dict[str, str]] = {
@@ -57,6 +59,8 @@ _LIMITS: Final[dict[str, str]] = {
     "fairness": "fairness",
     "key_cap_percent": "key_cap_percent",
 }
+# From the columns of limits to the fields of `Limits`.
+LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
 _STAGED: Final[dict[tuple[str, str], Outcome]] = {
     ("timeout", "heap"): Outcome.TIMEOUT_HEAP,
     ("timeout", "heap_update"): Outcome.TIMEOUT_HEAP_UPDATE,
@@ -101,6 +105,11 @@ class Prepared:
     path: str
     proxies: tuple[ProxyTrace, ...]
     limits: dict[int, Limits]
+    seen: SeenMemory = NOTHING_SEEN
+    # By `limits_id`, how many requests met those limits.
+    met: Mapping[int, int] = field(default_factory=dict)
+    # The cluster of all events, if they name one.
+    cluster: str | None = None
 
     @property
     def rows(self) -> int:
@@ -135,12 +144,46 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     writer = rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
     # Every proxy is written anew: those of an earlier run must not stay.
     writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
-    return Prepared(path, _describe(spark, path), _limits(seen))
+    limits, met = _limits(seen)
+    clusters = {name for row in seen for name in row.clusters}
+    if len(clusters) > 1:
+        raise PipelineError(
+            f"--cluster: got none, and events of {', '.join(sorted(clusters)[:5])}: expected one of them, since"
+            " limits are set for the proxies of one cluster"
+        )
+    heap, direct = (max(row[name] or 0 for row in seen) for name in PEAKS)
+    # Proxies of before do not name them: as if there were no such rules.
+    percent, disk = (min((row[name] for row in seen if row[name] is not None), default=None) for name in RULES)
+    percent = 100 if percent is None else percent
+    return Prepared(
+        path,
+        _describe(spark, path),
+        limits,
+        SeenMemory(heap, direct, *watch_memory(events), percent, disk or 0),
+        met,
+        next(iter(clusters), None),
+    )
 
 
-def prepared_before(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
-    """Describe what `prepare` wrote; raises PipelineError if there is nothing to replay."""
-    return Prepared(path, _describe(spark, path), _limits(_seen(_requests(events))))
+def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prepared:
+    """Describe what `prepare` wrote, with the rows of the table `replayed`; the same as it gave."""
+    limits = {row.limits_id: Limits(**{ours: row[column] for column, ours in LIMIT_NAMES.items()}) for row in rows}
+    order = sorted(rows, key=lambda row: (-row.requests, row.limits_id))
+    first = order[0]
+    seen = SeenMemory(**{name: first[name] for name in asdict(NOTHING_SEEN)})
+    met = {row.limits_id: row.requests for row in order}
+    return Prepared(path, _describe(spark, path), {name: limits[name] for name in met}, seen, met, first["cluster"])
+
+
+def replayed_rows(prepared: Prepared) -> list[dict[str, object]]:
+    """Give the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
+    peaks = asdict(prepared.seen)
+    return [
+        {"limits_id": limits_id, "requests": prepared.met[limits_id], "cluster": prepared.cluster}
+        | {column: getattr(limits, ours) for column, ours in LIMIT_NAMES.items()}
+        | peaks
+        for limits_id, limits in prepared.limits.items()
+    ]
 
 
 def replay_input(events: DataFrame) -> DataFrame:
@@ -159,22 +202,23 @@ def _seen(requests: DataFrame) -> list[Row]:
     return rows
 
 
-def _limits(seen: Iterable[Row]) -> dict[int, Limits]:
-    """Give the limits that were ever in force, by `limits_id`, the most frequent first."""
+def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
+    """Give the limits that were ever in force, by `limits_id`, the most frequent first; and how many met each."""
     counts: Counter[int] = Counter()
     found = {}
     for row in seen:
         counts[row.limits_id] += row.rows
         named = {ours: 1000 * row[name] if name.endswith("_ms") else row[name] for ours, name in _LIMITS.items()}
         found[row.limits_id] = Limits(**named)
-    return {limits_id: found[limits_id] for limits_id in sorted(counts, key=lambda each: (-counts[each], each))}
+    order = sorted(counts, key=lambda each: (-counts[each], each))
+    return {limits_id: found[limits_id] for limits_id in order}, {limits_id: counts[limits_id] for limits_id in order}
 
 
 def _replay_input(requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
     lack: dict[str, Lack] = {}
     for row in seen:
         lack[row.proxy_id] = max(lack.get(row.proxy_id, Lack.NOTHING), Lack(row.lack))
-    known = with_imputed(requests.drop(*_LIMITS.values()), lack)
+    known = with_imputed(requests.drop(*_LIMITS.values(), *PEAKS, *RULES, "cluster"), lack)
     # A question is one to one broker.
     # Two medians are of two requests.
     known = known.withColumns(
@@ -217,8 +261,14 @@ def _requests(events: DataFrame) -> DataFrame:
         F.coalesce("cancelled_after_us", F.lit(NEVER)).alias("cancel_us"),
         F.xxhash64(*_LIMITS.values()).alias("limits_id"),
         *_LIMITS.values(),
+        *PEAKS,
+        *RULES,
+        "cluster",
         _outcome().alias("recorded_outcome"),
         F.greatest(F.lit(0), F.col("total_us") - _work("upstream_us", "read_us", "write_us")).alias("recorded_wait_us"),
+        (F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(
+            "recorded_memory_wait_us"
+        ),
         (~_complete()).alias("imputed"),
         # A list over HTTP shows nothing of heap memory.
         (_complete() & (F.col("broker") != NO_BROKER) & ~_over_http()).alias("shown"),

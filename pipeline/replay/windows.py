@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 
-__all__ = ["MOST_SEGMENTS", "WINDOW_ROWS", "Window", "cut", "warm_up_from"]
+__all__ = ["MOST_CHANGES", "WINDOW_ROWS", "Window", "cut", "warm_up_from", "window_rows"]
 
 # A task holds a window and a warm-up that is no larger, at about 400 bytes a request: 0.8 GB at most.
 WINDOW_ROWS: Final = 1_000_000
-MOST_SEGMENTS: Final = 1000
+LEAST_ROWS: Final = 10_000
+MOST_CHANGES: Final = 1000
 
 Int64s = NDArray[np.int64]
 
@@ -41,28 +42,36 @@ def cut(batches: Iterable[tuple[Int64s, Int64s]], rows: int, *, by_limits: bool)
     of one microsecond stay together, even if they are more than `rows`.
     """
     windows: list[Window] = []
+    changes = 0
     times, limits = np.empty(0, np.int64), np.empty(0, np.int64)
     for more_times, more_limits in batches:
         times, limits = np.concatenate([times, more_times]), np.concatenate([limits, more_limits])
         while (size := _next(times, limits, rows, by_limits=by_limits)) is not None:
             _add(windows, times[:size], int(limits[0]), int(times[size]))
+            changes += int(limits[size] != limits[0])
+            if by_limits and changes > MOST_CHANGES:
+                # A long trace has as many windows as it needs; so many changes are two proxies of one name.
+                raise PipelineError(
+                    f"got more than {MOST_CHANGES} changes of limits of one proxy, expected fewer: give each proxy an"
+                    " eventLogProxyId of its own"
+                )
             times, limits = times[size:], limits[size:]
     if len(times):
         _add(windows, times, int(limits[0]), int(times[-1]) + 1)
     return windows
 
 
-def warm_up_from(window: Window, life_us: int, load: int) -> int:
-    """Give the earliest arrival that may matter at the beginning of a window: a `life_us` before, in replayed time."""
-    return max(window.floor_us, window.start_us - life_us * load)
+def warm_up_from(window: Window, life_us: int) -> int:
+    """Give the earliest arrival that may matter at the beginning of a window: a `life_us` before."""
+    return max(window.floor_us, window.start_us - life_us)
+
+
+def window_rows(loads: Iterable[int]) -> int:
+    """Give the requests of a window of which a task holds so many times as many."""
+    return max(LEAST_ROWS, WINDOW_ROWS // max(loads))
 
 
 def _add(windows: list[Window], times: Int64s, limits_id: int, end_us: int) -> None:
-    if len(windows) == MOST_SEGMENTS:
-        raise PipelineError(
-            f"got {MOST_SEGMENTS} changes of limits or windows of one proxy, expected fewer: give each proxy an"
-            " eventLogProxyId of its own"
-        )
     start_us = int(times[0])
     floor_us = windows[-1].start_us if windows else start_us
     windows.append(Window(start_us, end_us, floor_us, len(times), limits_id))

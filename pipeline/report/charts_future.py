@@ -67,7 +67,7 @@ def _quarters(most: float) -> list[float]:
 _SURFACE: Final = {
     "refused": (
         "Share of requests refused under other limits",
-        "Each cell is a replay of everything that was recorded. Columns: arrivals come so many times as fast."
+        "Each cell is a replay of everything that was recorded. Columns: so many times the recorded clients."
         " Rows: so many"
         " proxies in place of each. Light is good; find the smallest limits that are still light at the load"
         " you expect.",

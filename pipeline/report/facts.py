@@ -45,11 +45,15 @@ def _nothing() -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Slowed:
-    """Who was slowed: the topics that were longest, and the hours; `topic_count` counts all. Columns: see `gather`."""
+    """Who was slowed: the topics that were longest, and the hours; `topic_count` counts all. Columns: see `gather`.
+
+    `forgotten_count`: topics that were forgotten, each time.
+    """
 
     topics: pd.DataFrame
     hours: pd.DataFrame
     topic_count: int = 0
+    forgotten_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,10 @@ class Facts:
     whatif: pd.DataFrame = field(default_factory=_nothing)
     calibration: pd.DataFrame = field(default_factory=_nothing)
     advice: pd.DataFrame = field(default_factory=_nothing)
+    # What earlier runs said, the latest first, and the limits in force by day.
+    calibrations: pd.DataFrame = field(default_factory=_nothing)
+    advices: pd.DataFrame = field(default_factory=_nothing)
+    days: pd.DataFrame = field(default_factory=_nothing)
     # None: nobody has looked.
     slowed: Slowed | None = None
     marks: pd.DataFrame = field(default_factory=_nothing)

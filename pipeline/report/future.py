@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from pipeline.calibration import ALL, Judged, judge
+from pipeline.calibration import ALL, LATE_US, Judged, judge
 from pipeline.report import charts_future
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Fragment, Section, Sheet
@@ -152,8 +152,18 @@ def calibration(facts: Facts) -> Section:
     )
     drawn = charts_future.calibration(_sides(whole.row), sentence)
     sheet = _calibration_sheet(list(judged.values()))
-    sentences = (sentence, *_refusals(facts), honesty)
+    sentences = (sentence, *_refusals(facts), *_lateness(whole.row), honesty)
     return Section(section.name, section.title, sentences, (drawn,), sheets=(sheet,))
+
+
+def _lateness(row: Mapping[str, Any]) -> Iterator[str]:
+    """Say how late the machine was, if that is more than a turn of its event loop."""
+    if row["late_p99_us"] >= LATE_US:
+        yield (
+            f"The machine was late: by {duration(row['late_p50_us'])} in the median, and by"
+            f" {duration(row['late_p99_us'])} or more in 1 % of the answered requests. No limit changes that, and it is"
+            " no error of the replay."
+        )
 
 
 def _refusals(facts: Facts) -> Iterator[str]:
@@ -230,11 +240,26 @@ def advice(facts: Facts, overview: Overview) -> Section:
             " % of the"
             f" answered ones wait at most {about(row['wait_p99_us'])}, all waits together.",
             *_refusals(facts),
+            *_bounds(row),
         ]
     # A file without a chosen row is not of the run that wrote the table.
     fragments = () if facts.fragment is None or row is None else (Fragment("Put this into proxy.conf", facts.fragment),)
     drawn = charts_future.trade_off(_curve(facts.advice), " ".join(sentences))
     return Section(section.name, section.title, tuple(sentences), (drawn,), fragments, (_advice_sheet(facts.advice),))
+
+
+def _bounds(row: "pd.Series[Any]") -> Iterator[str]:
+    """Say what of the advice was not replayed, and what nobody has seen yet."""
+    if row["watch_direct_bytes"]:
+        yield (
+            f"{size(row['watch_direct_bytes'])} of the direct memory of each proxy are for watchers: the most that"
+            " their frames held at one time, times the load, shared by the fleet."
+        )
+    if row["extrapolated"]:
+        yield (
+            f"Extrapolated, beyond half to twice of what was recorded: {row['extrapolated'].replace('_', ' ')}."
+            " Nobody has seen the proxy there; the lines of proxy.conf name the risk of each."
+        )
 
 
 def _no_advice(facts: Facts) -> str:

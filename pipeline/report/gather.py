@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pipeline.calibration import PROMISED_MS
 from pipeline.errors import PipelineError
 from pipeline.options import CommonSettings
+from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.report import gather_slowed, timeline
 from pipeline.report.clock import Clock, clock_of
 from pipeline.report.facts import Facts, Overview
@@ -35,6 +36,8 @@ MOST_SCENARIOS: Final = 5000
 MOST_POINTS: Final = 1500
 # Each has a part in the error of all.
 MOST_PROXIES: Final = 10_000
+MOST_RUNS: Final = 30
+MOST_DAYS: Final = 5000
 MOST_QUARANTINE_REASONS: Final = 30
 OTHER: Final = "other"
 LATE: Final = "late"
@@ -43,17 +46,20 @@ _KEY_SCHEMA: Final = "proxy_id string, boot_id string, seq bigint"
 Open = Callable[[str], DataFrame | None]
 
 
-def gather(spark: SparkSession, common: CommonSettings) -> Facts:
-    """Read what the jobs have written; raises PipelineError if there are no events."""
+def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS) -> Facts:
+    """Read what the jobs have written, and the events of a period; raises PipelineError if there are no events."""
     store, out = open_store(spark, common), common.out
 
     def opened(name: str) -> DataFrame | None:
         return store.read(TABLES[name])
 
-    events = opened("events")
+    whole = opened("events")
+    events = None if whole is None else in_period(whole, period)
     overview = None if events is None else overview_of(events)
     if events is None or overview is None:
-        raise PipelineError(f"--out {out}: got no events there, expected the table `events`: run the job ingest first")
+        raise PipelineError(
+            f"--out {out}: got no events from {period}, expected the table `events`: run the job ingest"
+        )
     clock = overview.clock
     advice = _first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS)
     storms, storm_count = _storms(opened)
@@ -73,6 +79,9 @@ def gather(spark: SparkSession, common: CommonSettings) -> Facts:
         whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
         calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
         advice=advice,
+        calibrations=_first(opened("calibration_history"), "-made_at", MOST_RUNS),
+        advices=_first(opened("advice_history"), "-made_at", MOST_RUNS),
+        days=_first(opened("limits_by_day"), "-date", MOST_DAYS),
         slowed=gather_slowed.slowed(opened("slowed")),
         marks=gather_slowed.marks(opened("whatif_marks"), clock),
         promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,

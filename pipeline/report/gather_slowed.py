@@ -28,6 +28,8 @@ def slowed(table: DataFrame | None) -> Slowed | None:
     """
     if table is None:
         return None
+    forgotten = table.agg(F.sum("forgotten_topics")).collect()[0][0]
+    table = table.where("reason <> 'forgotten'")
     weight = F.greatest("seconds", F.lit(1e-6))
     topics = (
         table.where("throttle = 'adaptive'")
@@ -52,7 +54,8 @@ def slowed(table: DataFrame | None) -> Slowed | None:
     longest = topics.orderBy(F.desc("seconds"), "topic", "observed").limit(MOST_TOPICS).toPandas()
     worst = hours.orderBy(F.desc("seconds"), "hour_start", "throttle").limit(MOST_HOURS).toPandas()
     ordered = worst.sort_values(["hour_start", "throttle", "observed"], ignore_index=True)
-    return Slowed(longest, ordered, table.select("topic").where("topic IS NOT NULL").distinct().count())
+    count = table.select("topic").where("topic IS NOT NULL").distinct().count()
+    return Slowed(longest, ordered, count, int(forgotten or 0))
 
 
 def marks(table: DataFrame | None, clock: Clock) -> pd.DataFrame:

@@ -45,6 +45,11 @@ def _sentences(found: Slowed) -> Iterator[str]:
             f"Longest slowed was {shown(row['topic'])}, for {_seconds(row['seconds'])}, to"
             f" {_part(row)} of its natural rate in the mean, because of {_why(row['reasons'])}."
         )
+    if found.forgotten_count:
+        yield (
+            f"The throttle forgot {plural(found.forgotten_count, 'topic')} that nobody sent to any more, and with them"
+            " their natural rates."
+        )
     if found.topic_count > len(found.topics):
         yield f"Of {count(found.topic_count)} topics those that were slowed longest are shown."
 
@@ -164,7 +169,14 @@ def _part(row: "pd.Series[Any]") -> str:
 
 
 def _why(reasons: object) -> str:
-    return str(reasons).replace("backlog", "its backlog")
+    names = {
+        "memory": "memory of the proxy",
+        "brokers": "the brokers' memory",
+        "backlog": "its backlog",
+        "recovery": "recovery",
+    }
+    # Reasons of several hours are joined, and so are those of an hour.
+    return ", ".join(dict.fromkeys(names.get(name, name) for name in str(reasons).split(" and ")))
 
 
 def _permille(value: float | None) -> str:

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pipeline.calibration import refuse_promise
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
-from pipeline.report import future, past, slowed
+from pipeline.periods import ALWAYS, Period
+from pipeline.report import earlier, future, past, slowed
 from pipeline.report.facts import Facts
 from pipeline.report.gather import gather
 from pipeline.report.page import render
@@ -37,6 +38,7 @@ class ReportSettings:
     no_advice: str = ""
     made_at: datetime | None = None
     promised_us: float | None = None
+    period: Period = ALWAYS
 
     def __post_init__(self) -> None:
         """Refuse a promise that cannot be meant."""
@@ -58,7 +60,7 @@ class ReportSummary:
 
 def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary:
     """Gather, render and write the page; raises PipelineError if there are no events or the file cannot be written."""
-    facts = gather(spark, settings.common)
+    facts = gather(spark, settings.common, settings.period)
     if settings.promised_us is not None:
         facts = replace(facts, promised_us=settings.promised_us)
     if settings.no_advice:
@@ -93,6 +95,7 @@ def sections_of(facts: Facts) -> list[Section]:
         past.costs(facts),
         past.sharing(facts),
         slowed.slowed(facts),
+        earlier.advice(facts),
         future.whatif(facts),
         slowed.marks(facts, overview),
         future.calibration(facts),

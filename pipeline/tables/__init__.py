@@ -11,7 +11,7 @@ from pipeline.tables.table import Column, Table
 
 __all__ = ["TABLES", "Column", "Table"]
 
-_THEMES: Final = ("events", "usage", "slowed", "storms", "whatif")
+_THEMES: Final = ("events", "usage", "slowed", "storms", "whatif", "history")
 
 
 def _all() -> dict[str, Table]:

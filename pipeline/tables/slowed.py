@@ -13,7 +13,7 @@ SLOWED: Final = Table(
     "slowed",
     "Producers that were slowed in one hour: a row for each topic whose rate was limited, and one for the connections"
     " that were not read. A topic counts as slowed until its next event, at most to the last event of that start of the"
-    " proxy.",
+    " proxy. A row with the reason `forgotten` counts topics that the throttle forgot.",
     ("hour_start", "proxy_id", "throttle", "observed", "topic", "reason"),
     (
         Column("date", "date", "", "Day of the hour, UTC."),
@@ -28,7 +28,9 @@ SLOWED: Final = Table(
             "reason",
             "string",
             "",
-            "`memory`, or `backlog`: more pressure than the recorded memory makes under the marks that `usage` was"
+            "What presses: `memory` of the proxy, `brokers` for their memory, `backlog` of the topic, with `and` if"
+            " several do; `recovery` while nothing does any more and the rate climbs back. Of events before version 3:"
+            " `memory`, or `backlog` for more pressure than the recorded memory makes under the marks that `usage` was"
             " told.",
         ),
         Column("seconds", "double", "s", "How long it was slowed; of connections the sum over all of them."),
@@ -40,6 +42,7 @@ SLOWED: Final = Table(
         Column("allowed_messages_per_second", "double", "messages/s", "The same in messages.", True),
         Column("max_pressure_permille", "int64", "1/1000", "Highest pressure; null for connections.", True),
         Column("max_ratio_permille", "int64", "1/1000", "Most memory in use, as a part of its limit.", True),
+        Column("forgotten_topics", "int64", "", "Topics that were forgotten, because nobody sent to them.", True),
     ),
     ("date",),
 )

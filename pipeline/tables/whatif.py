@@ -4,7 +4,7 @@ from typing import Final
 
 from pipeline.tables.table import Column, Table
 
-__all__ = ["ADVICE", "CALIBRATION", "LIMIT_COLUMNS", "OUTCOME_COLUMNS", "REPLAY_INPUT", "WHATIF"]
+__all__ = ["ADVICE", "CALIBRATION", "LIMIT_COLUMNS", "OUTCOME_COLUMNS", "REPLAYED", "REPLAY_INPUT", "WHATIF"]
 
 LIMIT_COLUMNS: Final[tuple[Column, ...]] = (
     Column("heap_limit_bytes", "int64", "bytes", "Heap memory of one proxy; 0 is no limit."),
@@ -59,9 +59,30 @@ REPLAY_INPUT: Final = Table(
         Column("limits_id", "int64", "", "Names the limits that were in force."),
         Column("recorded_outcome", "int16", "", "How it ended: number of the outcome in the replay."),
         Column("recorded_wait_us", "int64", "us", "All its waits together: its life without the broker and writing."),
+        Column("recorded_memory_wait_us", "int64", "us", "Of these, the waits for memory."),
         Column("imputed", "bool", "", "Sizes or times were never known, and are those of a request like it."),
     ),
     ("proxy_id",),
+)
+
+REPLAYED: Final = Table(
+    "replayed",
+    "The limits that were in force in what was replayed last, and the memory that was seen in use meanwhile.",
+    ("limits_id",),
+    (
+        Column("limits_id", "int64", "", "Names the limits in `replay_input`."),
+        Column("cluster", "string", "", "The cluster of all events, if they name one.", True),
+        *LIMIT_COLUMNS,
+        Column("requests", "int64", "requests", "Requests that met these limits."),
+        Column("peak_heap_bytes", "int64", "bytes", "Most heap memory in use at one proxy when a request arrived."),
+        Column("peak_direct_bytes", "int64", "bytes", "Most direct memory in use at one proxy when a request arrived."),
+        Column(
+            "peak_watch_bytes", "int64", "bytes", "Most direct memory that watch frames held at one proxy at a time."
+        ),
+        Column("largest_watch_bytes", "int64", "bytes", "The largest permit of a watch frame."),
+        Column("unproven_readers_percent", "int32", "%", "Least part of direct memory for clients not seen to read."),
+        Column("spill_limit_bytes", "int64", "bytes", "Least room on disk for lists of slow readers; 0 is no disk."),
+    ),
 )
 
 _QUANTILES: Final = (
@@ -78,7 +99,7 @@ WHATIF: Final = Table(
     (
         Column("scenario", "int32", "", "Number of the set of limits."),
         *LIMIT_COLUMNS,
-        Column("load", "int32", "", "Arrivals come so many times as fast as recorded."),
+        Column("load", "int32", "", "So many times the recorded clients, each with the requests of a recorded one."),
         Column("fleet", "int32", "", "Each recorded proxy is replaced by so many, its clients spread over them."),
         Column("proxies", "int32", "proxies", "Proxies in all."),
         Column("requests", "int64", "requests", "Requests that were replayed."),
@@ -87,6 +108,7 @@ WHATIF: Final = Table(
         Column("peak_heap_bytes", "int64", "bytes", "Most heap memory in use in any one proxy."),
         Column("peak_direct_bytes", "int64", "bytes", "Most direct memory in use in any one proxy."),
         Column("questions", "int64", "requests", "Questions to brokers."),
+        Column("growths_waited", "int64", "requests", "Requests whose answer waited to grow: of many, no advice."),
         Column("imputed_share", "double", "", "Share of requests whose sizes or times are those of others."),
         Column("short_warm_ups", "int32", "windows", "Windows that began with less history than a request can live."),
         Column("wait_buckets", "map<int32,int64>", "requests", "Waits of answered requests by log bucket."),
@@ -115,6 +137,11 @@ CALIBRATION: Final = Table(
         Column("simulated_p99_us", "double", "us", "99th percentile of the same, in the replay."),
         Column("recorded_max_us", "double", "us", "Longest of them, as recorded."),
         Column("simulated_max_us", "double", "us", "Longest of them, in the replay."),
+        Column("limiter_p99_us", "double", "us", "99th percentile of recorded waits without the machine's lateness."),
+        Column(
+            "late_p50_us", "double", "us", "Median lateness of the machine: waits that no rule of the limiter makes."
+        ),
+        Column("late_p99_us", "double", "us", "99th percentile of the same."),
         Column("outcome_error", "double", "", "Largest difference between shares of outcomes."),
         Column("imputed_share", "double", "", "Share of requests whose sizes or times are those of others."),
     ),
@@ -134,7 +161,10 @@ ADVICE: Final = Table(
         Column("requests", "int64", "requests", "Requests that were replayed."),
         Column("refused", "int64", "requests", "Timed out, queue full or too large."),
         Column("wait_p99_us", "double", "us", "99 % of answered requests waited at most about so long."),
+        Column("growths_waited", "int64", "requests", "Requests whose answer waited to grow in the replay."),
         Column("memory_bytes", "int64", "bytes", "Heap and direct memory of all proxies together; 0 is no limit."),
+        Column("watch_direct_bytes", "int64", "bytes", "Of the advised direct memory, the room for watch frames."),
+        Column("extrapolated", "string", "", "Columns whose values are beyond half to twice the recorded; and `load`."),
         Column("holds", "bool", "", "It holds the target."),
         Column("best", "bool", "", "No other point that holds the target needs less memory with as many proxies."),
         Column("chosen", "bool", "", "This is the advice."),

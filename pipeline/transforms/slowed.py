@@ -1,9 +1,10 @@
 """Who was slowed: events of the kind `throttle` to the table `slowed`.
 
 Rules: order is that of `seq` within a start of a proxy. A topic is slowed from the event with its rate to its next
-event. Paused connections are counted by adding up pauses and taking off releases. A release of none says that nobody is
-paused. Connections that ended while they were paused are never released: what is left after the last release before a
-longer silence counts for nothing.
+event. From version 3 on an event says why, and how many connections are paused. Before that, paused connections are
+counted by adding up pauses and taking off releases. A release of none says that nobody is paused. Connections that
+ended while they were paused are never released: what is left after the last release before a longer silence counts for
+nothing.
 """
 
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from eventlog.schema import THROTTLE_REASONS
 from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
 from pipeline.tables.slowed import SLOWED
 
@@ -27,7 +29,7 @@ _START: Final = ("proxy_id", "boot_id")
 _RATES: Final = tuple(f"{kind}_{unit}_per_second" for kind in ("natural", "allowed") for unit in ("bytes", "messages"))
 _SPAN: Final = (
     "proxy_id", "throttle", "observed", "topic", "reason", "begin_us", "end_us", "connections", "pressure", "ratio",
-    *_RATES,
+    "forgotten", *_RATES,
 )  # fmt: skip
 
 
@@ -46,11 +48,14 @@ def slowed(events: DataFrame, marks: Marks = ADAPTIVE_MARKS) -> DataFrame:
         F.coalesce("throttle_connections", F.lit(0)).alias("connections"),
         F.col("throttle_pressure_permille").alias("pressure"),
         F.col("throttle_ratio_permille").alias("ratio"),
+        F.col("throttle_reasons").alias("reasons"),
+        F.col("throttle_paused").alias("paused_now"),
+        F.col("throttle_forgotten").alias("forgotten"),
         *_RATES,
     )
     known = [decided[name].eqNullSafe(ends[name]) for name in _START]
     bounded = decided.join(F.broadcast(ends), known).drop(*(ends[name] for name in _START))
-    spans = _of_topics(bounded, marks).unionByName(_of_connections(bounded))
+    spans = _of_topics(bounded, marks).unionByName(_of_connections(bounded)).unionByName(_of_forgotten(bounded))
     return _by_hour(spans).select([column.name for column in SLOWED.columns])
 
 
@@ -68,7 +73,7 @@ def _of_topics(decided: DataFrame, marks: Marks) -> DataFrame:
         .withColumns(
             {
                 "end_us": F.coalesce("end_us", "last_us"),
-                "reason": F.when(by_memory, "memory").otherwise("backlog"),
+                "reason": F.coalesce(_reasons(), F.when(by_memory, "memory").otherwise("backlog")),
                 "connections": F.lit(None).cast("long"),
             }
         )
@@ -102,15 +107,36 @@ def _of_connections(decided: DataFrame) -> DataFrame:
         numbered.withColumns(
             {
                 "end_us": F.coalesce(F.lead("begin_us").over(order), F.col("last_us")),
-                "connections": F.when(~pauses & last_of_run, 0).otherwise(F.col("paused")),
+                "connections": F.coalesce("paused_now", F.when(~pauses & last_of_run, 0).otherwise(F.col("paused"))),
                 "topic": F.lit(None).cast("string"),
-                "reason": F.lit("memory"),
+                "reason": F.coalesce(_reasons(), F.lit("memory")),
                 "pressure": F.lit(None).cast("long"),
             }
         )
         .where("connections > 0")
         .select(*_SPAN)
     )
+
+
+def _of_forgotten(decided: DataFrame) -> DataFrame:
+    """Give a span of no length for each time that topics were forgotten."""
+    nothing = {"topic": "string", "connections": "long", "pressure": "long"}
+    return (
+        decided.where("action = 'forget'")
+        .withColumns(
+            {"end_us": F.col("begin_us"), "reason": F.lit("forgotten")}
+            | {name: F.lit(None).cast(kind) for name, kind in nothing.items()}
+        )
+        .select(*_SPAN)
+    )
+
+
+def _reasons() -> Column:
+    """Return what presses, by the bits of an event; null before version 3."""
+    bits = F.col("reasons")
+    names = (F.when(bits.bitwiseAND(1 << bit) > 0, name) for bit, name in enumerate(THROTTLE_REASONS))
+    found = F.concat_ws(" and ", *names)
+    return F.when(bits.isNotNull(), F.when(found == "", "recovery").otherwise(found))
 
 
 def _by_hour(spans: DataFrame) -> DataFrame:
@@ -129,6 +155,7 @@ def _by_hour(spans: DataFrame) -> DataFrame:
         F.max("connections").alias("most_connections"),
         F.max("pressure").alias("max_pressure_permille"),
         F.max("ratio").alias("max_ratio_permille"),
+        F.sum("forgotten").alias("forgotten_topics"),
         *means,
     )
     names = F.split(F.substring_index("topic", "://", -1), "/")

@@ -61,8 +61,8 @@ class BrokerSide:
         # Clients name no host over HTTP: redirects of servers do.
         self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
         places = DialPlaces(most_dials(), loop)
-        self.dialer, self._request_dialer = _dialers(config, loop, sockets, counters, failed, places)
-        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.dialer, counters.brokers, log)
+        self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
+        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.request_dialer, counters.brokers, log)
         self.gate = TargetGate(
             loop,
             self.brokers,
@@ -76,7 +76,7 @@ class BrokerSide:
         )
         self.pool = BrokerPool(
             loop,
-            self._request_dialer,
+            self.request_dialer,
             self.gate.for_request,
             sockets.shared,
             sockets.hangup,
@@ -95,7 +95,8 @@ class BrokerSide:
         counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
 
     def start(self) -> None:
-        """Start resolving the names of brokers, and ask for the brokers' own list."""
+        """Start probing brokers and resolving their names, and ask for the brokers' own list."""
+        self.brokers.in_use = self.pool.has_open
         self.brokers.start()
         if self.listed is not None:
             self.listed.start()
@@ -111,7 +112,7 @@ class BrokerSide:
 
     def apply_pool(self, config: Config) -> None:
         """Apply limits and timeouts of request connections, and the connect timeout of all new connections."""
-        for dialer in (self.dialer, self._request_dialer):
+        for dialer in (self.dialer, self.request_dialer):
             dialer.timeout_seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
         self.pool.apply(PoolLimits.of(config))
 

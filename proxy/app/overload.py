@@ -20,6 +20,7 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
+from proxy.relay.engines import RelayEngines
 from proxy.relay.topic_slots import TopicSlots
 from proxy.telemetry.events.recorder import Recorder
 
@@ -47,8 +48,13 @@ class OverloadSources:
     sockets: Sockets
     log: Logger
     recorder: Recorder | None
-    slots: TopicSlots
+    engines: RelayEngines
     ports: ClientPorts
+
+    @property
+    def slots(self) -> TopicSlots:
+        """Return the topics that clients produce to."""
+        return self.engines.slots
 
 
 class OverloadSwitch:
@@ -59,6 +65,8 @@ class OverloadSwitch:
         self._scope = TaskScope(lambda error: sources.counters.internal_error(error, NAME))
         self._weights: RelayWeights | None = None
         self.control: OverloadControl | None = None
+        # The last one that ended, which may still be releasing connections and topics.
+        self._ended: OverloadControl | None = None
         # The files that say how much memory is in use; None: those of this machine. Read when a throttle is enabled.
         self.memory_files: MemoryFiles | None = None
 
@@ -84,10 +92,12 @@ class OverloadSwitch:
         from proxy.overload.relay_weights import RelayWeights
 
         longest = settings.threshold.max_pause_seconds
-        self._weights = RelayWeights(sources.sessions, sources.counters.overload, longest)
+        self._weights = RelayWeights(
+            sources.sessions, sources.counters.overload, longest, sources.engines.received_memory
+        )
         self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
         self._sources.counters.controllers[NAME] = self.control.age_seconds
-        self.control.start()
+        self.control.start(after=self._ended)
 
     async def tick(self, now: float) -> None:
         """Free the slots of topics that nobody sends to, and weigh all relays while a throttle is enabled."""
@@ -107,8 +117,8 @@ class OverloadSwitch:
             weights.forget()
         if control is not None:
             self._sources.counters.controllers.pop(NAME, None)
-            # At once: the next one may begin before the tasks of this one are gone.
-            control.stop()
+            self._sources.counters.overload.view = None
+            self._ended = control
             self._scope.start(control.close())
 
     def _parts(self, config: Config) -> "OverloadParts":
@@ -140,10 +150,14 @@ class OverloadSwitch:
 
         limiter, sockets = self._sources.memory.limiter, self._sources.counters.relay.socket_memory
         held = (0, 0) if self._weights is None else self._weights.held
+        received = (0, 0) if self._weights is None else self._weights.received
+        # A socket has bytes of both directions: a broker's receive queue is on its way to clients. The sums are of
+        # different looks, so that a difference may be below zero.
         return OwnerBytes(
-            towards_brokers=sockets.towards_brokers + held[0],
-            towards_clients=sockets.towards_clients + held[1],
+            towards_brokers=max(0, sockets.towards_brokers - received[0]) + held[0],
+            towards_clients=max(0, sockets.towards_clients - received[1]) + received[0] + held[1],
             lists=limiter.heap.held + limiter.direct.held,
+            unread=received[1],
         )
 
 

@@ -40,14 +40,12 @@ from proxy.core.log import Logger
 from proxy.core.log_level import LogLevel
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.native import native
-from proxy.core.process_memory import container_limit_bytes
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.core.version import VERSION
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.engine_choice import choose_engine
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.sockets import SocketMemorySampler
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
@@ -86,7 +84,7 @@ class Proxy:
         self.config = config
         self.pending: Mapping[str, str] = {}
         self.phase = Phase.SERVING
-        self.readiness = Readiness()
+        self.readiness = Readiness(loop.time)
         self.log = log
         self.loop = loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
@@ -108,7 +106,7 @@ class Proxy:
         self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.relay_engines = self._relay_engines()
-        self._socket_memory = SocketMemorySampler(self.sessions.all_relays, self.relay_engines.socket_memory)
+        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
@@ -133,7 +131,7 @@ class Proxy:
         self._exporting = export_wanted(os.environ, log)
         counters.config_applied_at = self._created = time.time()
         self._started_at = self._ticked_at = loop.time()
-        self._cycles = CycleCollection(self.sockets, counters, self.services.requests.topic_lists, self._started_at)
+        self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
         counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
 
     @property
@@ -170,7 +168,7 @@ class Proxy:
         if self.event_log is not None:
             self.event_log.start()
         self.broker_side.start()
-        self.readiness.listening = True
+        self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self._log_ports()
         warn_of_open_secrets(config, self.log)
         self._open_admin()
@@ -223,8 +221,8 @@ class Proxy:
         from proxy.app.web_side import PageSources, web_parts
         from proxy.web.port import start_web
 
-        host = self.config.bind_address
-        shown = PageSources(self.metric_sources, self.readiness, self.live)
+        host = self.config.web_address
+        shown = PageSources(self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config)
         self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
         if self.web.port is not None:
             self.log.info("listening for http", host=host, web_port=self.web.port)
@@ -335,6 +333,8 @@ class Proxy:
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters.requests.list_outcomes)
         yield self.tenants.turn
+        if self.web is not None:
+            yield self.web.tick
 
     async def _weigh_sockets(self, now: float) -> None:
         self.counters.relay.socket_memory = await self._socket_memory.sweep(partial(asyncio.sleep, 0))
@@ -387,17 +387,12 @@ class Proxy:
         )
 
     def log_budget(self) -> None:
-        """Log the worst case of all memory and the container's limit."""
-        budget, container = self.counters.budget_bytes, container_limit_bytes()
-        if container is not None and budget > container:
-            self.log.warning(
-                "the configured limits allow more memory than the container has",
-                budget_bytes=budget,
-                container_limit_bytes=container,
-            )
-        else:
-            more = sum(self.counters.kernels_choice.values())
-            self.log.info("memory budget", budget_bytes=budget, container_limit_bytes=container, kernels_choice=more)
+        """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
+        from proxy.app.budget import summands
+        from proxy.app.metrics.budget_report import BudgetReport
+
+        report = BudgetReport.of(summands(self.counters.budget_parts), self.counters.budget_bytes)
+        report.log(self.log, sum(self.counters.kernels_choice.values()))
 
     def _thread_died(self, index: int) -> None:
         self.log.error("a relay thread has died: the proxy ends, because it cannot relay reliably", thread=index)
@@ -447,11 +442,11 @@ class Proxy:
 
     def _overload(self) -> OverloadSwitch:
         memory, sockets, counters = self.memory, self.sockets, self.counters
-        ports, slots = self.client_ports, self.relay_engines.slots
+        ports, engines = self.client_ports, self.relay_engines
         identities, log, recorder = self.identities, self.log, self.recorder
         return OverloadSwitch(
             OverloadSources(
-                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, slots, ports
+                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, engines, ports
             )
         )
 

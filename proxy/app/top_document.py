@@ -17,7 +17,12 @@ from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
-from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.process_memory import (
+    container_limit_bytes,
+    machine_memory_bytes,
+    peak_resident_bytes,
+    resident_bytes,
+)
 from proxy.core.version import VERSION
 from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -103,6 +108,7 @@ def _memory(metrics: MetricSources) -> Mapping[str, object]:
         "peak_bytes": peak_resident_bytes(metrics.memory),
         "budget_bytes": metrics.counters.budget_bytes,
         "container_limit_bytes": container_limit_bytes(metrics.memory),
+        "machine_bytes": machine_memory_bytes(metrics.memory),
     }
 
 
@@ -158,6 +164,8 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
     return {
         "sockets_to_brokers_bytes": sockets.towards_brokers,
         "sockets_to_clients_bytes": sockets.towards_clients,
+        "sockets_limit_bytes": 0 if relay.bound is None else relay.bound.limit_bytes,
+        "sockets_ended": 0 if relay.bound is None else relay.bound.ended,
         "pool_limit_bytes": 0 if pool is None else pool.limit_bytes,
         "pool_used_bytes": 0 if pool is None else pool.used_bytes,
         "muted": 0 if pool is None else pool.muted,

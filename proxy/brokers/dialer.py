@@ -108,10 +108,16 @@ class Dialer:
         if target.tls and self._tls is None:
             raise BrokerUnavailable(f"broker {target} is to be reached with TLS, which is off (tlsEnabledWithBroker)")
         sock = await self._open_checked(checked, deadline)
+        return await self._begin(sock, target, factory, self._preamble if preamble is None else preamble, deadline)
+
+    async def _begin(
+        self, sock: socket.socket, target: BrokerAddress, factory: Callable[[], _P], preamble: bytes, deadline: float
+    ) -> _P:
+        """Send the preamble and attach a connected socket to its protocol; raise the errors of `connect`."""
         try:
             async with asyncio.timeout_at(deadline):
-                if preamble or (preamble is None and self._preamble):
-                    await self._loop.sock_sendall(sock, preamble or self._preamble)
+                if preamble:
+                    await self._loop.sock_sendall(sock, preamble)
                 return await self._adopt(sock, target, factory)
         except TimeoutError as error:
             sock.close()
@@ -172,6 +178,15 @@ class Dialer:
         except OSError as error:
             raise _unreachable(target, error) from error
 
+    async def look(self, target: BrokerAddress, addresses: Sequence[str]) -> None:
+        """Open a connection, with the TLS handshake if there is one, and close it; raise the errors of `connect`."""
+        deadline = self._loop.time() + self.timeout_seconds
+        sock = await self.open(target, addresses, self.timeout_seconds)
+        if not target.tls or self._tls is None:
+            sock.close()
+            return
+        (await self._begin(sock, target, _Looked, self._preamble, deadline)).end()
+
     def _tls_failed(self, sock: socket.socket, target: BrokerAddress) -> None:
         with suppress(OSError):
             self._on_failed(target, sock.getpeername()[0])
@@ -192,6 +207,30 @@ class Dialer:
             sock.close()
             raise
         return sock
+
+
+class _Looked(asyncio.BufferedProtocol):
+    """The end of a connection that only a probe has made: what the broker sends is dropped."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.BaseTransport | None = None
+        self._dropped = bytearray(1024)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called when the handshake is done."""
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the room for bytes that are dropped."""
+        return memoryview(self._dropped)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Drop the bytes."""
+
+    def end(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
 
 
 class _Race:

@@ -2,12 +2,14 @@
 
 Rule: no request is sent to a broker that is known to be down, and no request fails because of a broker that has come
 back. If all brokers are down, a request waits until each of them was probed again, then gets an error that names the
-brokers, the reasons and the times. A probe is a TCP connection that is closed at once.
+brokers, the reasons and the times. A probe of a broker that is down is a TCP connection that is closed at once.
+A broker of which nothing was heard is probed, too, with the TLS handshake if brokers are reached with TLS; a broker to
+which a request connection is open is not.
 """
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
@@ -18,7 +20,7 @@ from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
-from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, TargetRefused
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket, TargetRefused
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 
@@ -27,6 +29,7 @@ PROBE_SECONDS: Final = 1.0
 WAIT_SECONDS: Final = 1.5
 MOST_MEMBERS: Final = 256
 _SHOWN: Final = 4
+_FAILED: Final = (MemberState.DOWN, MemberState.TRIAL)
 
 
 class BrokerChoice(Protocol):
@@ -54,6 +57,8 @@ class BrokerSettings:
     dns_ttl_seconds: float
     longest_pause_seconds: float
     key: str = "brokerServiceURL"
+    # The time without news of a broker after which it is probed; 0: only brokers that are down are probed.
+    idle_seconds: float = 0.0
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -65,6 +70,7 @@ class BrokerSettings:
             dns_ttl_seconds=config.broker_dns_ttl_seconds,
             longest_pause_seconds=config.seconds(Config.broker_probe_interval_millis),
             key=key.name,
+            idle_seconds=config.seconds(Config.broker_idle_probe_interval_millis),
         )
 
 
@@ -91,13 +97,19 @@ class Brokers:
         # Until its name is resolved, a host counts as one broker, and the dialer finds its addresses.
         self._found: dict[tuple[str, int], tuple[BrokerAddress, ...]]
         self._found = {host: (_whole(*host, settings.tls),) for host in settings.hosts}
-        self._members = BrokerMembers(_flat(self._found), settings.longest_pause_seconds, random.random)
+        self._members = BrokerMembers(
+            _flat(self._found), settings.longest_pause_seconds, random.random, settings.idle_seconds
+        )
+        # Whether a request connection to a broker is open: its end is reported, so the broker needs no probe.
+        self.in_use: Callable[[BrokerAddress], bool] = lambda _: False
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._none_up = asyncio.Event()
 
     def start(self) -> None:
-        """Start resolving the host names periodically."""
+        """Plan the first probe of each broker, and start resolving the host names periodically."""
+        self._members.begin(self._loop.time())
+        self._plan()
         if any(not _is_address(host) for host, _ in self._settings.hosts):
             self._scope.start(self._keep_resolving())
 
@@ -196,15 +208,18 @@ class Brokers:
 
     def worked(self, broker: BrokerAddress) -> None:
         """Called when a broker has accepted a connection."""
-        if self._members.worked(broker):
-            self._log.info("broker can be used again", broker=str(broker))
-            self._plan()
-            self._wake_waiters()
+        was = self._members.worked(broker, self._loop.time())
+        if was is None:
+            return
+        again = was is not MemberState.UNKNOWN
+        self._log.info("broker can be used again" if again else "broker can be used", broker=str(broker))
+        self._plan()
+        self._wake_waiters()
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
         """Called when a connection to a broker failed; `answers_tcp`: the TCP connection succeeded."""
         was = self._members.failed(broker, self._loop.time(), error, answers_tcp=answers_tcp)
-        if was is MemberState.UP:
+        if was in (MemberState.UP, MemberState.UNKNOWN):
             self._log.warning("broker is down", broker=str(broker), detail=error)
         if was is not None:
             self._plan()
@@ -225,11 +240,17 @@ class Brokers:
             {
                 "broker": str(member.address),
                 "state": str(member.state),
-                "seconds": 0.0 if member.state is MemberState.UP else now - member.since,
-                "error": "" if member.state is MemberState.UP else member.error,
+                "seconds": now - member.since if member.state in _FAILED else 0.0,
+                "error": member.error if member.state in _FAILED else "",
             }
             for member in self._members.all()
         ]
+
+    @property
+    def unproven(self) -> bool:
+        """Whether no broker is known to be up, and some are not known to be down."""
+        states = self.states()
+        return bool(states[MemberState.UNKNOWN]) and not states[MemberState.UP]
 
     def _why(self) -> str:
         members, now = self._members.all(), self._loop.time()
@@ -255,8 +276,29 @@ class Brokers:
     def _begin_probes(self) -> None:
         now = self._loop.time()
         # A timer may fire a little early, because its clock counts whole milliseconds.
-        for broker in self._members.begin_probes(now + 0.001):
-            self._scope.start(self._probe(broker, now))
+        for broker in self._members.begin_probes(now + 0.001, self.in_use):
+            self._scope.start(self._probe(broker, now) if self._members.down(broker) else self._look(broker))
+        self._plan()
+
+    async def _look(self, broker: BrokerAddress) -> None:
+        """Probe a broker that is not known to be down."""
+        failure: BrokerUnavailable | None = None
+        own_fault = False
+        try:
+            async with asyncio.timeout(self._dialer.timeout_seconds):
+                await self._dialer.look(broker, await self.resolve(broker))
+        except TimeoutError:
+            failure = BrokerUnreachable(f"cannot connect to broker {broker}: its name was not resolved in time")
+        except NoSocket:
+            own_fault = True
+        except BrokerUnavailable as error:
+            failure = error
+        self._counters.broker_probes["reached" if failure is None and not own_fault else "failed"] += 1
+        counts = self._members.looked_at(broker, self._loop.time()) and not own_fault
+        if counts and failure is None:
+            self.worked(broker)
+        elif counts and failure is not None and not self.in_use(broker):
+            self.failed(broker, str(failure), answers_tcp=not isinstance(failure, BrokerUnreachable))
         self._plan()
 
     async def _probe(self, broker: BrokerAddress, began: float) -> None:
@@ -315,7 +357,7 @@ class Brokers:
                 self._log.warning("brokers cannot be looked up", host=host, detail=str(error))
             return
         self._found[host, port] = _members_of(host, port, self._settings.tls, addresses)
-        if self._members.replace(_flat(self._found)[:MOST_MEMBERS]):
+        if self._members.replace(_flat(self._found)[:MOST_MEMBERS], self._loop.time()):
             self._log.info("brokers found", host=host, detail=f"{len(self._found[host, port])} of {len(self._members)}")
             self._plan()
             self._wake_waiters()

@@ -158,6 +158,10 @@ class BrokerPool:
         asked = len(self._keys) - paused - idle
         return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
 
+    def has_open(self, broker: BrokerAddress) -> bool:
+        """Return whether a connection to a broker is open."""
+        return any(key.broker == broker and connection.open for connection, key in self._keys.items())
+
     def apply(self, limits: PoolLimits) -> None:
         """Change the limits: raised, waiters may open connections; lowered, surplus connections get no new question and
         are closed when they have none left.
@@ -381,7 +385,7 @@ class BrokerPool:
             self._connect_frames.refused(key.broker, error)
         # A broker has no part in credentials that it refuses or that the proxy lacks, nor in a lack of sockets.
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
-        if not isinstance(error, faultless) and not self._has_open(key.broker):
+        if not isinstance(error, faultless) and not self.has_open(key.broker):
             answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
             self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
         # Paced: every request of every client reaches this line while a broker is down.
@@ -434,9 +438,6 @@ class BrokerPool:
         self._connections.setdefault(key, []).append(connection)
         self._wake(key)
         self._open_for_waiters()
-
-    def _has_open(self, broker: BrokerAddress) -> bool:
-        return any(key.broker == broker and connection.open for connection, key in self._keys.items())
 
     def _opening_crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")

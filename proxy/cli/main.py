@@ -95,10 +95,18 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
     _add_sources(parser, _check_config)
+    parser.add_argument("--strict", action="store_true", help="refuse keys that no proxy knows, such as misspelt keys")
+    parser.add_argument(
+        "--connect",
+        action="store_true",
+        help="try each broker: its name, port, TLS and the proxy's credentials; exit with code 1 if one fails",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as one JSON document")
 
 
 def _add_print_config(parser: argparse.ArgumentParser) -> None:
     _add_sources(parser, _print_config)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
 
 
 def _add_sources(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
@@ -163,6 +171,7 @@ def _add_health(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=_probe, default=3.0, metavar="S", help="seconds to wait for an answer (default 3)"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a line")
     parser.set_defaults(run=_health)
 
 
@@ -172,7 +181,11 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
 
 
 def _duration(text: str) -> float:
-    return _number(text, 86_400)
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        return _number(str(float(text[:-1]) * unit), 86_400) if unit else _number(text, 86_400)
+    except ValueError:
+        return _number(text, 86_400)
 
 
 def _seconds(text: str) -> float:
@@ -204,13 +217,15 @@ def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
         if not separator:
             print(f"error: --set: got {masked(setting)!r}, expected KEY=VALUE", file=sys.stderr)
             raise SystemExit(BAD_CONFIG)
+        if key.strip() in overrides:
+            print(f"warning: --set: {masked(key.strip())} is given more than once; the last counts", file=sys.stderr)
         overrides[key.strip()] = value.strip()
     return overrides
 
 
-def _report(error: ConfigError) -> int:
+def _report(error: ConfigError, *, strict: bool = False) -> int:
     for warning in error.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"{'error' if strict and warning.unknown else 'warning'}: {warning}", file=sys.stderr)
     for problem in error.problems:
         print(f"error: {problem}", file=sys.stderr)
     return BAD_CONFIG
@@ -258,38 +273,31 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    config = _load(options)
-    from proxy.cli.installation import misplaced, shared_names
+    from proxy.cli.installation import misplaced
 
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        if not options.json:
+            return _report(error, strict=options.strict)
+        from proxy.cli.check import refused
+
+        return refused(error, strict=options.strict)
     if foreign := misplaced():
         return _refuse(foreign)
-    from proxy.app.metrics.otel_settings import otel_settings
-    from proxy.app.secret_modes import open_secrets
-    from proxy.app.start_checks import start_faults
-    from proxy.config.credential_targets import explained
-    from proxy.net.tls.files import check
+    from proxy.cli.check import run_check
 
-    faults, expired = list(map(str, start_faults(config))), list[str]()
-    try:
-        expired = check(config)
-    except ConfigError as error:
-        faults = [*map(str, error.problems), *faults]
-    # These variables count only if `serve` has the same environment.
-    odd = [f"environment: {note}" for note in otel_settings(os.environ)[1]]
-    for warning in (*config.warnings, *open_secrets(config), *expired, *odd, *shared_names()):
-        print(f"warning: {warning}", file=sys.stderr)
-    for fault in faults:
-        print(f"error: {fault}", file=sys.stderr)
-    if faults:
-        return BAD_CONFIG
-    for line in explained(config):
-        print(line)
-    print("configuration is valid")
-    return 0
+    return run_check(config, options)
 
 
 def _print_config(options: argparse.Namespace) -> int:
     config = _load(options)
+    if options.json:
+        import json
+
+        values = {key.name: {"value": value, "source": origin} for key, value, origin in config.items()}
+        print(json.dumps({"config": values}))
+        return 0
     for key, value, origin in config.items():
         print(f"{key.name}={value}  # {origin}")
     return 0

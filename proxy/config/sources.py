@@ -6,7 +6,7 @@ Checks across keys are in `proxy.config.checks`.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from proxy.config import java_keys
@@ -22,6 +22,8 @@ Origin = Literal["default", "file", "env", "flag", "live"]
 REVERSE_PROXY_PREFIX = "httpReverseProxy."
 _ENVIRONMENT = "environment"
 _FLAGS = "command line"
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_EXPANDED = "${NAME} with the name of an environment variable that is set and not empty"
 _ROUTE_PARTS = {"path": re.compile(r"/[^\s?#]*"), "proxyTo": re.compile(r"https?://[^\s?#]+")}
 _ROUTE_EXPECTED = {"path": "a path that begins with /", "proxyTo": "http://host:port or https://host:port, and a path"}
 
@@ -50,6 +52,8 @@ class ConfigWarning:
     line: int | None
     key: str
     text: str
+    # No proxy knows the key: probably a misspelt one.
+    unknown: bool = False
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -65,6 +69,10 @@ class ConfigError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class _NotExpanded(Exception):
+    """A secret names an environment variable that is not set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """An unparsed value and its source."""
@@ -74,6 +82,8 @@ class Setting:
     origin: Origin
     file: str
     line: int | None = None
+    # The variables of a secret have been replaced by their values.
+    expanded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,8 @@ class Loader:
         self.unknown: dict[str, Setting] = {}
         self.warnings: list[ConfigWarning] = []
         self.home = "defaults"  # the place to add a missing key
+        # Where the variables in secrets are found.
+        self.environ: Mapping[str, str] = {}
 
     # --- faults and warnings ----------------------------------------------------------------------
 
@@ -103,10 +115,10 @@ class Loader:
         """Record a fault; all faults are reported together. Parts of `got` that look like credentials are hidden."""
         self.problems.append(ConfigProblem(file, line, key, masked(got), expected))
 
-    def warn(self, setting: Setting, text: str) -> None:
+    def warn(self, setting: Setting, text: str, *, unknown: bool = False) -> None:
         """Record a warning about a setting."""
         name = setting.key if setting.key.isprintable() else repr(setting.key)
-        self.warnings.append(ConfigWarning(setting.file, setting.line, name, text))
+        self.warnings.append(ConfigWarning(setting.file, setting.line, name, text, unknown))
 
     # --- sources ------------------------------------------------------------------------------------
 
@@ -144,6 +156,8 @@ class Loader:
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Read the environment with the rules of Pulsar's image."""
 
+        self.environ = environ
+
         def stands_in_file(name: str) -> bool:
             # The supplied proxy.conf has all keys of this proxy, and the file may be one of the Java proxy.
             return name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name)
@@ -168,7 +182,7 @@ class Loader:
             self.take(setting)
         elif not java_keys.is_java_only(setting.key):
             nearest = self._nearest(setting.key)
-            self.warn(setting, f"unknown key, ignored{f'; did you mean {nearest}?' if nearest else ''}")
+            self.warn(setting, f"unknown key, ignored{f'; did you mean {nearest}?' if nearest else ''}", unknown=True)
         elif java_keys.is_java_default(setting.key, setting.text):
             self.unknown.pop(setting.key, None)
         elif setting.key in java_keys.METADATA_STORES:
@@ -199,13 +213,33 @@ class Loader:
             if setting is None:
                 continue
             try:
+                if key.secret and not setting.expanded:
+                    setting = self.settings[key.name] = self._expanded(setting)
                 values[key.attribute] = key.parse(setting.text)
+            except _NotExpanded as error:
+                self.problem(setting.file, setting.line, key.name, str(error), _EXPANDED)
             except BadValue as error:
                 got = key.shown_text(setting.text) if key.secret else repr(key.shown_text(setting.text))
                 # The text of the error may quote the value, which must not happen to a secret.
                 expected = key.kind.expected if key.secret else str(error)
                 self.problem(setting.file, setting.line, key.name, got, expected)
         return values
+
+    def _expanded(self, setting: Setting) -> Setting:
+        """Return a secret with each `${NAME}` replaced by the variable's value; raises _NotExpanded.
+
+        A secret that still has such a part would be sent to brokers as it stands, and nobody could see why they refuse.
+        """
+
+        def value_of(found: re.Match[str]) -> str:
+            value = self.environ.get(found[1], "")
+            if not value:
+                raise _NotExpanded(found[0])
+            return value
+
+        if "${" in _VARIABLE.sub("", setting.text):
+            raise _NotExpanded("${ without }")
+        return replace(setting, text=_VARIABLE.sub(value_of, setting.text), expanded=True)
 
     def reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
         """Return the routes in `httpReverseProxy.<name>`; an incomplete route is a fault."""

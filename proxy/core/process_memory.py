@@ -1,4 +1,4 @@
-"""Memory of this process by the kernel: resident now, peak resident, and the container's limit.
+"""Memory by the kernel: of this process, resident now and at its peak; the container's limit, the machine's memory.
 
 Rule: parsing is pure, paths are arguments, and an absent or unreadable file is None: a machine without cgroups is no
 fault. Covers cgroup v2, v1 and none. The callers decide what to do with the numbers.
@@ -49,6 +49,11 @@ def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def machine_memory_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
+    """Return MemTotal of /proc/meminfo in bytes, None if the file cannot be read."""
+    return parse_status_field(read_text(paths.process.parent / "meminfo"), "MemTotal")
+
+
 def texts_upwards(root: Path, group: str, name: str) -> Iterator[str]:
     """Yield the contents of a file of a group and all its ancestors, where the file is there.
 
@@ -71,7 +76,7 @@ def parse_statm(text: str | None, page_bytes: int) -> int | None:
 
 
 def parse_status_field(text: str | None, name: str) -> int | None:
-    """Return a size that /proc/<pid>/status has in kB, in bytes."""
+    """Return a size that /proc/<pid>/status or /proc/meminfo has in kB, in bytes."""
     for line in (text or "").splitlines():
         field, _, value = line.partition(":")
         number, _, unit = value.strip().partition(" ")

@@ -6,7 +6,7 @@ when the pressure is 0 and the rate is natural again. A sample that is no rate (
 anew) teaches nothing and moves nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -15,10 +15,10 @@ from proxy.overload.bounds import MOST_TOPICS
 from proxy.overload.rate_rules import (
     LEAST_BYTES,
     LEAST_MESSAGES,
+    SharedCut,
     ideal_rate,
     learned,
     next_rate,
-    shared_cut,
 )
 from proxy.overload.samples import BacklogSample, Marks
 from proxy.overload.topic_choice import TopicChoice
@@ -77,6 +77,8 @@ class Topic:
     cut_sample: bool = False
     memory_pressure: float = 0.0
     backlog_pressure: float = 0.0
+    # The rates hold for this epoch of the throttle only.
+    epoch: int = 0
 
     @property
     def is_throttled(self) -> bool:
@@ -122,36 +124,115 @@ class RateDecision(NamedTuple):
         return self.change in (Change.ACTIVATE, Change.ADJUST, Change.DEACTIVATE, Change.RELEASE)
 
 
+class RatedSlots:
+    """The slots that have a rate, by the topic that it was meant for; `topics` counts each topic once."""
+
+    __slots__ = ("_names", "_slots")
+
+    def __init__(self, slots: Mapping[int, str] | None = None) -> None:
+        self._slots: dict[int, str] = {}
+        self._names: dict[str, int] = {}
+        for slot, name in (slots or {}).items():
+            self.put(slot, name)
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self._slots
+
+    @property
+    def topics(self) -> int:
+        """Return how many topics have a rate."""
+        return len(self._names)
+
+    def get(self, slot: int) -> str | None:
+        """Return the topic of a slot."""
+        return self._slots.get(slot)
+
+    def put(self, slot: int, name: str) -> None:
+        """Record the rate of a slot."""
+        if self._slots.get(slot) == name:
+            return
+        self.pop(slot)
+        self._slots[slot] = name
+        self._names[name] = self._names.get(name, 0) + 1
+
+    def pop(self, slot: int) -> None:
+        """Forget the rate of a slot."""
+        name = self._slots.pop(slot, None)
+        if name is not None:
+            self._names[name] -= 1
+            if not self._names[name]:
+                del self._names[name]
+
+    def popitem(self) -> tuple[int, str]:
+        """Forget the rate of any slot; return the slot and its topic."""
+        slot, name = self._slots.popitem()
+        self._slots[slot] = name
+        self.pop(slot)
+        return slot, name
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def items(self) -> Iterable[tuple[int, str]]:
+        """Return slots and topics."""
+        return self._slots.items()
+
+
 class AdaptiveThrottle:
-    """The controller: state by topic, explicit and JSON-able; `failures` counts topics whose evaluation failed."""
+    """The controller: state by topic, explicit and JSON-able; `failures` counts topics whose evaluation failed.
+
+    No method walks all topics in one step: iterators do, and their caller may stop after each.
+    """
 
     def __init__(self, settings: AdaptiveSettings) -> None:
         self.settings = settings
         self.topics: dict[str, Topic] = {}
         self.activations = 0
         self.failures = 0
+        # Topics that were forgotten at the last evaluation.
+        self.forgotten = 0
         self.memory_pressure = 0.0
-        # The slots that have a rate of ours, by the topic that it was meant for.
-        self._rated: dict[int, str] = {}
+        self._rated = RatedSlots()
+        # Slots whose rates are to be taken back, from earlier epochs.
+        self._to_release: list[RatedSlots] = []
+        self._epoch = 0
         self._last: float | None = None
 
     @property
     def active(self) -> int:
         """Return the number of topics whose rate is limited; 0 in ObserveOnly (A7)."""
-        return len(set(self._rated.values()))
+        return self._rated.topics
 
-    def apply(self, settings: AdaptiveSettings) -> list[RateDecision]:
-        """Change the settings; return the releases of every topic if the throttle from now on only observes.
+    def apply(self, settings: AdaptiveSettings) -> None:
+        """Change the settings; every topic has to be released if the throttle from now on only observes.
 
         A throttle that begins to act begins at the natural rates: what it would have done was no step.
         """
         before, self.settings = self.settings, settings
-        if settings.observe_only == before.observe_only:
-            return []
-        released = list(self.release())
-        for topic in self.topics.values():
-            topic.bytes_rate = topic.messages_rate = None
-        return released
+        if settings.observe_only != before.observe_only:
+            self.release_all()
+
+    def release_all(self) -> None:
+        """End all rates: `releases` takes them back. ObserveOnly was switched, or the throttle ends."""
+        self._epoch += 1
+        if self._rated:
+            self._to_release.append(self._rated)
+            self._rated = RatedSlots()
+
+    @property
+    def must_release(self) -> bool:
+        """Return whether `releases` has anything to yield."""
+        return bool(self._to_release)
+
+    def releases(self) -> Iterator[RateDecision]:
+        """Yield the release of each slot whose rate ended; a slot that has a new rate meanwhile keeps that."""
+        while self._to_release:
+            ended = self._to_release[0]
+            while ended:
+                slot, name = ended.popitem()
+                if slot not in self._rated:
+                    yield self._released(slot, name)
+            self._to_release.remove(ended)
 
     def evaluate(
         self,
@@ -159,48 +240,65 @@ class AdaptiveThrottle:
         memory_ratio: float | None,
         samples: Iterable[SlotSample],
         backlogs: Mapping[str, BacklogSample],
+        *,
+        held: bool = False,
     ) -> Iterator[RateDecision | None]:
-        """Yield the decision for each topic, None where nothing changes."""
+        """Yield the decision for each topic, None where nothing changes, and None for other steps of the work.
+
+        `held`: the threshold throttle held producers up since the last call, so that no sample is of a natural rate.
+        """
         settings = self.settings
         seconds = None if self._last is None else now - self._last
         self._last = now
         is_rate = seconds is not None and 0 < seconds <= LONGEST_CYCLE * settings.interval_seconds
         self.memory_pressure = settings.memory.pressure(memory_ratio)
-        level = self._level(self.memory_pressure)
+        self.forgotten = 0
+        level = yield from self._level(self.memory_pressure)
         for sample in samples:
             try:
                 yield from self._reused(sample)
+                if held and sample.topic in self.topics:
+                    self.topics[sample.topic].cut_sample = True
                 yield self._topic(sample, now, seconds if is_rate else None, level, backlogs.get(sample.topic))
             except (ArithmeticError, TypeError, ValueError):
                 self.failures += 1
-        self._forget(now)
+        yield from self._forget(now)
 
-    def release(self) -> Iterator[RateDecision]:
-        """Take every rate back at once: ObserveOnly was switched on, or the throttle ends."""
-        for slot, name in list(self._rated.items()):
-            del self._rated[slot]
-            topic = self.topics.get(name)
-            if topic is None or topic.slot != slot:
-                yield RateDecision(name, slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
-                continue
+    def _released(self, slot: int, name: str) -> RateDecision:
+        topic = self.topics.get(name)
+        if topic is None or topic.slot != slot:
+            return RateDecision(name, slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+        self._begin_epoch(topic)
+        return self._free(name, topic)
+
+    def _begin_epoch(self, topic: Topic) -> None:
+        """Take the rates of an earlier epoch off a topic."""
+        if topic.epoch != self._epoch:
+            topic.epoch = self._epoch
             topic.bytes_rate = topic.messages_rate = None
-            topic.is_applied, topic.cut_sample = False, True
-            yield self._decision(name, topic, Change.RELEASE)
+            topic.cut_sample |= topic.is_applied
+            topic.is_applied = False
 
-    def _level(self, factor: float) -> float | None:
+    def _level(self, factor: float) -> Generator[None, None, float | None]:
         """Return the bytes a second above which topics are cut if shares go by bytes; None for an equal cut."""
         if not self.settings.shares_by_bytes or factor <= 0:
             return None
-        naturals = [topic.natural_bytes for name, topic in self.topics.items() if name in self.settings.topics]
-        return shared_cut(naturals, factor, self.settings.min_rate_factor)
+        cut = SharedCut()
+        for name, topic in self.topics.items():
+            if name in self.settings.topics:
+                cut.add(topic.natural_bytes)
+            yield
+        return cut.level(factor, self.settings.min_rate_factor)
 
     def _reused(self, sample: SlotSample) -> Iterator[RateDecision]:
         """Take back the rate of a slot that belonged to another topic, or to this one long ago."""
-        name = self._rated.get(sample.slot)
-        topic = self.topics.get(sample.topic)
+        name, topic = self._rated.get(sample.slot), self.topics.get(sample.topic)
         if name is not None and (name != sample.topic or topic is None or topic.slot != sample.slot):
-            del self._rated[sample.slot]
+            self._rated.pop(sample.slot)
             yield RateDecision(name, sample.slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+        if topic is not None and topic.slot != sample.slot and self._rated.get(topic.slot) == sample.topic:
+            # The topic was away for so long that its slot was freed; nothing is limited there any more.
+            self._rated.pop(topic.slot)
 
     def _topic(
         self, sample: SlotSample, now: float, seconds: float | None, level: float | None, backlog: BacklogSample | None
@@ -208,15 +306,18 @@ class AdaptiveThrottle:
         topic = self.topics.get(sample.topic)
         if topic is None:
             if len(self.topics) < MOST_TOPICS:
-                self.topics[sample.topic] = Topic(sample.slot, now, sample.bytes, sample.messages)
+                self.topics[sample.topic] = Topic(sample.slot, now, sample.bytes, sample.messages, epoch=self._epoch)
             return None
+        self._begin_epoch(topic)
         before = (topic.bytes, topic.messages, topic.slot)
         topic.bytes, topic.messages, topic.slot, topic.seen_at = sample.bytes, sample.messages, sample.slot, now
         moved = (sample.bytes - before[0], sample.messages - before[1])
         # A sample over a transition spans both rates; one of another slot, or of counters that began anew, none.
         cut = topic.cut_sample or before[2] != sample.slot or min(moved) < 0
         topic.cut_sample = False
-        if seconds is not None and not cut and (not topic.is_applied or not sample.ran_dry):
+        # Nothing came under a limit: clients may wait for tokens that a read of an earlier cycle took.
+        held_up = topic.is_applied and (sample.ran_dry or not any(moved))
+        if seconds is not None and not cut and not held_up:
             # A bucket that never ran dry did not hold anybody up: the rate was natural, throttled or not.
             topic.natural_bytes = learned(topic.natural_bytes, moved[0] / seconds, self.settings.least_bytes)
             topic.natural_messages = learned(topic.natural_messages, moved[1] / seconds, self.settings.least_messages)
@@ -293,14 +394,14 @@ class AdaptiveThrottle:
             self.activations += 1
         if change in (Change.ACTIVATE, Change.ADJUST):
             topic.is_applied = True
-            self._rated[topic.slot] = name
+            self._rated.put(topic.slot, name)
         return self._decision(name, topic, change)
 
     def _deactivated(self, name: str, topic: Topic) -> RateDecision:
         topic.bytes_rate = topic.messages_rate = None
         change = Change.DEACTIVATE if topic.is_applied else Change.WOULD_DEACTIVATE
         topic.is_applied, topic.cut_sample = False, True
-        self._rated.pop(topic.slot, None)
+        self._rated.pop(topic.slot)
         return self._decision(name, topic, change)
 
     def _decision(self, name: str, topic: Topic, change: Change) -> RateDecision:
@@ -309,17 +410,34 @@ class AdaptiveThrottle:
             topic.natural_messages, topic.memory_pressure, topic.backlog_pressure,
         )  # fmt: skip
 
-    def _forget(self, now: float) -> None:
-        # A clock that went back makes nobody older.
-        old = [name for name, topic in self.topics.items() if now - topic.seen_at > FORGET_SECONDS]
+    def _free(self, name: str, topic: Topic) -> RateDecision:
+        """Return the release of a topic, whatever rate it would have by now."""
+        return self._decision(name, topic, Change.RELEASE)._replace(bytes_rate=None, messages_rate=None)
+
+    def _forget(self, now: float) -> Iterator[RateDecision | None]:
+        """Forget topics that were not seen for a while, with their rates."""
+        old = []
+        for name, topic in self.topics.items():
+            # A clock that went back makes nobody older.
+            if now - topic.seen_at > FORGET_SECONDS:
+                old.append(name)
+            yield None
+        self.forgotten = len(old)
         for name in old:
-            del self.topics[name]
+            topic = self.topics.pop(name)
+            if self._rated.get(topic.slot) == name:
+                self._rated.pop(topic.slot)
+                yield self._free(name, topic)
+            else:
+                yield None
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the state as values of JSON, for `from_json`."""
         return {
             "topics": {name: asdict(topic) for name, topic in self.topics.items()},
             "rated": [[slot, name] for slot, name in self._rated.items()],
+            "to_release": [[[slot, name] for slot, name in ended.items()] for ended in self._to_release],
+            "epoch": self._epoch,
             "last": self._last,
             "activations": self.activations,
         }
@@ -327,5 +445,6 @@ class AdaptiveThrottle:
     def from_json(self, found: Mapping[str, Any]) -> None:
         """Restore a state of `to_json`."""
         self.topics = {name: Topic(**fields) for name, fields in found["topics"].items()}
-        self._rated = dict(found["rated"])
-        self._last, self.activations = found["last"], found["activations"]
+        self._rated = RatedSlots(dict(found["rated"]))
+        self._to_release = [RatedSlots(dict(ended)) for ended in found["to_release"]]
+        self._epoch, self._last, self.activations = found["epoch"], found["last"], found["activations"]

@@ -2,7 +2,7 @@
 
 The shell takes Protocols only (`samples.py`) and knows no engine. An evaluation that fails is counted and
 logged, and the next one comes; duration and time of the last evaluation are recorded in any case. At its end
-everything is released.
+everything is released. Nothing walks all topics or all relays in one iteration of the loop (`slices.py`).
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import nlargest
 from typing import Final
 
 from proxy.core.log import Logger
@@ -29,11 +28,11 @@ from proxy.overload.samples import (
 )
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.signal_watch import MOST_BACKLOGS, OffLoop, SignalWatch
+from proxy.overload.slices import Largest, in_slices
 from proxy.overload.threshold import ThresholdThrottle
 from proxy.overload.told import ThrottleRecorder, Told
+from proxy.relay.topic_slots import RateCounts
 
-# Topics evaluated in an iteration of the loop: about 2 ms.
-SLICE: Final = 256
 MOST_SHOWN: Final = 100
 # The topics whose backlog is asked for are chosen anew so often.
 CHOOSE_SECONDS: Final = 10.0
@@ -74,17 +73,21 @@ class OverloadControl:
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)
         self._would_pause = 0
+        # Whether producers were paused at any sample since the last evaluation of rates.
+        self._held = False
         self._largest: list[str] = []
+        self._most_throttled: list[str] = []
         self._next_sample = self._next_rates = self._next_choice = 0.0
         self._ticked_at = self._counted_at = loop.time()
         self._woken = asyncio.Event()
+        self._ended = asyncio.Event()
         self._scope = TaskScope(self._crashed)
 
-    def start(self) -> None:
-        """Begin to watch."""
+    def start(self, after: "OverloadControl | None" = None) -> None:
+        """Begin to watch; nobody is slowed before `after` has released everybody."""
         clock = self._loop.time
         self._next_sample = self._next_rates = self._next_choice = clock()
-        self._scope.start(self._run())
+        self._scope.start(self._run(after))
         if self._asks:
             self._scope.start(self._watch.run_brokers(clock))
             self._scope.start(self._watch.run_backlogs(clock))
@@ -95,30 +98,30 @@ class OverloadControl:
         was, self._settings = self._settings, settings
         self._watch.apply(settings)
         self._threshold.settings = settings.threshold
-        released = self._adaptive.apply(settings.adaptive)
+        self._adaptive.apply(settings.adaptive)
         if was.adaptive_enabled and not settings.adaptive_enabled:
-            released += list(self._adaptive.release())
-        for made in released:
-            self._set_rate(self._loop.time(), made)
+            self._adaptive.release_all()
         self._next_sample = self._next_rates = self._loop.time()
         self._woken.set()
 
-    def stop(self) -> None:
-        """End, and release every connection and every topic at once; `close` waits for the tasks."""
-        self._scope.cancel()
-        self._counters.view = None
-        self._relays.release_all()
-        for made in self._adaptive.release():
-            self._set_rate(self._loop.time(), made)
-
     async def close(self) -> None:
-        """End, and wait for all tasks."""
-        self.stop()
-        await self._scope.emptied()
+        """End, and release every connection and every topic; the next control may have begun, and waits for that."""
+        self._scope.cancel()
+        if self._counters.view is self:
+            self._counters.view = None
+        try:
+            await self._scope.emptied()
+            await self._relays.release_all()
+            self._adaptive.release_all()
+            await self._release_rates()
+        finally:
+            self._ended.set()
 
     # --- the clock --------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run(self, after: "OverloadControl | None") -> None:
+        if after is not None:
+            await after._ended.wait()
         while True:
             try:
                 await self._turn(self._loop.time())
@@ -128,6 +131,7 @@ class OverloadControl:
             await self._sleep()
 
     async def _turn(self, now: float) -> None:
+        await self._release_rates()
         if now >= self._next_sample:
             self._next_sample = now + self._settings.sample_seconds
             await self._guarded(self._counters.threshold, "threshold throttle", self.evaluate_threshold)
@@ -179,34 +183,55 @@ class OverloadControl:
         relays = []
         if throttle.settings.enabled and (throttle.needs_relays or throttle.is_high(ratio)):
             relays = await self._relays.look(throttle)
-        made = throttle.step(now, ratio, signals.limit_bytes, relays)
+        made = throttle.begun()
+        await in_slices(throttle.steps(made, now, ratio, signals.limit_bytes, relays))
         self._would_pause = made.would_pause
+        self._held |= bool(made.paused or made.resumed or len(throttle))
         counters.pauses += len(made.paused)
         counters.drips += len(made.dripped)
         counters.pause_overshoots += len(made.opened)
         await self._relays.apply(made)
-        self._told.threshold(now, made, signals, observes=throttle.settings.observe_only)
+        high = throttle.settings.marks.high
+        self._told.threshold(now, made, signals, high, observes=throttle.settings.observe_only)
 
     async def evaluate_adaptive(self, now: float) -> None:
         """Compute the rate of each topic, and set those that change."""
         throttle, signals = self._adaptive, self._watch.signals
         failed = throttle.failures
-        ratio, backlogs = signals.ratio, self._watch.backlogs.known
-        for done, made in enumerate(throttle.evaluate(now, ratio, self._rates.walk(), backlogs), 1):
-            if made is not None:
-                self._set_rate(now, made)
-            if not done % SLICE:
-                await asyncio.sleep(0)
-                if not self._settings.adaptive_enabled:
-                    # Switched off meanwhile: every rate is released already.
-                    break
+        held, self._held = self._held, bool(len(self._threshold))
+        await in_slices(self._rates_set(now, signals, held=held), between=self._goes_on)
         self._counters.activations = throttle.activations
         # An error of one topic is a failure, too, though the others had their turn.
         self._counters.adaptive.failures += throttle.failures - failed
+        self._told.forgotten(throttle.forgotten, signals)
+        if self._settings.shows_topics:
+            await in_slices(self._choose_most_throttled())
         if now >= self._next_choice:
             self._next_choice = now + CHOOSE_SECONDS
-            self._largest = self._largest_topics()
+            await in_slices(self._choose_largest())
             self._watch.topics_seen(self._largest)
+
+    def _rates_set(self, now: float, signals: Signals, *, held: bool) -> Iterator[None]:
+        backlogs = self._watch.backlogs.known
+        for made in self._adaptive.evaluate(now, signals.ratio, self._rates.walk(), backlogs, held=held):
+            if made is not None:
+                self._set_rate(now, made)
+            yield
+
+    async def _goes_on(self) -> bool:
+        """Return whether the evaluation goes on; releases that were asked for meanwhile go first."""
+        await self._release_rates()
+        return self._settings.adaptive_enabled
+
+    async def _release_rates(self) -> None:
+        """Take back the rates that ended: ObserveOnly was switched on, or the throttle is off."""
+        if self._adaptive.must_release:
+            await in_slices(self._rates_released(self._loop.time()))
+
+    def _rates_released(self, now: float) -> Iterator[None]:
+        for made in self._adaptive.releases():
+            self._set_rate(now, made)
+            yield
 
     def _set_rate(self, now: float, made: RateDecision) -> None:
         try:
@@ -215,12 +240,24 @@ class OverloadControl:
         except Exception as error:
             self._counters.adaptive.failures += 1
             self._told.failed(now, "adaptive throttle", error)
-        self._told.rate(now, made, self._watch.signals)
+        self._told.rate(now, made, self._watch.signals, self._settings.adaptive.memory)
 
-    def _largest_topics(self) -> list[str]:
-        topics = self._adaptive.topics
-        chosen = ((topic.natural_bytes, name) for name, topic in topics.items() if name not in ("", OTHER_TOPICS))
-        return [name for _, name in nlargest(MOST_BACKLOGS, chosen)]
+    def _choose_largest(self) -> Iterator[None]:
+        """Choose the topics that send most, step by step."""
+        found = Largest(MOST_BACKLOGS)
+        for name, topic in self._adaptive.topics.items():
+            if name not in ("", OTHER_TOPICS):
+                found.add((topic.natural_bytes, name))
+            yield
+        self._largest = [name for _, name in found]
+
+    def _choose_most_throttled(self) -> Iterator[None]:
+        """Choose the topics that have numbers of their own, step by step."""
+        found = Largest(MOST_SHOWN)
+        for name, topic in self._adaptive.topics.items():
+            found.add((topic.reduction, topic.natural_bytes, name))
+            yield
+        self._most_throttled = [name for _, _, name in found]
 
     def _relay_failed(self, error: BaseException) -> None:
         self._counters.threshold.failures += 1
@@ -262,17 +299,21 @@ class OverloadControl:
         return self._adaptive.active
 
     @property
+    def rate_counts(self) -> RateCounts:
+        """Return what is counted of all topics since the process began."""
+        return self._rates.counts
+
+    @property
     def shows_topics(self) -> bool:
         """Return whether a key asks for metrics of single topics."""
         return self._settings.shows_topics and self._settings.adaptive_enabled
 
     def topics(self) -> Iterator[TopicNumbers]:
-        """Yield the topics that are throttled most; nothing unless a key asks for them."""
+        """Yield the topics that are throttled most, as of the last evaluation; nothing unless a key asks for them."""
         if not self.shows_topics:
             return
         topics = self._adaptive.topics
-        keys = ((each.reduction, each.natural_bytes, name) for name, each in topics.items())
-        for _, _, name in nlargest(MOST_SHOWN, keys):
+        for name in [name for name in self._most_throttled if name in topics]:
             yield _numbers(name, topics[name])
 
     def largest_topics(self, most: int) -> Iterator[TopicNumbers]:

@@ -7,6 +7,7 @@ from proxy.core.counters import RoomCounters, SharedCounters
 
 if TYPE_CHECKING:
     from proxy.overload.samples import Signals
+    from proxy.relay.topic_slots import RateCounts
 
 SIGNALS = ("proxy", "brokers", "backlog")
 
@@ -49,6 +50,10 @@ class OverloadView(Protocol):
     @property
     def active_topics(self) -> int:
         """Return the number of topics whose rate is limited."""
+
+    @property
+    def rate_counts(self) -> "RateCounts":
+        """Return what is counted of all topics since the process began."""
 
     @property
     def shows_topics(self) -> bool:

@@ -92,7 +92,7 @@ class AllocatorBook:
 
 
 def counted_bytes(used: int, limit: int, owners: OwnerBytes, marks: Marks) -> int:
-    """Return the memory that the throttle counts: what producers cause, and of the rest what leaves them a share.
+    """Return the memory that the throttle counts: what a pause of producers frees, and of the rest what leaves a share.
 
     Memory of others counts up to 5 points below the low mark. Above that a pause could not bring memory under the low
     mark: it would free nothing and add receive buffers. Without numbers for brokers all memory counts.
@@ -176,5 +176,6 @@ def _by_owner(used: int, owners: OwnerBytes) -> dict[str, int]:
         "towards_brokers": owners.towards_brokers or 0,
         "towards_clients": owners.towards_clients,
         "lists": owners.lists,
+        "unread": owners.unread,
     }
     return {**known, "rest": max(0, used - sum(known.values()))}

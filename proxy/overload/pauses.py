@@ -5,15 +5,16 @@ Relays have numbers while memory is short, so that the throttle's state has none
 go on.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Final
 
 from proxy.overload.samples import ProducerRelay
+from proxy.overload.slices import in_slices
 from proxy.overload.threshold import RelaySample, ThresholdDecisions, ThresholdThrottle
 from proxy.relay.engine import Direction, PauseReason
 
+# Some 2 us each, and a call into the native engine.
 SLICE: Final = 250
 _WAY: Final = Direction.TO_BROKER
 _WHY: Final = PauseReason.THRESHOLD
@@ -37,8 +38,12 @@ class PausedRelays:
     async def look(self, throttle: ThresholdThrottle) -> list[RelaySample]:
         """Return the connections that produce; those that ended are forgotten."""
         found: list[RelaySample] = []
+        await in_slices(self._seen(found, throttle), SLICE)
+        return found
+
+    def _seen(self, found: list[RelaySample], throttle: ThresholdThrottle) -> Iterator[None]:
         present: set[int] = set()
-        for index, relay in enumerate(list(self._relays()), 1):
+        for relay in list(self._relays()):
             try:
                 if relay.produces:
                     number = self._number(relay)
@@ -46,37 +51,40 @@ class PausedRelays:
                     present.add(number)
             except Exception as error:
                 self._failed(error)
-            if not index % SLICE:
-                await asyncio.sleep(0)
+            yield
         for gone in self._by_number.keys() - present:
             self._forget(gone)
             throttle.forget(gone)
-        return found
+            yield
 
     async def apply(self, made: ThresholdDecisions) -> None:
         """Pause, release and drip."""
+        await in_slices(self._applied(made), SLICE)
+
+    def _applied(self, made: ThresholdDecisions) -> Iterator[None]:
         steps: list[tuple[Callable[[ProducerRelay], None], list[int]]] = [
             (self._pause, made.paused),
             (self._resume, made.resumed),
             (_drip, made.dripped),
             (_open, made.opened),
         ]
-        done = 0
         for step, numbers in steps:
             for number in numbers:
                 relay = self._by_number.get(number)
                 if relay is not None:
                     self._guarded(step, relay)
-                done += 1
-                if not done % SLICE:
-                    await asyncio.sleep(0)
+                yield
 
-    def release_all(self) -> None:
-        """Release everybody at once: overload control ends."""
-        for number in list(self._paused):
-            self._guarded(self._resume, self._by_number[number])
+    async def release_all(self) -> None:
+        """Release everybody: overload control ends."""
+        await in_slices(self._all_resumed(), SLICE)
         self._numbers.clear()
         self._by_number.clear()
+
+    def _all_resumed(self) -> Iterator[None]:
+        for number in list(self._paused):
+            self._guarded(self._resume, self._by_number[number])
+            yield
 
     def _number(self, relay: ProducerRelay) -> int:
         number = self._numbers.get(relay)

@@ -3,7 +3,6 @@
 `messages` and `bytes` a second are computed alike, each for itself. Check values are those of the pull request.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 UP: Final = 0.30
@@ -13,9 +12,9 @@ MOST_TAUGHT: Final = 4.0
 # No topic is held below these, whatever its natural rate: an idle topic's next burst is no offence.
 LEAST_BYTES: Final = 65_536.0
 LEAST_MESSAGES: Final = 100.0
-# A sum has at most a thousand parts of this size, which bounds the work of `shared_cut`.
+# A sum has at most a thousand parts of this size, which bounds the work of `SharedCut`.
 SMALLEST_SHARE: Final = 0.001
-HALVINGS: Final = 40
+MOST_LARGE: Final = 1000
 EXACT: Final = 1e-9
 
 
@@ -41,20 +40,44 @@ def next_rate(last: float, ideal: float, natural: float, min_factor: float, max_
     return max(1.0, floor, min_factor * natural, rate)
 
 
-def shared_cut(naturals: Sequence[float], factor: float, min_factor: float) -> float | None:
-    """Return the level to which topics are cut, so that all together give up what an equal cut would take.
+class SharedCut:
+    """The level to which topics are cut, so that all together give up what an equal cut would take.
 
-    Topics below the level keep their rate: who sends most is slowed first, and nobody below `min_factor`. Topics with
-    less than a thousandth of the sum are left alone; None if the others cannot give up enough: then all are cut alike.
+    Topics below the level keep their rate: the topics that send most are slowed first, and none below the least
+    factor. Topics with less than a thousandth of the sum are left alone, so that at most a thousand are compared.
     """
-    total = sum(naturals)
-    wanted = total * factor * (1.0 - min_factor)
-    large = [natural for natural in naturals if natural >= total * SMALLEST_SHARE]
-    if sum(large) * (1.0 - min_factor) < wanted * (1.0 - EXACT):
-        return None
-    low, high = 0.0, max(large, default=0.0)
-    for _ in range(HALVINGS):
-        level = (low + high) / 2
-        cut = sum(natural - max(min(natural, level), min_factor * natural) for natural in large)
-        low, high = (low, level) if cut < wanted else (level, high)
-    return high
+
+    __slots__ = ("_large", "_total")
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._large: list[float] = []
+
+    def add(self, natural: float) -> None:
+        """Add the natural rate of a topic."""
+        self._total += natural
+        # The sum only grows: a topic that is too small for a part of it is too small for the whole.
+        if natural > 0 and natural >= self._total * SMALLEST_SHARE:
+            self._large.append(natural)
+            if len(self._large) > 2 * MOST_LARGE:
+                self._drop_small()
+
+    def _drop_small(self) -> None:
+        self._large = [natural for natural in self._large if natural >= self._total * SMALLEST_SHARE]
+
+    def level(self, factor: float, min_factor: float) -> float | None:
+        """Return the level; None if the large topics cannot give up enough: then all are cut alike."""
+        self._drop_small()
+        wanted = self._total * factor * (1.0 - min_factor)
+        if sum(self._large) * (1.0 - min_factor) < wanted * (1.0 - EXACT):
+            return None
+        # From the top down: a topic gives up more from its natural rate on, and no more from the least factor on.
+        marks = [(natural, 1) for natural in self._large] + [(min_factor * natural, -1) for natural in self._large]
+        marks.sort(reverse=True)
+        cut, giving, level = 0.0, 0, marks[0][0] if marks else 0.0
+        for mark, change in marks:
+            more = giving * (level - mark)
+            if cut + more >= wanted:
+                return level - (wanted - cut) / giving if giving else level
+            cut, giving, level = cut + more, giving + change, mark
+        return level

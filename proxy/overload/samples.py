@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Final, NamedTuple, Protocol
 
 from proxy.relay.engine import Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.topic_slots import RateCounts, SlotSample
 
 # The name of the slot of all topics that the table has no place for.
 OTHER_TOPICS: Final = "(others)"
@@ -32,11 +32,15 @@ class Marks(NamedTuple):
 
 
 class OwnerBytes(NamedTuple):
-    """The bytes of known owners: towards brokers, towards clients, topic lists; None: nobody counts them yet."""
+    """The bytes of known owners: towards brokers, towards clients, topic lists; None: nobody counts them yet.
+
+    `unread` was received from clients and not read. A pause of producers frees none of it, and adds to it.
+    """
 
     towards_brokers: int | None = None
     towards_clients: int = 0
     lists: int = 0
+    unread: int = 0
 
 
 class MemorySample(NamedTuple):
@@ -84,6 +88,16 @@ class Signals:
     limit_bytes: int = 0
     owners: Mapping[str, int] = field(default_factory=dict)
 
+    def short(self, mark: float) -> int:
+        """Return which memory is at or above a mark, as bits: 1 for this proxy's, 2 for the brokers'."""
+        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
+        return sum(bit for bit, ratio in ratios if ratio is not None and ratio >= mark)
+
+    def pressing(self, marks: Marks) -> int:
+        """Return which memory makes pressure between two marks, as the same bits."""
+        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
+        return sum(bit for bit, ratio in ratios if marks.pressure(ratio) > 0)
+
     @property
     def ratio(self) -> float | None:
         """Return the larger of the two ratios; None if neither is known."""
@@ -117,6 +131,10 @@ class ProducerRelay(Hashable, Protocol):
 
 class RateTable(Protocol):
     """The topics that were seen and their token buckets (`proxy.relay.topic_slots.TopicSlots`)."""
+
+    @property
+    def counts(self) -> RateCounts:
+        """Return what is counted of all topics."""
 
     def walk(self) -> Iterable[SlotSample]:
         """Yield the counters of all slots; the table may change while they are walked."""

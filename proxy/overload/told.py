@@ -5,12 +5,14 @@ from typing import Final, Protocol
 
 from proxy.core.log import LinePace, Logger
 from proxy.overload.adaptive import Change, RateDecision
-from proxy.overload.samples import Signals
+from proxy.overload.samples import Marks, Signals
 from proxy.overload.threshold import ThresholdDecisions, ThrottleState
 
 # A line about a topic's transition at most once a minute (A10), for so many topics.
 TOPIC_SECONDS: Final = 60.0
 MOST_TOPICS: Final = 1024
+# The bit of `throttle_reasons` for a topic's backlog; those of memory are `Signals.short` and `Signals.pressing`.
+BACKLOG: Final = 4
 # Events of rates at one evaluation; those of topics beyond that have none.
 MOST_EVENTS: Final = 200
 _TRANSITIONS: Final = {
@@ -44,26 +46,45 @@ class Told:
         self._topics: dict[str, float] = {}
         self._evaluation = 0.0
         self._events_left = 0
+        self._reasons = 0
 
-    def threshold(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
-        """Report a change of state, and of connections that are paused or released."""
+    def threshold(self, now: float, made: ThresholdDecisions, signals: Signals, high: float, *, observes: bool) -> None:
+        """Report a change of state, and of connections that are paused or released; `high` is the high mark."""
+        # Connections that are still paused are so for what paused them.
+        self._reasons |= signals.short(high)
+        reasons = self._reasons
+        if made.after is ThrottleState.NORMAL:
+            self._reasons = 0
         if made.before is not made.after:
             self._state(now, made, signals, observes=observes)
         if self._recorder is None or not (made.paused or made.resumed or made.before is not made.after):
             return
-        action = "resume" if made.resumed and not made.paused else "pause"
-        if made.after is not ThrottleState.PAUSED and not made.paused:
-            action = "resume"
+        if made.paused and made.resumed:
+            # Connections changed places. In this order the sum of those that are paused never looks like a new pause.
+            self._connections("resume", len(made.resumed), made, signals, reasons)
+            self._connections("pause", len(made.paused), made, signals, reasons)
+            return
+        action = "pause" if made.paused or (made.after is ThrottleState.PAUSED and not made.resumed) else "resume"
         # The switch to ObserveOnly itself does release.
-        would = observes and not made.resumed
-        self._recorder.record(
-            {
-                "throttle_by": "threshold",
-                "throttle_action": f"would_{action}" if would else action,
-                "throttle_connections": made.would_pause if would else len(made.paused) + len(made.resumed),
-                **_memory(signals),
-            }
-        )
+        if observes and not made.resumed:
+            self._connections(f"would_{action}", made.would_pause, made, signals, reasons, would=True)
+        else:
+            self._connections(action, len(made.paused) + len(made.resumed), made, signals, reasons)
+
+    def _connections(
+        self, action: str, count: int, made: ThresholdDecisions, signals: Signals, reasons: int, *, would: bool = False
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.record(
+                {
+                    "throttle_by": "threshold",
+                    "throttle_action": action,
+                    "throttle_connections": count,
+                    "throttle_reasons": reasons if made.after is not ThrottleState.NORMAL else 0,
+                    "throttle_paused": made.would_pause if would else made.paused_now,
+                    **_memory(signals),
+                }
+            )
 
     def _state(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
         if not self._pace.due(now, f"state {made.after}"):
@@ -74,8 +95,8 @@ class Told:
         count = made.would_pause if observes else len(made.paused)
         line(event + _STATES[made.after], state=str(made.after), ratio=ratio, connections=count, reason=signals.source)
 
-    def rate(self, now: float, made: RateDecision, signals: Signals) -> None:
-        """Report a topic's new rate."""
+    def rate(self, now: float, made: RateDecision, signals: Signals, marks: Marks) -> None:
+        """Report a topic's new rate; `marks` are those of memory."""
         if made.change in _TRANSITIONS and self._topic_is_due(now, made.topic):
             self._log.info(
                 _TRANSITIONS[made.change], topic=made.topic, bytes_per_second=_rounded(made.bytes_rate),
@@ -83,7 +104,19 @@ class Told:
                 pressure=round(max(made.memory_pressure, made.backlog_pressure), 3),
             )  # fmt: skip
         if self._recorder is not None and self._has_event(now):
-            self._recorder.record(_rate_fields(made, signals))
+            self._recorder.record(_rate_fields(made, signals, marks))
+
+    def forgotten(self, topics: int, signals: Signals) -> None:
+        """Report how many topics were forgotten at an evaluation, if any."""
+        if self._recorder is not None and topics:
+            self._recorder.record(
+                {
+                    "throttle_by": "adaptive",
+                    "throttle_action": "forget",
+                    "throttle_forgotten": topics,
+                    **_memory(signals),
+                }
+            )
 
     def _has_event(self, now: float) -> bool:
         if now != self._evaluation:
@@ -127,11 +160,13 @@ def _memory(signals: Signals) -> dict[str, object]:
     }
 
 
-def _rate_fields(made: RateDecision, signals: Signals) -> dict[str, object]:
+def _rate_fields(made: RateDecision, signals: Signals, marks: Marks) -> dict[str, object]:
+    reasons = signals.pressing(marks) if made.memory_pressure > 0 else 0
     return {
         "throttle_by": "adaptive",
         "throttle_action": str(made.change),
         "throttle_topic": made.topic,
+        "throttle_reasons": reasons + (BACKLOG if made.backlog_pressure > 0 else 0),
         "throttle_pressure_permille": round(1000 * max(made.memory_pressure, made.backlog_pressure)),
         "natural_bytes_per_second": round(made.natural_bytes),
         "natural_messages_per_second": round(made.natural_messages),

@@ -5,6 +5,7 @@ RATE), until a timer of the loop says that tokens are there, or until the longes
 """
 
 import asyncio
+from collections.abc import Hashable
 from typing import Final
 
 from proxy.core.errors import DisconnectCause
@@ -38,6 +39,11 @@ class CountedEndpoint(RelayEndpoint):
         self._timer: asyncio.TimerHandle | None = None
         self._slowed = self._whole_read = False
         self._scan_seconds = 0.0
+
+    @property
+    def network(self) -> Hashable:
+        """Return the network of the client."""
+        return self.relay.network
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the same buffers as any relay; for a drip no more of one than the frame under way."""

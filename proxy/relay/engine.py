@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.relay.books import RelayRates
-from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -122,7 +122,14 @@ class Relay(Hashable, Protocol):
         """Return the relay as it is now."""
 
     def socket_bytes(self) -> SocketMemory:
-        """Return the kernel memory of the relay's sockets, as far as the event loop has them."""
+        """Return the kernel memory of the relay's sockets, as far as the event loop has them; called once a second."""
+
+    @property
+    def moved_lately(self) -> int:
+        """Return the bytes that were read between the last two calls of `socket_bytes`, as far as the loop knows."""
+
+    def received_bytes(self) -> ReceivedMemory:
+        """Return the kernel memory of what was received and is not read, as far as the event loop has the sockets."""
 
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""

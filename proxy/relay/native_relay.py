@@ -18,7 +18,7 @@ from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, Relay, RelayOrder, RelaySnapshot
 from proxy.relay.frame_permits import FramePermits
 from proxy.relay.hand_over import BROKER, CLIENT, HandOver
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import CAUSES, CONSUMES, PASSED_AT_END, PRODUCES, NativePairs, PairEnd, PairRecord
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import TopicSlots
@@ -198,6 +198,15 @@ class NativeRelay:
         """Return nothing while the threads have the sockets: they add their sockets up themselves."""
         return NO_SOCKET_MEMORY if self._instead is None else self._instead.socket_bytes()
 
+    @property
+    def moved_lately(self) -> int:
+        """Return nothing while the threads have the sockets, as above."""
+        return 0 if self._instead is None else self._instead.moved_lately
+
+    def received_bytes(self) -> ReceivedMemory:
+        """Return nothing while the threads have the sockets, as `socket_bytes` does."""
+        return NOTHING_RECEIVED if self._instead is None else self._instead.received_bytes()
+
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""
         self._paused[direction] |= reason
@@ -320,7 +329,7 @@ class NativeRelay:
         topic = pairs.take_topic(self.pair, generation)
         if topic is None or slots is None:
             return
-        slot = slots.slot_of(topic)
+        slot = slots.slot_of(topic, self._order.network)
         pairs.assign(self.pair, generation, slot)
         if slot != OTHER:
             # The answer has a hold of its own by now.

@@ -2,25 +2,31 @@
 
 Rule: the table never grows beyond `MOST_SLOTS`. A topic without a slot, because the table is full, or because its name
 is too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its slot
-while it has a producer, and for a while after that, so that the books of one that comes again go on.
+while it has a producer, and for a while after that, so that the books of one that comes again go on. No network brings
+so many topics that no slots are left for the topics of others: each has at most three times what is free.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxy.relay.rates.slot_books import OTHER, BookCounts, LoopBooks, SlotBooks
+from proxy.relay.rates.slot_books import OTHER, LoopBooks, SlotBooks
 
 if TYPE_CHECKING:
     # Only proxies that count need this module.
     from proxy.relay.rates.client_meter import ClientMeter
 
 MOST_SLOTS: Final = 65_536
+# The topics that a network has brought, for each free slot: three quarters of the table for a network alone, and as
+# much of the rest for the next, so that however many take their part, some are left.
+MOST_FOR_EACH_FREE: Final = 3
 # A longer name has no slot; the scanner tells none.
 MOST_NAME_BYTES: Final = 512
 # A topic without producers keeps its slot for this long.
 UNUSED_SECONDS: Final = 300.0
 # Slots that one call of `close_unused` looks at.
 _LOOKS_A_CALL: Final = 2_048
+# Clients that look at their pauses in an iteration of the loop.
+_LOOKS_A_TURN: Final = 250
 
 
 class SlotSample(NamedTuple):
@@ -38,38 +44,64 @@ class SlotSample(NamedTuple):
     relays: int
 
 
-class _SlotTopic:
-    __slots__ = ("name", "unused_since")
+class RateCounts(NamedTuple):
+    """The counts of all topics since the process began.
 
-    def __init__(self, name: str) -> None:
+    `without_slot`: producers whose topic got no slot of its own. `forced`: frames that passed because their pause was
+    too long. `unasked`: PRODUCERs that no slot was asked for. `unreadable`: connections whose sizes made no sense.
+    """
+
+    without_slot: int
+    forced: int
+    unasked: int
+    unreadable: int
+
+
+class _SlotTopic:
+    __slots__ = ("came", "name", "network", "unused_since")
+
+    def __init__(self, name: str, came: int, network: Hashable) -> None:
         self.name = name
+        self.came = came
+        self.network = network
         self.unused_since: float | None = None
 
 
 class TopicSlots:
     """The topics and their slots. `clock` is the loop's, `books` those of the engines.
 
-    `enabled` is set before relays join: a relay that joins while it is False is never counted.
+    `soon` calls a function in the next iteration of the loop. `enabled` is set before relays join: a relay that joins
+    while it is False is never counted. No method walks the whole table, or all clients that wait, in one step.
     """
 
     def __init__(
-        self, clock: Callable[[], float], books: SlotBooks | None = None, most_slots: int = MOST_SLOTS
+        self,
+        clock: Callable[[], float],
+        soon: Callable[[Callable[[], None]], object],
+        books: SlotBooks | None = None,
+        most_slots: int = MOST_SLOTS,
     ) -> None:
         self._clock = clock
+        self._soon = soon
         self._books: SlotBooks = LoopBooks() if books is None else books
         self._most = most_slots
         self._slot_of: dict[str, int] = {}
-        self._topics: dict[int, _SlotTopic] = {}
+        # By slot; None is a free one, and OTHER has no topic.
+        self._topics: list[_SlotTopic | None] = [None]
         self._free: list[int] = []
-        self._next_slot = OTHER + 1
-        self._to_look: list[int] = []
+        # How many slots are there for topics that a network was the first to name.
+        self._brought: dict[Hashable, int] = {}
+        self._came = 0
+        self._next_look = OTHER + 1
         self._waiting: dict[ClientMeter, None] = {}
+        self._to_tell: list[ClientMeter] = []
+        self._tells = self._changed = False
         self.enabled = False
         # Topics that got no slot of their own, each time that a producer came.
         self.without_slot = 0
 
     def __len__(self) -> int:
-        return len(self._topics)
+        return len(self._slot_of)
 
     @property
     def books(self) -> SlotBooks:
@@ -77,21 +109,26 @@ class TopicSlots:
         return self._books
 
     @property
-    def counts(self) -> BookCounts:
-        """Return what the books count in all."""
-        return BookCounts(*self._books.counts())
+    def counts(self) -> RateCounts:
+        """Return what the table and its books count in all."""
+        return RateCounts(self.without_slot, *self._books.counts())
 
-    def slot_of(self, topic: bytes) -> int:
-        """Return the slot of a topic, a new one if need be, held once for the producer; OTHER is not held."""
-        slot = self._slot_by_name(topic)
+    def slot_of(self, topic: bytes, network: Hashable = None) -> int:
+        """Return the slot of a topic, a new one if need be, held once for the producer; OTHER is not held.
+
+        `network` is that of the client; None is bounded by the table only.
+        """
+        slot = self._slot_by_name(topic, network)
         if slot == OTHER:
             self.without_slot += 1
         else:
-            self._topics[slot].unused_since = None
+            found = self._topics[slot]
+            assert found is not None
+            found.unused_since = None
             self._books.hold(slot)
         return slot
 
-    def _slot_by_name(self, topic: bytes) -> int:
+    def _slot_by_name(self, topic: bytes, network: Hashable) -> int:
         if len(topic) > MOST_NAME_BYTES:
             return OTHER
         try:
@@ -101,15 +138,24 @@ class TopicSlots:
         slot = self._slot_of.get(name)
         if slot is not None:
             return slot
-        if len(self._topics) >= self._most:
+        if not self._room_for(network):
             return OTHER
+        self._came += 1
         if self._free:
             slot = self._free.pop()
         else:
-            slot, self._next_slot = self._next_slot, self._next_slot + 1
+            slot = len(self._topics)
+            self._topics.append(None)
         self._slot_of[name] = slot
-        self._topics[slot] = _SlotTopic(name)
+        self._topics[slot] = _SlotTopic(name, self._came, network)
+        self._brought[network] = self._brought.get(network, 0) + 1
         return slot
+
+    def _room_for(self, network: Hashable) -> bool:
+        free = self._most - len(self._slot_of)
+        if network is None:
+            return free > 0
+        return self._brought.get(network, 0) < MOST_FOR_EACH_FREE * free
 
     def samples(self) -> list[SlotSample]:
         """Return the books of all topics, those of OTHER first: 50 to 130 ms for a full table."""
@@ -118,35 +164,53 @@ class TopicSlots:
     def walk(self) -> Iterator[SlotSample]:
         """Yield the books of all topics, those of OTHER first; a caller with many may stop in between.
 
-        A topic that comes meanwhile is left out, and so is one whose slot was freed: another may have that by now.
+        A topic that comes meanwhile is left out, also at a slot that was freed.
         """
-        take = self._books.take
+        take, last = self._books.take, self._came
         yield SlotSample(OTHER, "", *take(OTHER))
-        for slot, topic in list(self._topics.items()):
-            if self._topics.get(slot) is topic:
+        for slot in range(OTHER + 1, len(self._topics)):
+            topic = self._topics[slot]
+            if topic is not None and topic.came <= last:
                 yield SlotSample(slot, topic.name, *take(slot))
 
     def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
-        """Change the limits of a slot, None for no limit; tokens and debt stay. Clients that wait are looked at again.
+        """Change the limits of a slot, None for no limit; tokens and debt stay. Clients that wait look again soon.
 
         A slot without a topic is left alone: the topic may have gone since the sample.
         """
-        if slot != OTHER and slot not in self._topics:
+        if slot != OTHER and (slot >= len(self._topics) or self._topics[slot] is None):
             return
         self._books.set_rate(slot, bytes_per_second, messages_per_second, self._clock())
-        for meter in list(self._waiting):
-            meter.rates_changed()
+        self._changed = True
+        if not self._tells and self._waiting:
+            self._tells = True
+            self._soon(self._tell)
+
+    def _tell(self) -> None:
+        """Call a part of the clients that wait; after a change all of them look again, a part in each iteration."""
+        if not self._to_tell and self._changed:
+            self._changed = False
+            self._to_tell = list(self._waiting)
+        try:
+            for _ in range(min(_LOOKS_A_TURN, len(self._to_tell))):
+                meter = self._to_tell.pop()
+                if meter in self._waiting:
+                    meter.rates_changed()
+        finally:
+            # An error of one client keeps no other from its look.
+            self._tells = bool(self._to_tell or (self._changed and self._waiting))
+            if self._tells:
+                self._soon(self._tell)
 
     def close_unused(self, now: float) -> None:
         """Free the slots of topics that had no producer for a while; looks at a part of the table each time."""
-        if not self._to_look:
-            self._to_look = list(self._topics)
-        for slot in self._to_look[-_LOOKS_A_CALL:]:
+        ends = min(self._next_look + _LOOKS_A_CALL, len(self._topics))
+        for slot in range(self._next_look, ends):
             self._look(slot, now)
-        del self._to_look[-_LOOKS_A_CALL:]
+        self._next_look = OTHER + 1 if ends == len(self._topics) else ends
 
     def _look(self, slot: int, now: float) -> None:
-        topic = self._topics.get(slot)
+        topic = self._topics[slot]
         if topic is None:
             return
         if self._books.producers(slot):
@@ -154,7 +218,11 @@ class TopicSlots:
         elif topic.unused_since is None:
             topic.unused_since = now
         elif now - topic.unused_since >= UNUSED_SECONDS:
-            del self._topics[slot], self._slot_of[topic.name]
+            self._topics[slot] = None
+            del self._slot_of[topic.name]
+            self._brought[topic.network] -= 1
+            if not self._brought[topic.network]:
+                del self._brought[topic.network]
             self._books.clear(slot)
             self._free.append(slot)
 

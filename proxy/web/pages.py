@@ -4,7 +4,7 @@ Rule: a page does not import aiohttp, and delays Pulsar traffic by a few millise
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -36,11 +36,16 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """The part of a request that a page gets: its client, the values of the `{names}` in its path, and gzip or not."""
+    """The part of a request that a page gets: its client, the values of the `{names}` in its path and of its query, and
+    gzip or not.
+    """
 
     client: WebClient
     values: dict[str, str] = field(default_factory=dict)
     accepts_gzip: bool = False
+    query: Mapping[str, str] = field(default_factory=dict)
+    # Whether a browser or tool on this machine asks, without a proxy in between.
+    is_local: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +143,10 @@ def own_pages(
     async def health(_: PageRequest) -> PageAnswer:
         return PageAnswer.line("OK") if readiness.stuck is None else PageAnswer.line(readiness.stuck, 503)
 
-    async def ready(_: PageRequest) -> PageAnswer:
+    async def ready(request: PageRequest) -> PageAnswer:
         obstacle = readiness.obstacle
+        if "verbose" in request.query:
+            return PageAnswer.line(readiness.details(), 200 if obstacle is None else 503)
         return PageAnswer.line("OK") if obstacle is None else PageAnswer.line(obstacle, 503)
 
     async def status(request: PageRequest) -> PageAnswer:
@@ -152,7 +159,15 @@ def own_pages(
 
     table.add(Page("GET", "/metrics", metrics, Access.METRICS, "Metrics for Prometheus.", "pulsar"))
     table.add(Page("GET", "/healthz", health, Access.ANYBODY, "Whether the process lives."))
-    table.add(Page("GET", "/readyz", ready, Access.ANYBODY, "Whether it should get new clients."))
+    table.add(
+        Page(
+            "GET",
+            "/readyz",
+            ready,
+            Access.ANYBODY,
+            "Whether it should get new clients; with `?verbose` also why, and how many brokers are in which state.",
+        )
+    )
     table.add(Page("GET", "/status.html", status, Access.ANYBODY, "The same, and `statusFilePath`.", "pulsar"))
     return table
 

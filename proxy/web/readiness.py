@@ -1,20 +1,59 @@
-"""Whether this proxy should get new clients, as probes and orchestrators see it."""
+"""Whether this proxy should get new clients, as probes and orchestrators see it.
+
+Rule: brokers that are down do not make a proxy not ready. All proxies see the same brokers, so an outage of the brokers
+would take every proxy away from its clients, and nobody would tell these what is wrong.
+"""
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Protocol
+
+
+class BrokersSeen(Protocol):
+    """The states of the brokers (`proxy.brokers.discovery.Brokers`)."""
+
+    @property
+    def unproven(self) -> bool:
+        """Whether no broker is known to be up, and some are not known to be down."""
+
+    def states(self) -> Mapping[str, int]:
+        """Return the number of brokers in each state."""
 
 
 class Readiness:
     """Set by the server and read by probes: whether this proxy should get new clients."""
 
-    __slots__ = ("draining", "listening", "stuck")
+    __slots__ = ("_brokers", "_clock", "_waits_until", "draining", "listening", "stuck")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._brokers: BrokersSeen | None = None
+        self._waits_until = 0.0
         self.listening = False
         self.draining = False
         # A part of the process that has stopped to work, in words; None if all work.
         self.stuck: str | None = None
+
+    def opened(self, brokers: BrokersSeen, wait_seconds: float) -> None:
+        """Called when the ports for clients are open; `wait_seconds`: how long brokers may be unknown."""
+        self._brokers, self._waits_until = brokers, self._clock() + wait_seconds
+        self.listening = True
 
     @property
     def obstacle(self) -> str | None:
         """The reason why the proxy is not ready, or None if it is."""
         if self.draining:
             return "draining"
-        return None if self.listening else "not listening yet"
+        if not self.listening:
+            return "not listening yet"
+        if self._brokers is not None and self._clock() < self._waits_until and self._brokers.unproven:
+            return "no broker is known to be up yet (readinessBrokerWaitMillis)"
+        return None
+
+    def details(self) -> str:
+        """Return the parts of the verdict, a line each, without names of brokers: anybody may read this."""
+        obstacle = self.obstacle
+        found = [f"ready: {'yes' if obstacle is None else f'no, {obstacle}'}"]
+        if self._brokers is not None:
+            found.append("brokers: " + ", ".join(f"{count} {state}" for state, count in self._brokers.states().items()))
+        return "\n".join(found)

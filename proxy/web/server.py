@@ -7,7 +7,7 @@ refused. A client that leaves ends the work for its request. No exception of one
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -28,7 +28,7 @@ from proxy.web.forward.headers import Headers, size_of
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
-from proxy.web.http.clients import Guard, certificate_of, client_of
+from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, client_of
 from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, HttpRefused, retry_after
 from proxy.web.http.gate import Gate
@@ -53,9 +53,12 @@ _HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeade
 
 
 class HttpConnection(RequestHandler):
-    """A client connection with a bound on the whole unfinished header; aiohttp bounds only lines and fields."""
+    """A client connection with a bound on the whole unfinished header, whose bytes are parsed in its turn.
 
-    __slots__ = ("_body", "_header_bytes", "accepted_from", "longest_header")
+    aiohttp bounds lines and fields, and parses at most 32 requests ahead: up to a millisecond of each connection.
+    """
+
+    __slots__ = ("_body", "_header_bytes", "_held", "_waits", "accepted_from", "longest_header")
 
     header_refusal: ClassVar = _HEADER_REFUSAL
 
@@ -63,6 +66,9 @@ class HttpConnection(RequestHandler):
         super().__init__(*args, **kwargs)
         self._header_bytes = 0
         self._body: StreamReader | None = None
+        # Bytes that were read and wait for a turn, and whether they do. The socket is not read meanwhile.
+        self._held = b""
+        self._waits = False
         self.longest_header = 0
         self.accepted_from = "?"
 
@@ -84,11 +90,53 @@ class HttpConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         if isinstance(self._manager, _Server):
             self._manager.places.forget(self)
+        self._held = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Called when bytes arrive: pass them to aiohttp, and refuse a header that grows beyond its bound."""
-        before, in_header = self._request_count, self._body is None or self._body.is_eof()
+        """Called when bytes arrive: parse them, now or in this connection's turn."""
+        # aiohttp itself calls this without data, to go on with bytes that it has.
+        if data and (self._waits or self._must_wait()):
+            self._held += data
+            self._rest()
+        else:
+            self._parse(data)
+
+    @property
+    def _in_header(self) -> bool:
+        return self._body is None or self._body.is_eof()
+
+    def _must_wait(self) -> bool:
+        """Return whether requests have come while the time of this iteration is spent. Bodies do not wait."""
+        budget = self._manager.loop_budget if isinstance(self._manager, _Server) else None
+        return budget is not None and self._in_header and not self._upgraded and budget.spent()
+
+    def _rest(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        if not self._waits and isinstance(self._manager, _Server) and self._manager.loop_budget is not None:
+            self._waits = True
+            self._manager.loop_budget.defer_client(self.host, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits = False
+        data, self._held = self._held, b""
+        if self.transport is None or self.transport.is_closing():
+            return
+        try:
+            if not (self._reading_paused or self._buffer_paused):
+                self.transport.resume_reading()
+            self._parse(data)
+        except Exception as error:
+            # As the event loop does for a callback of a socket.
+            if isinstance(self._manager, _Server):
+                self._manager.failed(error)
+            if self.transport is not None:
+                self.transport.abort()
+
+    def _parse(self, data: bytes) -> None:
+        """Pass bytes to aiohttp, and refuse a header that grows beyond its bound."""
+        before, in_header = self._request_count, self._in_header
         super().data_received(data)
         if self._request_count != before:
             _use_origin_form(self._messages)
@@ -129,12 +177,18 @@ def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
             messages[at] = message._replace(path=path, url=URL(path, encoded=True)), body
 
 
+def _ignore(_: BaseException) -> None:
+    """Stand for the counters of a server without a site."""
+
+
 class _Server(web.Server):
     """Creates an `HttpConnection` for each accepted socket, and ends connections so that others find room."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.longest_header = 0
+        self.loop_budget: LoopBudget | None = None
+        self.failed: Callable[[BaseException], object] = _ignore
         self.places: ConnectionPlaces[HttpConnection] = ConnectionPlaces(1)
 
     def __call__(self) -> HttpConnection:
@@ -219,6 +273,8 @@ class Site:
             read_bufsize=limits.buffer_bytes // 2, tcp_keepalive=False,
         )  # fmt: skip
         server.longest_header = limits.max_header_bytes
+        server.loop_budget = self._loop_budget
+        server.failed = partial(self._counters.internal_error, where="web")
         server.places = ConnectionPlaces(limits.max_connections)
         return server
 
@@ -321,7 +377,8 @@ class Site:
         gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
-                answer = await page.serve(PageRequest(entry.client, values, gzip))
+                is_local = partial(asks_on_loopback, request, entry.client.accepted_from)
+                answer = await page.serve(PageRequest(entry.client, values, gzip, _query(request), is_local))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
         headers = [*answer.headers, ("Content-Type", answer.content_type)]
@@ -420,6 +477,10 @@ class _Watched:
         self._fd = -1
         if self._transport is not None:
             self._transport.abort()
+
+
+def _query(request: web.BaseRequest) -> Mapping[str, str]:
+    return request.query if request.query_string else {}
 
 
 def _raw(status: int, phrase: str, reason: str) -> bytes:

@@ -47,7 +47,7 @@ def test_commands_are_offered() -> None:
 
 
 def test_the_options_of_a_command_are_offered_and_no_others() -> None:
-    assert offered("health", "--") == {"--help", "--config", "--timeout"}
+    assert offered("health", "--") == {"--help", "--config", "--timeout", "--json"}
     assert offered("top", "--in") == {"--interval"}
 
 

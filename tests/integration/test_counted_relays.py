@@ -134,6 +134,14 @@ async def test_a_producer_that_was_closed_and_one_whose_id_is_reused() -> None:
         assert sample(pair, "other")[3:] == (2, False, 0)
 
 
+async def test_messages_of_producers_that_never_came_pass_and_are_counted_with_the_rest() -> None:
+    async with counted() as pair:
+        await passed(pair, send_frame(7) + OPENED + SMALL + send_frame(1 << 60) + close_frame(9) + send_frame(9))
+        rest = slots_of(pair.stage).samples()[0]
+        assert (rest.messages, rest.relays, sample(pair).messages) == (3, 0, 1)
+        assert pair.relay.produces
+
+
 async def test_a_client_that_reconnects_goes_on_in_the_books_of_its_topic() -> None:
     async with staged() as stage, raw_broker(greet) as broker:
         slots_of(stage).enabled = True

@@ -320,7 +320,7 @@ async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
 
 def _learned(topics: Any) -> bool:
     known = [topic.natural_bytes for name, topic in topics.items() if name]
-    return len(known) == 2 and min(known) > 250_000
+    return len(known) == 2 and min(known) > 150_000
 
 
 def _steps_are_small(changes: list[tuple[float, float | None]]) -> None:

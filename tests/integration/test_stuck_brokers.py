@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.frames import answer_prefix
-from tests.support.brokers.fault_proxy import fault_proxies, service_url
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker, request
 from tests.support.clients.async_client import AsyncClient
+from tests.support.faults.proxy import fault_proxies, service_url
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
 
 HEAP_MB = 4

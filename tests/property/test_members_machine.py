@@ -60,22 +60,22 @@ class MembersMachine(RuleBasedStateMachine):
     @rule(address=a_host)
     def one_could_be_used(self, address: BrokerAddress) -> None:
         self.ended.pop(address, None)
-        self.members.worked(address)
+        self.members.worked(address, self.now)
         assert self.members.usable(address) == (address in self.members)
 
     @rule(addresses=some_hosts)
     def names_resolve_to_others(self, addresses: list[BrokerAddress]) -> None:
         before = {member.address: member.state for member in self.members.all()}
-        self.members.replace(addresses)
+        self.members.replace(addresses, self.now)
         self.looks = {address: at for address, at in self.looks.items() if address in addresses}
         self.ended.clear()
         after = {member.address: member.state for member in self.members.all()}
-        assert after == {address: before.get(address, MemberState.UP) for address in addresses}
+        assert after == {address: before.get(address, MemberState.UNKNOWN) for address in addresses}
 
     @rule(key=st.none() | st.sampled_from("abc"), avoid=st.none() | a_host)
     def one_is_chosen(self, key: str | None, avoid: BrokerAddress | None) -> None:
         usable = {member.address for member in self.members.all() if member.state is not MemberState.DOWN}
-        up = {member.address for member in self.members.all() if member.state is MemberState.UP}
+        up = {member.address for member in self.members.all() if member.state in (MemberState.UP, MemberState.UNKNOWN)}
         anew = BrokerMembers([], LONGEST, lambda: 0.0)
         anew._members = self.members._members
         if key is not None:
@@ -166,7 +166,7 @@ def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_t
     members.probed(HOSTS[0], 0.05, 0.05, None)
     chosen = Counter(members.choose(0.05) for _ in range(10))
     assert chosen == {HOSTS[0]: 1, HOSTS[1]: 9}
-    assert members.worked(HOSTS[0])
+    assert members.worked(HOSTS[0], 0.05)
     assert Counter(members.choose(0.05) for _ in range(10)) == {HOSTS[0]: 5, HOSTS[1]: 5}
 
 

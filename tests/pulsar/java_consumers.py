@@ -84,14 +84,15 @@ class JavaConsumers:
 def prepare() -> None:
     """Resolve the class paths; raises MissingToolError."""
     for client in Client:
-        _java(client)
+        java_program(client, _PROGRAM)
 
 
-def _java(client: Client) -> list[str]:
+def java_program(client: Client, program: Path) -> list[str]:
+    """Return the command that runs a program of one file with a client; raises MissingToolError."""
     missing = missing_for_maven() or (None if shutil.which("javac") else "javac not found")
     if missing:
-        raise MissingToolError(f"java pattern consumers need a jdk and maven: {missing}")
-    return ["java", "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", class_path(client.value), str(_PROGRAM)]
+        raise MissingToolError(f"java clients need a jdk and maven: {missing}")
+    return ["java", "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", class_path(client.value), str(program)]
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def run_java_consumers(
     """Run `count` pattern consumers until the block ends; raises MissingToolError, ProcessFailedError."""
     name = f"java-{client.name.lower()}-{os.urandom(3).hex()}"
     events = directory / f"{name}.events"
-    command = [*_java(client), service_url, pattern, str(count), str(poll_seconds), str(events)]
+    command = [*java_program(client, _PROGRAM), service_url, pattern, str(count), str(poll_seconds), str(events)]
     process = ChildProcess(name, command, directory / f"{name}.log")
     try:
         yield JavaConsumers(process, events)

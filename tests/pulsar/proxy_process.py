@@ -4,9 +4,11 @@ Obeys one rule: an exit code other than 0 after SIGTERM is a failure. Starts the
 command line.
 """
 
+import os
+import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.support.patience import patient
 from tests.support.relay_engines import python_path
 from tests.support.sockets.ports import free_ports
 
+COMMAND: Final = (sys.executable, "-m", "proxy")
 _ROOT: Final = Path(__file__).parent.parent.parent
 _READY_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
@@ -26,11 +29,18 @@ _STOP_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Say where the proxy listens, and which process it is."""
+    """Say where the proxy listens, which process it is, and its proxy.conf."""
 
     service_url: str
     web_url: str
     process: ChildProcess
+    config: Path
+
+    def reload(self, keys: Mapping[str, str]) -> None:
+        """Add keys to proxy.conf and have it read again; a key that stands there twice has its last value."""
+        with self.config.open("a") as config:
+            config.writelines(f"{key}={value}\n" for key, value in keys.items())
+        os.kill(self.process.pid, signal.SIGHUP)
 
 
 def host_and_port(service_url: str) -> tuple[str, int]:
@@ -60,8 +70,13 @@ def _listens(port: int) -> bool:
 
 
 @contextmanager
-def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None) -> Iterator[Proxy]:
-    """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end."""
+def run_proxy(
+    directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+) -> Iterator[Proxy]:
+    """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end.
+
+    `command` may be a program around the proxy's command line.
+    """
     free_port, web_port = free_ports(2)
     service_port = int((overrides or {}).get("servicePort", free_port))
     keys = {
@@ -79,9 +94,9 @@ def run_proxy(directory: Path, broker: Broker, overrides: Mapping[str, str] | No
     }
     config = directory / f"proxy-{service_port}.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-    command = [sys.executable, "-m", "proxy", "serve", "--config", str(config)]
-    process = ChildProcess("proxy", command, config.with_suffix(".log"), {"PYTHONPATH": python_path(_ROOT)})
-    proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process)
+    arguments = [*command, "serve", "--config", str(config)]
+    process = ChildProcess("proxy", arguments, config.with_suffix(".log"), {"PYTHONPATH": python_path(_ROOT)})
+    proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process, config)
     try:
         # The web port comes a moment behind the other.
         process.wait_ready(lambda: answers(proxy.service_url) and _listens(web_port), _READY_SECONDS)

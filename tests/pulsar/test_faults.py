@@ -18,8 +18,8 @@ from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import host_and_port, run_proxy
 from tests.pulsar.standalone import DEFAULT, Broker, Kind, MissingToolError, Standalone
 from tests.pulsar.traffic import MESSAGE_BYTES, traffic
-from tests.support.brokers.fault_proxy import FaultProxy
 from tests.support.clients.wire import WireClient
+from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import patient
 
 pytestmark = pytest.mark.pulsar

@@ -23,12 +23,26 @@ from tests.support.pipeline.replay_events import requests, storm
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 
 
+def watch_frames() -> list[dict[str, Any]]:
+    """Give frames of watchers: at most two of them are held at a time at one proxy, 2.5 MiB together."""
+    whole = {"kind": "watch_update", "proxy_id": "p1", "total_us": 60_000, "direct_held_us": 50_000}
+    return [
+        whole | {"at_us": 0, "direct_bytes": MIB},
+        whole | {"at_us": 20_000, "direct_bytes": 3 * MIB // 2},
+        # Begins when the first ends.
+        whole | {"at_us": 50_000, "direct_bytes": MIB},
+        whole | {"at_us": 20_000, "direct_bytes": MIB, "proxy_id": "p0"},
+        # Passed without memory.
+        whole | {"at_us": 20_000, "direct_bytes": 90 * MIB, "direct_held_us": 0},
+    ]
+
+
 @pytest.fixture(scope="module")
 def common(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> CommonSettings:
     settings = CommonSettings(str(tmp_path_factory.mktemp("advise") / "out"), "parquet", None, {})
     # One of both proxies has an empty name, which is a name as any other.
     events = [event | {"proxy_id": event["proxy_id"].removeprefix("p0")} for event in storm(2, 400)]
-    frame = spark.createDataFrame(requests(*events), event_schema())
+    frame = spark.createDataFrame(requests(*events, *watch_frames()), event_schema())
     dated = frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
     write_table(spark, settings, EVENTS, dated)
     return settings
@@ -54,8 +68,8 @@ def test_whatif_has_a_row_for_each_scenario_and_loses_no_request(
     found = rows(spark, common, WHATIF)
     assert len(found) == tried.scenarios == 16
     outcomes = [outcome.name.lower() for outcome in Outcome]
-    assert {sum(row[name] for name in outcomes) for row in found} == {400}
-    assert {sum(row.wait_buckets.values()) for row in found} == {400}
+    assert {sum(row[name] for name in outcomes) / row.load for row in found} == {400}
+    assert {sum(row.wait_buckets.values()) / row.load for row in found} == {400}
     assert {(row.fleet, row.proxies) for row in found} == {(1, 2), (2, 4)}
     waits = {(row.heap_limit_bytes, row.load): row.wait_p99_us for row in found if row.fleet == 1}
     assert waits[MIB, 2] > waits[4 * MIB, 2]
@@ -107,6 +121,23 @@ def test_headroom_is_in_the_fragment_and_in_its_file(common: CommonSettings, adv
     assert (Path(common.out) / "advice.conf").read_text() == advised.conf
 
 
+def test_advised_direct_memory_has_room_for_what_watchers_held(
+    spark: SparkSession, common: CommonSettings, advised: AdviseSummary
+) -> None:
+    advice = advised.advice
+    fleet = advice.final.fleet
+    assert advice.watch.peak_bytes == 5 * MIB // 2
+    # Twice the load has twice the watchers.
+    assert advice.watch.size_bytes == -(-5 // fleet) * MIB
+    assert advice.limits.direct_bytes == advice.final.limits.direct_bytes + advice.watch.size_bytes
+    assert f"maxTopicListInFlightDirectMemSizeMB={advice.limits.direct_bytes // MIB}\n" in advised.conf
+    chosen = [row for row in rows(spark, common, ADVICE) if row.chosen]
+    assert [(row.direct_limit_bytes, row.watch_direct_bytes) for row in chosen] == [
+        (advice.limits.direct_bytes, advice.watch.size_bytes)
+    ]
+    assert "direct_limit_bytes" in chosen[0].extrapolated
+
+
 @pytest.fixture(scope="module")
 def curve(spark: SparkSession, common: CommonSettings, advised: AdviseSummary) -> list[Row]:
     return rows(spark, common, ADVICE)
@@ -156,7 +187,7 @@ def test_advice_that_fails_its_own_replay_is_not_chosen(
 
     monkeypatch.setattr("pipeline.advise.MOST_ROUNDS", 0)
     monkeypatch.setattr("pipeline.advise._final", failing)
-    with pytest.raises(PipelineError, match="with headroom 1 of 400 requests are refused"):
+    with pytest.raises(PipelineError, match="with headroom 1 of 800 requests are refused"):
         advise(spark, AdviseSettings(advised_before, REACHABLE), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == []
     assert [row.holds for row in rows(spark, advised_before, ADVICE) if row.step == "final"] == [False]

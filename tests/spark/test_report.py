@@ -170,7 +170,9 @@ def test_the_page_is_written_whole_before_it_has_its_name(spark: SparkSession, t
 
 
 def test_no_events_are_an_error_that_names_the_job_to_run(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="got no events there, expected the table `events`: run the job ingest"):
+    with pytest.raises(
+        PipelineError, match="got no events from the beginning to the end, expected the table `events`: run"
+    ):
         gather(spark, common(tmp_path))
     stored_events(spark, tmp_path)
     with pytest.raises(PipelineError, match="got no events"):

@@ -121,6 +121,31 @@ def test_pauses_end_with_the_start_of_the_proxy_that_made_them(spark: SparkSessi
     ]
 
 
+def test_events_of_version_3_say_why_and_how_many_are_paused(spark: SparkSession) -> None:
+    rows = found(
+        spark,
+        rate(0, "activate", 750, throttle_reasons=6),
+        # Memory of brokers is in no ratio of the proxy: before version 3 this was called backlog.
+        rate(10, "adjust", 500, pressure=900, throttle_reasons=2, throttle_ratio_permille=100),
+        rate(20, "adjust", 900, pressure=0, throttle_reasons=0),
+        rate(30, "release", None, pressure=0, throttle_reasons=0),
+        connections(0, "pause", 10, throttle_reasons=3, throttle_paused=10),
+        # Two of those that were paused have ended.
+        connections(5, "resume", 4, throttle_reasons=3, throttle_paused=4),
+        connections(7, "resume", 4, throttle_reasons=0, throttle_paused=0),
+        decision(40, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=3),
+        decision(41, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=4),
+    )
+    told = [(row["throttle"], row["reason"], row["seconds"], row["forgotten_topics"]) for row in rows]
+    assert told == [
+        ("adaptive", "brokers", 10.0, None),
+        ("adaptive", "brokers and backlog", 10.0, None),
+        ("adaptive", "forgotten", 0.0, 7),
+        ("adaptive", "recovery", 10.0, None),
+        ("threshold", "memory and brokers", 10 * 5 + 4 * 2, None),
+    ]
+
+
 def test_old_events_slow_nobody_and_decisions_are_no_watch_frames(spark: SparkSession) -> None:
     events = [event(0), event(1, kind="watch_init"), rate(5, "activate", 10), connections(6, "pause", 1)]
     assert found(spark, *events[:2]) == []
@@ -159,6 +184,7 @@ def test_jobs_write_who_was_slowed_for_the_page_though_nobody_asked_for_lists(
 ) -> None:
     common = CommonSettings(str(tmp_path / "out"), "parquet", None, {})
     events = [rate(0, "activate", 500), rate(30, "deactivate", None, 0), connections(40, "pause", 3)]
+    events.append(decision(44, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=3))
     write_table(spark, common, EVENTS, frame(spark, [*events, connections(45, "resume", 3)]))
     assert make_usage(spark, UsageSettings(common)).requests == 0
     said: list[str] = []
@@ -170,7 +196,7 @@ def test_jobs_write_who_was_slowed_for_the_page_though_nobody_asked_for_lists(
     assert (facts.overview.requests, facts.overview.watch_frames, facts.overview.namespaces) == (0, 0, 0)
     assert facts.slowed.topics[["topic", "seconds", "reasons"]].to_numpy().tolist() == [[TOPIC, 30.0, "memory"]]
     assert facts.slowed.hours[["throttle", "seconds"]].to_numpy().tolist() == [["adaptive", 30.0], ["threshold", 15.0]]
-    assert facts.slowed.topic_count == 1
+    assert (facts.slowed.topic_count, facts.slowed.forgotten_count) == (1, 3)
     assert facts.marks["pressed_seconds"].sum() == 105
     assert said == ["pairs of marks replayed: 1; 2 rows in the table whatif_marks"]
     replay_other_marks(spark, read_table(spark, common, EVENTS), WhatifSettings(common, Grid({})), said.append)

@@ -37,7 +37,7 @@ def loop(prepared: Prepared, load: int = 1, fleet: int = 1) -> list[Any]:
     for proxy in prepared.proxies:
         whole = read_slice(prepared.path, proxy.proxy_id, 0, 0, proxy.last_us + 1)
         for replica in range(fleet):
-            counted = simulate(whole.of_replica(replica, fleet), GRID, load)
+            counted = simulate(whole.times(load).of_replica(replica, fleet), GRID)
             totals = [added(one, other) for one, other in zip(totals, counted, strict=True)]
     return totals
 
@@ -163,17 +163,17 @@ def test_work_items_come_to_what_a_loop_over_whole_traces_does(
     spark: SparkSession, stormed: Prepared, way: Way
 ) -> None:
     places = [Place(1, 1), Place(10, 1), Place(10, 3)]
-    found = survey(spark, stormed, ways=[way])
+    found = survey(spark, stormed, way=way)
     totals = replay_grid(spark, stormed, found, places, GRID)
     for place in places:
         expected = loop(stormed, place.load, place.fleet)
         assert [same(totals[place, number], expected[number]) for number in range(len(GRID))] == [True] * len(GRID)
-        assert {int(each.outcomes.sum()) for each in expected} == {600}
+        assert {int(each.outcomes.sum()) for each in expected} == {600 * place.load}
 
 
 def test_calibration_is_the_same_however_tasks_come_to_their_requests(spark: SparkSession, stormed: Prepared) -> None:
     direct, grouped = (
-        [each.row(0) for each in calibrate(spark, stormed, survey(spark, stormed, by_limits=True, ways=[way]))]
+        [each.row(0) for each in calibrate(spark, stormed, survey(spark, stormed, by_limits=True, way=way))]
         for way in Way
     )
     assert direct == grouped

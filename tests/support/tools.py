@@ -82,7 +82,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool(EXTENSION, "the native extension, relays on the native engine", machine=True, optional=True),
         Tool("ipv6", "brokers at addresses of IPv6", machine=True),
         Tool("local disk", "lists on disk", machine=True),
-        Tool("memory cgroup", "lists on disk in the page cache", machine=True),
+        Tool("memory cgroup", "lists on disk in the page cache, producers under a memory limit", machine=True),
     )
 }
 

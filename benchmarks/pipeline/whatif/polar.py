@@ -138,7 +138,7 @@ def _slices(traces: pl.DataFrame) -> Iterator[Slice]:
         nobody = np.zeros(len(part), np.int64)
         # Shares of principals, tenants and namespaces are not in these scenarios.
         names |= dict.fromkeys(("principal", "tenant", "namespace"), nobody)
-        yield Slice(numbers, names, nobody, nobody, warm_up=0)
+        yield Slice(numbers, names, nobody, nobody, nobody, warm_up=0)
 
 
 assert {limits.fairness for limits in SCENARIOS} == {Limits().fairness}

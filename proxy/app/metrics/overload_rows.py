@@ -130,6 +130,15 @@ _ADAPTIVE_ROWS: Final = (
          "Evaluations of the adaptive throttle, or of single topics, that failed.",
          lambda _, counters: counters.adaptive.failures, _adaptive,
          otel=f"{_OTEL}controller.evaluation.failure.count"),
+    _row("adaptive_throttle_forced_frames", "counter",
+         "Frames that passed without tokens, because their pause was as long as publishThrottleMaxPauseMillis.",
+         lambda view, _: view.rate_counts.forced, _adaptive),
+    _row("adaptive_throttle_unslotted_producers", "counter",
+         "Producers that count as one topic, (others): more than 65,536 topics, or a name of more than 512 bytes.",
+         lambda view, _: view.rate_counts.without_slot + view.rate_counts.unasked, _adaptive),
+    _row("adaptive_throttle_unreadable_connections", "counter",
+         "Connections that count as one unknown producer, because the sizes of their frames made no sense.",
+         lambda view, _: view.rate_counts.unreadable, _adaptive),
 )  # fmt: skip
 
 

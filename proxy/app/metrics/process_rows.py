@@ -8,7 +8,12 @@ from proxy.app.metrics import process
 from proxy.app.metrics.instrument import Instrument, MetricSources
 from proxy.app.metrics.rows import gauge, labelled, of_process
 from proxy.core.native import native
-from proxy.core.process_memory import container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.process_memory import (
+    container_limit_bytes,
+    machine_memory_bytes,
+    peak_resident_bytes,
+    resident_bytes,
+)
 from proxy.core.version import VERSION
 
 __all__ = ["PROCESS_ROWS"]
@@ -29,16 +34,20 @@ def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
         ("large frames before CONNECTED",): 0 if sources.handshakes is None else sources.handshakes.statistics().held,
         **_spill(sources),
         ("kernel send buffers",): sources.counters.net.writers_kernel_bytes,
-        ("relays, both directions stalled",): _relays(sources),
+        **_relays(sources),
         ("ended connections, unsent bytes",): sources.counters.net.ended_bytes,
         **{(f"event log, {sink}",): numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
 
 
-def _relays(sources: MetricSources) -> int:
+def _relays(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     """Return the kernel memory of relayed sockets, and with a pool what relays hold in user space."""
     relay = sources.counters.relay
-    return sum(relay.socket_memory) + (0 if relay.pool is None else relay.pool.used_bytes)
+    bounded = "relays, both directions stalled" if relay.bound is None else "kernel memory of relayed sockets"
+    found: dict[tuple[str, ...], float] = {(bounded,): sum(relay.socket_memory)}
+    if relay.pool is not None:
+        found["relay pool",] = relay.pool.used_bytes
+    return found
 
 
 def _spill(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
@@ -47,8 +56,8 @@ def _spill(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
 
 
 def _fits(sources: MetricSources) -> float:
-    container = container_limit_bytes(sources.memory)
-    return float(container is None or sources.counters.budget_bytes <= container)
+    limits = (container_limit_bytes(sources.memory), machine_memory_bytes(sources.memory))
+    return float(all(limit is None or sources.counters.budget_bytes <= limit for limit in limits))
 
 
 PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
@@ -75,7 +84,8 @@ PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
     Instrument("pulsar_proxy_memory_budget_used_bytes", "gauge",
                "Bytes in use of each part of the budget whose use is counted.", _used, labels=("part",), unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_fits", "gauge",
-               "1: the worst case fits into the container's limit, or there is none; 0: it does not.",
+               "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
+               "it does not.",
                lambda s: {(): _fits(s)}),
     labelled("config_reloads", "result", "Reloads of the configuration (SIGHUP) by result.",
              lambda c: c.config_reloads),
@@ -94,6 +104,8 @@ PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
     of_process("pulsar_proxy_memory_container_limit_bytes", "gauge",
                "Memory limit of the container; absent if there is none.",
                lambda s: container_limit_bytes(s.memory), "bytes"),
+    of_process("pulsar_proxy_memory_machine_bytes", "gauge", "Memory of the machine; absent if unknown.",
+               lambda s: machine_memory_bytes(s.memory), "bytes"),
     of_process("process_cpu_seconds", "counter", "Processor time used, in user and system mode.",
                lambda _: process.cpu_seconds(), "seconds", "process.cpu.time"),
     of_process("process_start_time_seconds", "gauge", "Unix time at which the process started.",

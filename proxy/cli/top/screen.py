@@ -6,6 +6,7 @@ screens show more. Fields of a newer proxy are ignored.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -75,7 +76,7 @@ def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
     yield 0, _fold("clients", [*found, f"accepted {clients['accepted']}", f"rejected {clients['rejected']}"], columns)
     if older := clients.get("unbounded_receive_buffers"):
         yield 3, _fold("", [f"{older} came before their receive buffers were bounded"], columns)
-    yield 2, _fold("brokers", _counts(document["broker_connections"]), columns)
+    yield 2, _fold("brokers", [*_broker_states(document), *_counts(document["broker_connections"])], columns)
     for name, limiter in document["limiters"].items():
         yield 0, [_bar_line(name, limiter), *_fold("", _waits(limiter), columns)]
     # A proxy before this row, or without a directory, has no lists on disk.
@@ -126,9 +127,25 @@ def _bar_line(name: str, limiter: Document) -> str:
 
 
 def _pool_line(relays: Document) -> Iterator[str]:
+    if limit := relays["sockets_limit_bytes"]:
+        used = relays["sockets_to_brokers_bytes"] + relays["sockets_to_clients_bytes"]
+        yield f"{'sockets':<8} {_bar(used, limit)} {_mib(used)} of {_mib(limit)} MiB, {relays['sockets_ended']} ended"
     if limit := relays["pool_limit_bytes"]:
         used = relays["pool_used_bytes"]
         yield f"{'pool':<8} {_bar(used, limit)} {_mib(used)} of {_mib(limit)} MiB, {relays['muted']} muted"
+
+
+def _broker_states(document: Document) -> Iterator[str]:
+    """Yield how many brokers are in which state if not all are up, and the error of the first that has one."""
+    brokers = document.get("brokers", ())
+    states = Counter(broker["state"] for broker in brokers)
+    if states.keys() <= {"up"}:
+        return
+    yield ", ".join(f"{count} {state}" for state, count in states.items())
+    for broker in brokers:
+        if broker["error"]:
+            yield f"{plain(broker['error'])}, for {_duration(broker['seconds'])}"
+            return
 
 
 def _relay_counts(relays: Document) -> Iterator[str]:

@@ -51,6 +51,17 @@ class BrokerKeys:
         "brokerProbeIntervalMillis", 500, whole(50, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
         doc="Time between connection attempts to a broker that could not be reached.",
     )  # fmt: skip
+    broker_idle_probe_interval_millis = Key(
+        "brokerIdleProbeIntervalMillis", 30_000, whole(0, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
+        doc="Time after which a broker is probed with a connection (and TLS handshake) if nothing was heard of it. "
+        "Each broker is also probed at the start. A broker with an open request connection is not probed. 0: only "
+        "brokers that are down are probed.",
+    )  # fmt: skip
+    readiness_broker_wait_millis = Key(
+        "readinessBrokerWaitMillis", 0, whole(0, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
+        doc="How long after the start /readyz may report not ready because no broker is known to be up or all to be "
+        "down. Brokers that are down never make the proxy not ready: that would drain all proxies at once.",
+    )  # fmt: skip
     check_active_brokers = Key(
         "checkActiveBrokers", False, boolean(), since="pulsar", section=BROKERS,
         doc="Connect clients only to the brokers in brokerServiceURL (or brokerServiceURLTLS), by name or by address.",

@@ -3,6 +3,7 @@
 For relays on the event loop; the meter of the threads is `native/src/relay/meter.rs`. No I/O, no clock.
 """
 
+from collections.abc import Hashable
 from typing import Final, Protocol
 
 from protocol.producer_scanner import ProducerScanner
@@ -21,7 +22,7 @@ class SlotTable(Protocol):
     def books(self) -> SlotBooks:
         """Return the counters and limits, by slot."""
 
-    def slot_of(self, topic: bytes) -> int:
+    def slot_of(self, topic: bytes, network: Hashable = None) -> int:
         """Return the slot of a topic, a new one if need be, held once for the producer; OTHER is not held."""
 
     def waits(self, meter: "ClientMeter") -> None:
@@ -33,6 +34,10 @@ class SlotTable(Protocol):
 
 class PausedReader(Protocol):
     """The connection of a client that is not read for want of tokens."""
+
+    @property
+    def network(self) -> Hashable:
+        """Return the network of the client; None if nobody knows it."""
 
     def look_at_rate(self) -> None:
         """Look at the pause again: a rate has changed."""
@@ -160,7 +165,7 @@ class ClientMeter:
             return
         self.closed(producer)
         if topic is not None and len(self._slots) < MOST_PRODUCERS:
-            slot = self._table.slot_of(topic)
+            slot = self._table.slot_of(topic, self._reader.network)
             if slot != OTHER:
                 self._slots[producer] = slot
 

@@ -5,25 +5,13 @@ buckets, on the event loop and on the engine's threads: with the native engine t
 (`native/src/relay/slots.rs`), else those here.
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from proxy.relay.rates.token_bucket import BYTES_FLOOR, MESSAGES_FLOOR, TokenBucket
 
 # The slot of everything that has none of its own.
 OTHER: Final = 0
 MAX_PAUSE_MILLIS: Final = 5_000
-
-
-class BookCounts(NamedTuple):
-    """The counts of the books in all.
-
-    `forced`: frames that passed because their pause was too long. `unasked`: PRODUCERs that got no slot, because a
-    connection sent more than 1,000 a second. `unreadable`: connections whose sizes made no sense.
-    """
-
-    forced: int
-    unasked: int
-    unreadable: int
 
 
 class SlotBooks(Protocol):
@@ -69,7 +57,7 @@ class SlotBooks(Protocol):
         """Count a connection whose sizes made no sense."""
 
     def counts(self) -> tuple[int, int, int]:
-        """Return what is counted in all, in the order of `BookCounts`."""
+        """Return what is counted in all: frames that were forced, PRODUCERs not asked for, unreadable connections."""
 
 
 class _SlotBook:
@@ -156,7 +144,7 @@ class LoopBooks:
         self._unreadable += 1
 
     def counts(self) -> tuple[int, int, int]:
-        """Return what is counted in all, in the order of `BookCounts`; the loop asks for every slot."""
+        """Return what is counted in all: forced, unasked, unreadable; the loop asks for every slot."""
         return self._forced, 0, self._unreadable
 
     def _book(self, slot: int) -> _SlotBook:

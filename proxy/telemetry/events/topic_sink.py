@@ -88,6 +88,8 @@ class TopicEventStore:
     def close(self) -> None:
         """Disconnect; all blocks have been acknowledged."""
         client, self._client = self._client, None
+        # A producer keeps the library's threads and descriptors.
+        self._producers.clear()
         if client is not None:
             with suppress(Exception):
                 client.close()

@@ -72,6 +72,9 @@ def facts() -> Facts:
         whatif=whatif(),
         calibration=calibration(),
         advice=advice(),
+        calibrations=calibrations(),
+        advices=advices(),
+        days=days(),
         slowed=slowed(),
         marks=marks(),
         fragment="# why\nmaxTopicListInFlightHeapMemSizeMB=16\n",
@@ -83,7 +86,8 @@ def only_events() -> Facts:
     nothing = pd.DataFrame()
     return replace(
         facts(), quarantine=nothing, top_costs=nothing, sharing=nothing, storms=nothing, storm_count=0,
-        members=nothing, whatif=nothing, calibration=nothing, advice=nothing, slowed=None, marks=nothing,
+        members=nothing, whatif=nothing, calibration=nothing, advice=nothing,
+        calibrations=nothing, advices=nothing, days=nothing, slowed=None, marks=nothing,
         fragment=None,
     )  # fmt: skip
 
@@ -210,6 +214,7 @@ def calibration() -> pd.DataFrame:
                             ("p99_us", 1.5e6), ("max_us", 2e6))
     }  # fmt: skip
     errors = {"requests": 1200, "outcome_error": 0.01, "imputed_share": 0.02}
+    errors |= {"limiter_p99_us": 1.5e6, "late_p50_us": 0.0, "late_p99_us": 2e3}
     return pd.DataFrame([{"proxy_id": ""} | sides | errors, {"proxy_id": "p-1"} | sides | errors])
 
 
@@ -219,7 +224,34 @@ def advice() -> pd.DataFrame:
         | {"step": "final" if heap == 16 else "grid", "scenario": heap, "heap_limit_bytes": heap * MIB,
            "direct_limit_bytes": 4 * MIB, "load": 10, "promised_wait_us": 250_000.0, "fleet": 1, "requests": 1200,
            "refused": max(0, 12 - heap), "wait_p99_us": 2e5, "memory_bytes": (heap + 4) * 2 * MIB,
-           "holds": heap >= 12, "best": heap == 12, "chosen": heap == 16}
+           "holds": heap >= 12, "best": heap == 12, "chosen": heap == 16, "watch_direct_bytes": 0, "extrapolated": ""}
         for heap in (8, 12, 16)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def calibrations() -> pd.DataFrame:
+    kept = {"requests": 1200, "error": 0.04, "outcome_error": 0.01, "recorded_refused": 20, "simulated_refused": 18,
+            "recorded_p99_us": 1.5e6, "simulated_p99_us": 1.4e6, "late_p99_us": 2e3, "imputed_share": 0.02}  # fmt: skip
+    return pd.DataFrame([kept | {"made_at": pd.Timestamp("2026-01-01 02:00")}])
+
+
+def advices() -> pd.DataFrame:
+    rows = [
+        LIMITS
+        | {"made_at": pd.Timestamp(made), "cluster": None, "first_us": BEGIN_US, "last_us": BEGIN_US + 9_500_000,
+           "promised_wait_us": 250_000.0, "load": 10, "fleet": 1, "proxies": 2, "max_refused": 0.0,
+           "watch_direct_bytes": 0, "extrapolated": "", "heap_limit_bytes": heap * MIB, "direct_limit_bytes": 4 * MIB}
+        for made, heap in (("2026-01-02 02:00", 16), ("2026-01-01 02:00", 12))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def days() -> pd.DataFrame:
+    rows = [
+        {"date": pd.Timestamp(f"2026-01-0{number}").date(), "cluster": "east", "proxy_id": "p-1", "requests": 500,
+         "answered": 500 - refused, "refused": refused, "wait_p99_us": 1e5, "heap_limit_bytes": 12 * MIB,
+         "direct_limit_bytes": 4 * MIB}
+        for number, refused in ((1, 0), (2, 5))
     ]  # fmt: skip
     return pd.DataFrame(rows)

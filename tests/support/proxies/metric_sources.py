@@ -11,8 +11,10 @@ from proxy.app.metrics.instrument import MetricSources
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import TopicNumbers
 from proxy.overload.samples import Signals
+from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.topic_slots import RateCounts
 from proxy.requests.request_bytes import RequestBytes
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.counters import SinkNumbers
@@ -48,7 +50,7 @@ class FullView:
         self.longest_pause_seconds = next(numbers)
         self.memory_pressure = next(numbers)
         self.active_topics = next(numbers)
-
+        self.rate_counts = RateCounts(*(next(numbers) for _ in range(4)))
         self.marks = {"high": float(next(numbers)), "low": float(next(numbers))}
 
     def topics(self) -> list[TopicNumbers]:
@@ -110,6 +112,9 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters.event_log.topic_keeps = True
     counters.kernels_choice = {"unsent bytes of relays": next(numbers)}
     counters.relay.socket_memory = SocketMemory(next(numbers), next(numbers))
+    log: Any = None
+    bound = counters.relay.bound = SocketBound(next(numbers), lambda _: None, lambda: (), log, lambda: 5.0)
+    bound.ended, bound.tight = next(numbers), True
     pool = counters.relay.pool = RelayPool(1000, lambda: 5.0)
     pool.books.pool_change(0, 1000 + next(numbers))
     pool.books.pool_wait(0, next(numbers))
@@ -127,6 +132,7 @@ def known_process(directory: Path) -> MemoryPaths:
     for number in range(5):
         (process / "fd" / str(number)).touch()
     (process / "statm").write_text("900 700 0 0 0 0 0\n")
+    (process.parent / "meminfo").write_text("MemTotal:           8192 kB\n")
     (process / "status").write_text("Name:\tproxy\nVmHWM:\t   4096 kB\n")
     (process / "stat").write_text(f"7 (a b) c) S {' '.join(str(n) for n in range(1, 19))} 100 {' '.join(30 * ['0'])}\n")
     (process / "cgroup").write_text("0::/\n")

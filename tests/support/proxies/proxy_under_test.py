@@ -26,6 +26,7 @@ from proxy.core.log import open_log
 from tests.support import relay_engines
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import patient_clocks
+from tests.support.proxies.books import books_of
 from tests.support.proxies.events import CheckedSink
 
 MIB: Final = 1024 * 1024
@@ -50,6 +51,8 @@ DEFAULTS: Final = {
     # A peer that does not read is the test's doing: a busy machine takes longer than the kernel waits for one.
     "tcpUserTimeoutMillis": "0",
     "controlSocketPath": "none",
+    # Tests count the connections that brokers accept.
+    "brokerIdleProbeIntervalMillis": "0",
     # One list fills these limits: the tests of waits say themselves who reads and who does not.
     "topicListUnprovenReadersMemoryPercent": "100",
     **relay_engines.defaults(),
@@ -170,38 +173,7 @@ class Stage:
 
     def books(self) -> dict[str, int]:
         """Give everything that must be zero when no client is there."""
-        heap, direct = self.heap, self.direct
-        queues = self.proxy.services.requests.topic_lists.queues.all().values()
-        places = self.proxy.services.requests.lookups.list_places
-        return {
-            "sessions": len(self.proxy.sessions),
-            "heap held": heap.held,
-            "heap waiting": heap.queue_size + heap.growers_waiting,
-            "direct held": direct.held,
-            "direct waiting": direct.queue_size + direct.growers_waiting,
-            "share of large frames": self.frames.held + self.frames.queue_size + self.frames.growers_waiting,
-            "handshake memory held": self.handshakes.held,
-            "handshake memory waiting": self.handshakes.queue_size + self.handshakes.growers_waiting,
-            "large frames arriving": len(self.proxy.services.uploads),
-            "lookup permits": self.lookups.held,
-            "places of lists": places.held + places.queue_size,
-            "lists that wait": places.waiting,
-            "questions to brokers": sum(queue.in_flight.held + queue.in_flight.queue_size for queue in queues),
-            "estimates on brokers": sum(queue.reservations.held + queue.reservations.queue_size for queue in queues),
-            "room at brokers": sum(queue.answers.held + queue.answers.queue_size for queue in queues),
-            "lists arriving": len(self.proxy.services.requests.topic_lists.arriving),
-            "outstanding questions": self.outstanding,
-            "paused broker connections": self.proxy.broker_side.pool.states()["paused"],
-            "waiting for a broker connection": sum(map(len, self.proxy.broker_side.pool._waiters.values())),
-            "watched sockets": len(self.proxy.sockets.hangup),
-            "groups of lists": len(self.proxy.services.requests.topic_lists._groups),
-            "bodies being sent": len(self.proxy.sockets.pump),
-            "lists on disk": 0 if self.proxy.spill is None else self.proxy.spill.busy,
-            "shares of unproven readers": self.unproven.held + self.unproven.queue_size,
-            "questions of unproven readers": sum(queue.unproven.held + queue.unproven.queue_size for queue in queues),
-            "dials to made-up hosts": sum(self.proxy.counters.brokers.broker_dials().values()),
-            "put off": len(self.proxy.sockets.loop_budget),
-        }
+        return books_of(self.proxy)
 
     def settled(self) -> bool:
         """Tell whether nothing is left of any client."""
@@ -241,7 +213,7 @@ async def staged(
 
     Every proxy here has an event log, whose events are judged as they come and compared with its counters at the end.
     """
-    before = _open_files()
+    before = open_files()
     sink = CheckedSink() if events is None else events
     # Otherwise the events go where the keys say.
     given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink
@@ -262,8 +234,8 @@ async def staged(
             for client in stage.clients:
                 client.close()
             await proxy.stop()
-    await eventually(lambda: not _tasks_of_the_proxy(), f"no task left, got {_tasks_of_the_proxy()}")
-    await eventually(lambda: len(_open_files()) <= len(before), f"{before} open, got {_open_files()}")
+    await eventually(lambda: not tasks_of_the_proxy(), f"no task left, got {tasks_of_the_proxy()}")
+    await eventually(lambda: len(open_files()) <= len(before), f"{before} open, got {open_files()}")
 
 
 def _keep_details(stage: Stage) -> None:
@@ -279,13 +251,13 @@ def _keep_details(stage: Stage) -> None:
     sessions._log_end = kept  # type: ignore[method-assign]
 
 
-def _tasks_of_the_proxy() -> list[str]:
+def tasks_of_the_proxy() -> list[str]:
     coroutines = (task.get_coro() for task in asyncio.all_tasks())
     code = [getattr(coroutine, "cr_code", None) for coroutine in coroutines]
     return [made.co_qualname for made in code if made is not None and made.co_filename.startswith(_PROXY_SOURCES)]
 
 
-def _open_files() -> dict[str, str]:
+def open_files() -> dict[str, str]:
     found = {}
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):

@@ -9,7 +9,7 @@ def books(limit: int) -> LocalBooks:
     return LocalBooks(limit, lambda: 0.0)
 
 
-def test_a_pool_of_21_grants_ten_three_times_and_then_nothing() -> None:
+def test_k4_a_pool_of_21_grants_ten_three_times_and_then_nothing() -> None:
     pool = books(21)
     for granted in range(3):
         assert not pool.pool_scarce(), granted

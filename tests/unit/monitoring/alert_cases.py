@@ -99,16 +99,20 @@ def _readers(stalled: int, writers: int, direct_used: int, waiting: int = 0) -> 
     return readers | _use(direct_used, 100, "direct")
 
 
-def _memory(resident: int, kernel: int, limit: int | None) -> Series:
+def _memory(resident: int, kernel: int, limit: int | None, machine: int | None = None) -> Series:
     found = {
         "pulsar_proxy_memory_resident_bytes": steady(resident),
         "pulsar_proxy_client_writers_kernel_bytes": steady(kernel),
-    }
+    } | _machine(machine)
     return found if limit is None else found | {"pulsar_proxy_memory_container_limit_bytes": steady(limit)}
 
 
-def _budget(budget: int, limit: int | None) -> Series:
-    found = {"pulsar_proxy_memory_budget_bytes": steady(budget)}
+def _machine(machine: int | None) -> Series:
+    return {} if machine is None else {"pulsar_proxy_memory_machine_bytes": steady(machine)}
+
+
+def _budget(budget: int, limit: int | None, machine: int | None = None) -> Series:
+    found = {"pulsar_proxy_memory_budget_bytes": steady(budget)} | _machine(machine)
     return found if limit is None else found | {"pulsar_proxy_memory_container_limit_bytes": steady(limit)}
 
 
@@ -199,13 +203,25 @@ CASES = (
         (_readers(51, 100, 50),),
     ),
     Case(
-        "PulsarProxyNoBroker", "critical", {'pulsar_proxy_brokers{S,state="up"}': steady(0)},
+        "PulsarProxyNoBroker", "critical",
+        {
+            'pulsar_proxy_brokers{S,state="up"}': steady(0), 'pulsar_proxy_brokers{S,state="down"}': steady(1),
+            'pulsar_proxy_brokers{S,state="unknown"}': "1x9 0x110",
+        },
         "10.0.0.7:8080 can reach no broker",
         (
+            # A proxy that probes no broker before a client asks, or that has just started.
+            {'pulsar_proxy_brokers{S,state="up"}': steady(0), 'pulsar_proxy_brokers{S,state="unknown"}': steady(1)},
             {'pulsar_proxy_brokers{S,state="up"}': steady(1), 'pulsar_proxy_brokers{S,state="down"}': steady(3)},
             {'pulsar_proxy_brokers{S,state="up"}': steady(1), 'pulsar_proxy_brokers{S,state="down"}': steady(0)},
         ),
-        labels={"state": "up"},
+        begins_seconds=300,
+    ),
+    Case(
+        "PulsarProxyBrokerDown", "warning", {'pulsar_proxy_brokers{S,state="down"}': steady(2)},
+        "10.0.0.7:8080 cannot reach 2 of its brokers",
+        ({'pulsar_proxy_brokers{S,state="up"}': steady(2), 'pulsar_proxy_brokers{S,state="down"}': steady(0)},),
+        labels={"state": "down"},
     ),
     Case(
         "PulsarProxyDown", "critical",
@@ -267,8 +283,14 @@ CASES = (
     ),
     Case(
         "PulsarProxyMemoryNearLimit", "critical", _memory(51, 40, 100),
-        "10.0.0.7:8080 uses 91% of its container's memory",
-        (_memory(50, 40, 100), _memory(500, 400, None)),
+        "10.0.0.7:8080 uses 91% of the memory of its container or machine",
+        (_memory(50, 40, 100), _memory(500, 400, None), _memory(50, 40, 100, 10), _memory(50, 40, None, 100)),
+    ),
+    Case(
+        # A process of a machine without cgroups.
+        "PulsarProxyMemoryNearLimit", "critical", _memory(51, 40, None, 100),
+        "10.0.0.7:8080 uses 91% of the memory of its container or machine",
+        (),
     ),
     Case(
         "PulsarProxyEventLoopLag", "warning", _lag("0.99", 0.251),
@@ -326,8 +348,13 @@ CASES = (
     ),
     Case(
         "PulsarProxyBudgetDoesNotFit", "warning", _budget(2048 * MIB + 1, 2048 * MIB),
-        "the limits of 10.0.0.7:8080 add up to 2GiB, more than its container has",
-        (_budget(2048 * MIB, 2048 * MIB), _budget(2048 * MIB, None)),
+        "the limits of 10.0.0.7:8080 add up to 2GiB, more than its container or machine has",
+        (_budget(2048 * MIB, 2048 * MIB), _budget(2048 * MIB, None), _budget(2048 * MIB, None, 2048 * MIB)),
+    ),
+    Case(
+        "PulsarProxyBudgetDoesNotFit", "warning", _budget(2048 * MIB + 1, None, 2048 * MIB),
+        "the limits of 10.0.0.7:8080 add up to 2GiB, more than its container or machine has",
+        (),
     ),
     Case(
         "PulsarProxyConfigReloadFailed", "warning", {"pulsar_proxy_config_reload_success": steady(0)},

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.calibration import ALL, Judged, judge, outcome_error
 from pipeline.replay.buckets import count_waits
-from pipeline.replay.calibrate import Calibration, Seen, compare, together
+from pipeline.replay.calibrate import Calibration, Lateness, Seen, compare, together
 from pipeline.replay.model import Limits, Outcome
 from pipeline.replay.slices import COLUMNS, Slice
 
@@ -169,22 +169,45 @@ def part(outcomes: list[Outcome], warm_up: int = 0, **named: int) -> Slice:
         {name: np.arange(count) for name in ("question", "client", "broker", "principal", "tenant", "namespace")},
         np.array(outcomes),
         np.arange(count) * MS,
+        np.arange(count) * named.get("memory_wait_ms", 1) * MS,
         warm_up,
     )
 
 
 def test_failures_of_brokers_and_warm_ups_are_not_compared() -> None:
     mixed = part([Outcome.OK, Outcome.FAILED, Outcome.OK, Outcome.CANCELLED], warm_up=1)
-    recorded, simulated = compare(mixed, Limits())
+    recorded, simulated, _ = compare(mixed, Limits())
     assert (recorded.outcomes[Outcome.OK], recorded.outcomes[Outcome.CANCELLED]) == (1, 1)
     assert simulated.outcomes[Outcome.OK] == simulated.outcomes.sum() == 2
 
 
 def test_broker_reading_and_writing_are_no_wait() -> None:
-    _, simulated = compare(part([Outcome.OK] * 3, upstream_us=5 * MS, hold_us=70 * MS, write_us=9 * MS), Limits())
+    _, simulated, _ = compare(part([Outcome.OK] * 3, upstream_us=5 * MS, hold_us=70 * MS, write_us=9 * MS), Limits())
     assert simulated.waits[0] == simulated.waits.sum() == 3
 
 
 def test_waits_of_refused_requests_are_not_compared() -> None:
-    recorded, _ = compare(part([Outcome.OK, Outcome.TIMEOUT_HEAP, Outcome.CANCELLED, Outcome.OK]), Limits())
+    recorded, _, _ = compare(part([Outcome.OK, Outcome.TIMEOUT_HEAP, Outcome.CANCELLED, Outcome.OK]), Limits())
     assert recorded.waits.tolist() == count_waits(np.array([0, 3 * MS])).tolist()
+
+
+def test_waits_that_no_rule_makes_are_the_machines() -> None:
+    # A request waited 0, 1 and 2 ms, and for nothing that the limiter gives.
+    recorded, simulated, late = compare(part([Outcome.OK] * 3, memory_wait_ms=0), Limits())
+    assert late.machine.tolist() == recorded.waits.tolist() == count_waits(np.array([0, MS, 2 * MS])).tolist()
+    assert late.limiter.tolist() == simulated.waits.tolist()
+
+
+def test_waits_for_memory_are_never_the_machines() -> None:
+    recorded, _, late = compare(part([Outcome.OK] * 3, memory_wait_ms=1), Limits())
+    assert late.limiter.tolist() == recorded.waits.tolist()
+    assert late.machine[0] == late.machine.sum() == 3
+
+
+def test_machine_that_is_late_does_not_fail_the_replay_and_is_told() -> None:
+    nothing, slow = seen(1, waits_ms=(0,)), count_waits(np.array([900 * MS], np.int64))
+    late = Calibration("p", waited(900), nothing, Lateness(nothing.waits, slow)).row(0)
+    assert judge([late], SECOND)["p"].error == 0
+    assert late["late_p99_us"] == late["recorded_p99_us"]
+    assert float(str(late["late_p99_us"])) > 800 * MS
+    assert judged(waited(900), nothing).error > 0.8

@@ -6,6 +6,7 @@ import pytest
 from pipeline.choice import (
     Point,
     Target,
+    above,
     best_of_each_fleet,
     cheapest,
     holds,
@@ -143,3 +144,16 @@ def test_where_even_no_limit_holds_memory_is_not_what_is_short() -> None:
 def test_target_that_cannot_be_meant_is_refused(named: dict[str, float]) -> None:
     with pytest.raises(PipelineError, match="expected"):
         replace(TARGET, **named)  # type: ignore[arg-type]
+
+
+def test_point_where_many_answers_wait_to_grow_is_no_answer() -> None:
+    tight, wide = point(10, 10, growths_waited=11), point(20, 10, growths_waited=10)
+    assert cheapest([tight, wide], TARGET) is wide
+    said = why_nothing([tight], [point(0, 0)], TARGET)
+    assert "answers of 11 requests wait to grow there" in said
+
+
+def test_limits_below_the_floor_are_raised_to_it_in_whole_mebibytes() -> None:
+    raised = above(Limits(heap_bytes=2 * MIB, direct_bytes=9 * MIB), (3 * MIB + 1, 8 * MIB))
+    assert (raised.heap_bytes, raised.direct_bytes) == (4 * MIB, 9 * MIB)
+    assert above(Limits(heap_bytes=0), (3 * MIB, 0)).heap_bytes == 0

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
-from pipeline.replay.tally import NOTHING, added, packed, unpacked
+from pipeline.replay.tally import NOTHING, added, rows_of
 
 
 def table(arrivals: list[int], **named: list[int]) -> pa.Table:
@@ -66,7 +66,8 @@ def test_empty_slice_makes_an_empty_trace() -> None:
     assert (len(part), len(part.trace("tenant"))) == (0, 0)
 
 
-def test_counts_come_through_packing_and_add_up() -> None:
-    counts = np.arange(10, dtype=np.int64)
-    assert unpacked(packed(counts)).tolist() == counts.tolist()
+def test_counts_become_rows_without_those_that_are_nothing() -> None:
+    rows = rows_of([np.array([0, 3, 0], np.int64), np.array([4], np.int64)], place=2)
+    assert rows.to_dict("list") == {"place": [2, 2], "what": [0, 1], "at": [1, 0], "count": [3, 4]}
     assert added(NOTHING, NOTHING).outcomes.sum() == 0
+    assert rows_of([np.zeros(3, np.int64)], place=2).empty

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.replay.job import Place, _short_warm_ups
+from pipeline.replay.job import _short_warm_ups
 from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, Way
 from pipeline.replay.tally import NOTHING, added
@@ -26,11 +26,11 @@ def test_counts_add_up_and_peaks_are_the_highest() -> None:
     assert (both.questions, both.last_end_us) == (11, 90)
 
 
-def short_warm_ups(windows: Sequence[Window], load: int = 1) -> int:
+def short_warm_ups(windows: Sequence[Window]) -> int:
     proxy = ProxyTrace("p", 10, 0, 400, longest_work_us=20, largest_heap_bytes=1, largest_direct_bytes=1, imputed=0)
     limits = Limits(request_timeout_us=80)
     prepared = Prepared("nowhere", (proxy,), {0: limits})
-    return _short_warm_ups(prepared, Survey(Way.DIRECT, {"p": tuple(windows)}), Place(load, 1), [limits])
+    return _short_warm_ups(prepared, Survey(Way.DIRECT, {"p": tuple(windows)}), [limits])
 
 
 def test_warm_ups_are_short_where_older_requests_than_those_of_the_window_before_could_be_there() -> None:
@@ -39,4 +39,3 @@ def test_warm_ups_are_short_where_older_requests_than_those_of_the_window_before
     third, fourth = Window(130, 300, 60, 5, 0), Window(300, 400, 130, 5, 0)
     assert short_warm_ups([first, second]) == 0
     assert short_warm_ups([first, second, third, fourth]) == 1
-    assert short_warm_ups([first, second, third, fourth], load=2) == 2

@@ -9,11 +9,11 @@ from pipeline.trust import Trust
 
 TRUST = Trust(max_error=0.2, max_imputed=0.5, min_requests=100)
 ROW: dict[str, Any] = {
-    "requests": 100, "imputed_share": 0.5, "outcome_error": 0.2, "recorded_ok": 90, "recorded_p99_us": 178e3,
+    "requests": 100, "imputed_share": 0.5, "outcome_error": 0.2, "recorded_ok": 90, "limiter_p99_us": 178e3,
     "simulated_ok": 90, "simulated_p99_us": 230e3,
 }  # fmt: skip
 SECOND = 1_000_000
-EXACT = ROW | {"outcome_error": 0.0, "simulated_p99_us": ROW["recorded_p99_us"]}
+EXACT = ROW | {"outcome_error": 0.0, "simulated_p99_us": ROW["limiter_p99_us"]}
 
 
 def trusted(row: dict[str, Any] | None, promised_us: float = SECOND, mean_error: float = 0.0) -> Judged:
@@ -56,7 +56,7 @@ def test_the_same_waits_are_trusted_by_who_promises_a_second_and_not_by_who_prom
 
 @pytest.mark.parametrize("simulated_us", [5e3, 430e3])
 def test_replay_off_by_more_than_a_fifth_of_the_promise_is_not_trusted(simulated_us: float) -> None:
-    row = EXACT | {"recorded_p99_us": 220e3, "simulated_p99_us": simulated_us}
+    row = EXACT | {"limiter_p99_us": 220e3, "simulated_p99_us": simulated_us}
     with pytest.raises(PipelineError, match="no advice") as caught:
         trusted(row)
     assert "outcomes differ by 0.000, the p99 of waits by 0.21" in str(caught.value)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import PipelineError
-from pipeline.replay.windows import MOST_SEGMENTS, Window, cut, warm_up_from
+from pipeline.replay.windows import MOST_CHANGES, WINDOW_ROWS, Window, cut, warm_up_from, window_rows
 
 
 def windows(times: list[int], rows: int, limits: list[int] | None = None, batch: int = 3) -> list[Window]:
@@ -37,16 +37,21 @@ def test_window_ends_where_limits_change() -> None:
 
 
 def test_limits_that_change_all_the_time_are_refused() -> None:
-    times = list(range(MOST_SEGMENTS + 2))
+    times = list(range(MOST_CHANGES + 2))
     with pytest.raises(PipelineError, match="eventLogProxyId"):
         windows(times, rows=10, limits=[time % 2 for time in times], batch=500)
 
 
 def test_warm_up_reaches_back_a_life_and_not_beyond_the_window_before() -> None:
     window = Window(start_us=1000, end_us=2000, floor_us=400, rows=1, limits_id=0)
-    assert warm_up_from(window, life_us=100, load=1) == 900
-    assert warm_up_from(window, life_us=100, load=5) == 500
-    assert warm_up_from(window, life_us=100, load=100) == 400
+    assert warm_up_from(window, life_us=100) == 900
+    assert warm_up_from(window, life_us=5000) == 400
+
+
+def test_window_is_shorter_where_there_are_more_clients() -> None:
+    assert window_rows([1]) == WINDOW_ROWS
+    assert window_rows([1, 10]) == WINDOW_ROWS // 10
+    assert window_rows([10_000]) > 1
 
 
 @given(st.lists(st.integers(0, 60), max_size=60), st.integers(2, 9), st.booleans(), st.integers(1, 9), st.data())
@@ -61,3 +66,9 @@ def test_windows_hold_every_request_once(
         assert window.rows <= rows or len({time for time in times if window.start_us <= time < window.end_us}) == 1
     assert sum(window.rows for window in found) == len(times)
     assert all(one.end_us == other.start_us for one, other in pairwise(found))
+
+
+def test_long_trace_has_as_many_windows_as_it_needs() -> None:
+    found = windows(list(range(4 * MOST_CHANGES)), rows=2)
+    assert len(found) > MOST_CHANGES
+    assert sum(window.rows for window in found) == 4 * MOST_CHANGES

@@ -1,5 +1,6 @@
 """Load shapes through the real controllers: memory stays bounded, nothing swings, everybody comes back."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -7,7 +8,7 @@ import pytest
 
 from benchmarks.throttle_sim.draw import PALETTES, of_proxies, of_run
 from benchmarks.throttle_sim.plant import Point, Run
-from benchmarks.throttle_sim.shapes import MB, SHAPES, Shape
+from benchmarks.throttle_sim.shapes import MANY_SMALL, MB, SHAPES, Shape
 
 BY_NAME = {shape.name: shape for shape in SHAPES}
 CONSTANT = Shape("constant", "100 MB/s, of which the broker takes 60", lambda _: {"a": 100 * MB}, 60 * MB, 300)
@@ -50,6 +51,31 @@ def test_rates_are_natural_again_soon_after_the_pressure() -> None:
     free_at = next(point.at for point in points if point.at > 150 and point.pressure == 0)
     back_at = next(point.at for point in points if point.at > 150 and point.allowed >= 0.999 * point.natural)
     assert back_at <= free_at + 4
+
+
+@pytest.mark.parametrize("proxies", [1, 3])
+def test_many_small_topics_are_slowed_while_each_proxy_sees_enough_of_them(proxies: int) -> None:
+    assert max(point.ratio for point in Run(MANY_SMALL, proxies).play()) < 0.85
+
+
+def test_ten_proxies_never_slow_topics_whose_shares_are_below_the_least_rate() -> None:
+    points, free = Run(MANY_SMALL, 10).play(), Run(MANY_SMALL, throttled=False).play()
+    assert [point.passed for point in points] == pytest.approx([point.passed for point in free])
+    assert max(point.ratio for point in points) > 0.95
+
+
+PARTS: dict[str, Callable[[float], tuple[float, ...]]] = {
+    "uneven": lambda _: (0.8, 0.15, 0.05),
+    "one-ends": lambda now: (1 / 3, 1 / 3, 1 / 3) if now < 90 else (0.5, 0.5, 0.0),
+    "one-comes": lambda now: (0.5, 0.5, 0.0) if now < 90 else (1 / 3, 1 / 3, 1 / 3),
+}
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
+def test_parts_that_differ_or_change_add_up_to_nearly_the_same(parts: Callable[[float], tuple[float, ...]]) -> None:
+    one, several = Run(BY_NAME["step"]).play(), Run(BY_NAME["step"], 3, parts=parts).play()
+    assert max(point.ratio for point in several) == pytest.approx(max(point.ratio for point in one), abs=0.03)
+    assert sum(p.passed for p in several) == pytest.approx(sum(p.passed for p in one), rel=0.02)
 
 
 @pytest.mark.parametrize("proxies", [3, 10])

@@ -24,6 +24,8 @@ const TLS_LISTENER: u64 = u64::MAX - 1;
 const READ_BYTES: usize = 256 * 1024;
 /// What the name of a topic of another broker contains.
 pub const ELSEWHERE: &str = "elsewhere";
+/// How an upload over HTTP begins; as a frame of Pulsar's it would be longer than any.
+const UPLOAD: &[u8] = b"POST ";
 /// Answers handed to one writev: enough for any pipeline depth of the scenarios.
 const GATHERED: usize = 8;
 
@@ -33,6 +35,8 @@ enum Mode {
     Echo,
     Sink,
     Flood,
+    /// A web service that takes all that it is sent and never answers.
+    Web,
 }
 
 struct Chunk {
@@ -44,6 +48,8 @@ struct Connection {
     stream: Link,
     scanner: Scanner,
     mode: Mode,
+    /// Nothing was read from it yet.
+    fresh: bool,
     chunks: VecDeque<Chunk>,
     /// Bytes of the first chunk that are sent already.
     sent: usize,
@@ -216,11 +222,15 @@ impl Broker {
             Err(error) => return Err(error),
         };
         let data = &buffer[..count];
+        if connection.fresh && data.starts_with(UPLOAD) {
+            connection.mode = Mode::Web;
+        }
+        connection.fresh = false;
         match connection.mode {
             Mode::Control => self.control(connection, data),
             Mode::Echo => connection.echo(data, &self.empty)?,
             Mode::Sink => connection.sink(data, &self.empty),
-            Mode::Flood => {}
+            Mode::Flood | Mode::Web => {}
         }
         Ok(())
     }
@@ -301,6 +311,7 @@ impl Connection {
             stream,
             scanner: Scanner::new(),
             mode: Mode::Control,
+            fresh: true,
             chunks: VecDeque::new(),
             sent: 0,
             interest: sys::IN,
@@ -419,8 +430,13 @@ mod tests {
 
     #[test]
     fn a_silent_broker_counts_and_answers_only_pings() {
-        let mut broker =
-            broker(Manner { max_message_bytes: 1, redirect: None, silent: true, flood: Rc::new([]) });
+        let mut broker = broker(Manner {
+            max_message_bytes: 1,
+            redirect: None,
+            silent: true,
+            flood: Rc::new([]),
+            send_buffer_bytes: 0,
+        });
         assert_eq!(answer(&mut broker, &crate::asker::lookup(7, "a/here/t")), None);
         assert_eq!(answer(&mut broker, &crate::lists::question(8, "a/b")), None);
         assert_eq!(broker.asked, (1, 1));

@@ -75,10 +75,12 @@ fn attack_named(name: &str) -> Option<Attack> {
         "lookup" => |stage, watch| pour(stage, watch, || asker::lookup(1, "persistent://bench/ns/topic")),
         "lookup-properties" => |stage, watch| pour(stage, watch, crowded_lookup),
         "oversize-properties" => |stage, watch| pour(stage, watch, empty_properties),
-        "announced" => |stage, watch| announce(stage, watch, 34, true),
-        "announced-connects" => |stage, watch| announce(stage, watch, 55, false),
+        "announced" => |stage, watch| announce(stage, watch, 34, &Announced::schema(200, 0)),
+        "announced-connects" => |stage, watch| announce(stage, watch, 55, &Announced::connect()),
+        "dripping-frames" => |stage, watch| announce(stage, watch, 34, &Announced::schema(200_000, 4)),
         "relayed-pongs" => relayed,
-        "metrics" => pages,
+        "metrics" => |stage, watch| pages(stage, watch, "/metrics"),
+        "tiny-requests" => |stage, watch| pages(stage, watch, "/x"),
         "aborted-uploads" => aborted_uploads,
         "dripping-uploads" => dripping_uploads,
         "pipelines" => pipelines,
@@ -232,6 +234,14 @@ fn empty_properties() -> Vec<u8> {
     wire::frame(GET_OR_CREATE_SCHEMA, &request)
 }
 
+/// A GET_OR_CREATE_SCHEMA of nearly 1 MiB whose first bytes are those of any large schema.
+fn large_schema() -> Vec<u8> {
+    const GET_OR_CREATE_SCHEMA: u64 = 39;
+    let schema = Message::new().text(1, "s").bytes(3, &vec![b'x'; MIB - 4096]).varint(4, 0);
+    let request = Message::new().varint(1, 1).text(2, "persistent://bench/ns/topic").bytes(3, &schema.0);
+    wire::frame(GET_OR_CREATE_SCHEMA, &request)
+}
+
 /// Send one frame again and again, within the rate, and discard what is answered.
 fn pour(stage: &Stage, watch: &Watch, frame: Frames) -> io::Result<u64> {
     let frame = frame();
@@ -277,26 +287,62 @@ fn discard(link: &mut Link, buffer: &mut [u8]) -> bool {
     }
 }
 
-/// Connections that send the first 200 bytes of a large frame and no more: 1 MiB after CONNECT, or a CONNECT of 64 KiB.
-fn announce(stage: &Stage, watch: &Watch, count: usize, connected: bool) -> io::Result<u64> {
-    let large = if connected { empty_properties() } else { announced_connect() };
+/// A large frame that never ends: how much of it comes at once, and how much each half second after that.
+struct Announced {
+    frame: Vec<u8>,
+    at_once: usize,
+    drip: usize,
+    connected: bool,
+}
+
+impl Announced {
+    /// 1 MiB after CONNECT.
+    fn schema(at_once: usize, drip: usize) -> Announced {
+        Announced { frame: large_schema(), at_once, drip, connected: true }
+    }
+
+    /// The first 200 bytes of a CONNECT of 64 KiB.
+    fn connect() -> Announced {
+        Announced { frame: announced_connect(), at_once: 200, drip: 0, connected: false }
+    }
+
+    fn begin(&self, target: &Target) -> io::Result<Link> {
+        let mut link = match self.connected {
+            true => target.open()?,
+            false => Link::from(TcpStream::connect(target.address)?),
+        };
+        link.set_nonblocking(true)?;
+        // A server that does not read that much has a reason.
+        let _ = link.write(&self.frame[..self.at_once]);
+        Ok(link)
+    }
+
+    /// Send the next drops; all bytes of the rest are equal.
+    fn go_on(&self, link: &mut Link) -> io::Result<usize> {
+        link.write(&self.frame[self.at_once..][..self.drip])
+    }
+}
+
+/// Connections that send a part of a large frame and then next to nothing; who is closed comes back.
+fn announce(stage: &Stage, watch: &Watch, count: usize, announced: &Announced) -> io::Result<u64> {
     let mut held: Vec<Option<Link>> = (0..count).map(|_| None).collect();
-    let (mut sent, mut buffer) = (0, vec![0u8; 4096]);
+    let (mut sent, mut buffer, mut turn) = (0, vec![0u8; 4096], 0);
     while !watch.over() {
         for place in &mut held {
-            if place.as_mut().is_some_and(|link| discard(link, &mut buffer)) {
-                continue;
+            if let Some(link) = place {
+                if discard(link, &mut buffer) {
+                    let due = announced.drip > 0 && turn % 10 == 0;
+                    sent += if due { announced.go_on(link).unwrap_or(0) as u64 } else { 0 };
+                    continue;
+                }
             }
             *place = None;
-            let mut link = match connected {
-                true => stage.target.open()?,
-                false => Link::from(TcpStream::connect(stage.target.address)?),
-            };
-            link.write_all(&large[..200])?;
-            link.set_nonblocking(true)?;
-            sent += 200;
+            // A server that accepts nobody else is what an attacker wants.
+            let Ok(link) = announced.begin(&stage.target) else { continue };
+            sent += announced.at_once as u64;
             *place = Some(link);
         }
+        turn += 1;
         thread::sleep(50 * TICK);
     }
     Ok(sent)
@@ -338,15 +384,17 @@ fn web(stage: &Stage) -> io::Result<TcpStream> {
     TcpStream::connect(stage.web.ok_or(io::Error::other("got no --web, expected 127.0.0.1:PORT"))?)
 }
 
-/// Five connections that ask for /metrics without waiting for the answer.
-fn pages(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+/// Five connections that ask for a page again and again without waiting for the answer.
+fn pages(stage: &Stage, watch: &Watch, path: &str) -> io::Result<u64> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let chunk = request.repeat(CHUNK_BYTES / request.len());
     let mut links = Vec::new();
     for _ in 0..5 {
         let mut link = Link::from(web(stage)?);
         link.set_nonblocking(true)?;
         links.push(link);
     }
-    flood(&mut links, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", stage.rate, watch)
+    flood(&mut links, chunk.as_bytes(), stage.rate, watch)
 }
 
 /// Uploads whose client leaves at once.
@@ -418,6 +466,15 @@ mod tests {
     #[test]
     fn the_frame_of_empty_properties_fits_the_proxy_s_largest() {
         assert!((MIB - 4096..MIB).contains(&empty_properties().len()));
+    }
+
+    #[test]
+    fn a_dripping_frame_never_ends() {
+        let announced = Announced::schema(200_000, 4);
+        assert!(
+            (MIB - 8192..MIB).contains(&announced.frame.len())
+                && announced.at_once < announced.frame.len() / 2
+        );
     }
 
     #[test]

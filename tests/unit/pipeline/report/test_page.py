@@ -20,7 +20,7 @@ MADE_AT = datetime(2026, 1, 2, tzinfo=UTC)
 LARGEST_PAGE_BYTES = 5_000_000
 TITLES = [
     "Summary", "Advice", "Demand and limits", "Waits", "Refusals", "Storms", "Who costs how much", "Sharing",
-    "Who was slowed", "What if", "Other marks", "Calibration", "Data quality",
+    "Who was slowed", "Did earlier advice hold", "What if", "Other marks", "Calibration", "Data quality",
 ]  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def test_which_limits_are_meant_is_said_where_proxies_differ(page: Page) -> None
 
 def test_error_of_waits_is_weighed_by_the_promise_and_says_how_far_apart_they_are() -> None:
     given = facts()
-    off = replace(given, calibration=given.calibration.assign(recorded_p99_us=178e3, simulated_p99_us=230e3))
+    off = replace(given, calibration=given.calibration.assign(limiter_p99_us=178e3, simulated_p99_us=230e3))
     said = [text for text in Page(text_of(replace(off, promised_us=1e6))).paragraphs if "force, outcomes" in text]
     assert "by 5.2 % (weighed by the promised 1000 ms; the replay has 1.29 times the recorded one, and both" in said[0]
     assert "The error of all proxies together, by which advice is given or not, is 5.2 %." in said[0]
@@ -251,3 +251,31 @@ def test_refusals_that_the_replay_missed_are_said_beside_the_advice_and_the_cali
 def test_the_reason_for_no_advice_is_said_once() -> None:
     given = replace(facts(), advice=pd.DataFrame(), fragment=None, no_advice="no advice: the error is 0.5")
     assert "No advice was given: the error is 0.5." in Page(text_of(given)).paragraphs
+
+
+def test_room_for_watchers_and_what_nobody_has_seen_are_said_beside_the_advice() -> None:
+    given = facts()
+    marked = given.advice.assign(watch_direct_bytes=3 * 2**20, extrapolated="heap_limit_bytes, load")
+    said = " ".join(Page(text_of(replace(given, advice=marked))).paragraphs)
+    assert "3 MiB of the direct memory of each proxy are for watchers" in said
+    assert "Extrapolated, beyond half to twice of what was recorded: heap limit bytes, load." in said
+    calm = " ".join(Page(text_of(given)).paragraphs)
+    assert "watchers:" not in calm
+    assert "Extrapolated" not in calm
+
+
+def test_lateness_of_the_machine_is_told_apart_from_the_error() -> None:
+    given = facts()
+    assert "The machine was late" not in " ".join(Page(text_of(given)).paragraphs)
+    late = replace(given, calibration=given.calibration.assign(late_p50_us=2e4, late_p99_us=4e5))
+    assert "The machine was late: by 20 ms in the median, and by 400 ms" in " ".join(Page(text_of(late)).paragraphs)
+
+
+def test_earlier_advice_is_judged_by_the_days_on_which_it_was_in_force(page: Page) -> None:
+    said = " ".join(page.paragraphs)
+    assert "2 times there was advice; 1 of these were in force on some day." in said
+    assert (
+        "The latest of them, of 2026-01-01 02:00, did not hold: 0.5 % of 1,000 requests were refused on 2 days" in said
+    )
+    rows = table(page, "Earlier advice")
+    assert [row[-1] for row in rows] == ["was not in force", "did not hold"]

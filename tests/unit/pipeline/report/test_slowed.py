@@ -26,7 +26,7 @@ def test_the_page_says_which_topic_was_slowed_how_long_how_much_and_why() -> Non
     shown = page(facts())
     (row,) = table(shown, "Topics whose rate was limited")
     assert row[1:] == [
-        "did", "90 s", "2026-01-01 00:00 to 01-01 01:00", "its backlog and memory", "83 %", "4 MiB, 4,000",
+        "did", "90 s", "2026-01-01 00:00 to 01-01 01:00", "its backlog, memory of the proxy", "83 %", "4 MiB, 4,000",
         "1 MiB, 1,000", "25 %",
     ]  # fmt: skip
     assert any("for 90 s, to 25 % of its natural rate in the mean" in text for text in shown.paragraphs)
@@ -40,6 +40,11 @@ def test_the_page_says_in_which_hours_connections_were_not_read_and_what_was_onl
     ]
     assert "Overload control slowed producers in 1 hour: topics limited for 90 s, summed." in shown.paragraphs
     assert any(text.startswith("In ObserveOnly it would have slowed more: connections") for text in shown.paragraphs)
+
+
+def test_the_page_says_how_many_topics_were_forgotten() -> None:
+    found = slowed(replace(facts(), slowed=replace(slowed_facts(), forgotten_count=1200)))
+    assert any(sentence.startswith("The throttle forgot 1,200 topics") for sentence in found.sentences)
 
 
 def test_nobody_was_slowed_is_said_and_so_is_that_nobody_has_looked() -> None:

@@ -2,16 +2,17 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Any, cast
 
 import pytest
 
 from proxy.app.metrics.counters import Counters
 from proxy.brokers.discovery import WAIT_SECONDS, Brokers, BrokerSettings
+from proxy.brokers.members import FIRST_LOOK_SECONDS, MOST_LOOKS
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
-from proxy.core.errors import BrokerUnavailable, BrokerUnreachable
+from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.core.log import open_log
 from tests.support.loops.loops import run_virtual
 
@@ -22,15 +23,17 @@ LONGEST = 0.5
 class Street:
     """Brokers that a dialer reaches or not; `looks` are the times at which each was tried."""
 
-    def __init__(self, *hosts: str) -> None:
+    def __init__(self, *hosts: str, idle: float = 0.0) -> None:
         self.loop = asyncio.get_running_loop()
         self.down: set[str] = set()
         self.silent: set[str] = set()
+        self.broken: set[str] = set()
+        self.no_sockets = False
         self.looks: list[tuple[float, str]] = []
         self.counters = Counters()
         self.resolved: dict[str, list[str]] = {}
         names = CachingResolver(self.loop, 30.0, 1, self._crashed, self._ask)
-        settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST)
+        settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST, idle_seconds=idle)
         self.brokers = Brokers(self.loop, settings, names, cast(Any, self), self.counters.brokers, open_log("error"))
 
     async def open(self, broker: BrokerAddress, addresses: Sequence[str], seconds: float) -> socket.socket:
@@ -41,6 +44,16 @@ class Street:
         if addresses[0] in self.down | self.silent:
             raise BrokerUnreachable(f"cannot connect to broker {broker}: connection refused")
         return socket.socket()
+
+    timeout_seconds = 10.0
+
+    async def look(self, broker: BrokerAddress, addresses: Sequence[str]) -> None:
+        """Stand in for the dialer's look at a broker that is not known to be down."""
+        if self.no_sockets:
+            raise NoSocket(f"cannot connect to broker {broker}: too many open files")
+        if addresses[0] in self.broken:
+            raise BrokerUnavailable(f"cannot connect to broker {broker}: TLS handshake: no")
+        (await self.open(broker, addresses, self.timeout_seconds)).close()
 
     async def _ask(self, name: str) -> list[str]:
         return self.resolved[name]
@@ -61,10 +74,14 @@ class Street:
         raise error
 
 
-def on_a_street(*hosts: str) -> Callable[[Callable[[Street], Awaitable[None]]], None]:
+def on_a_street(
+    *hosts: str, idle: float = 0.0, down: Set[str] = frozenset(), silent: Set[str] = frozenset()
+) -> Callable[[Callable[[Street], Awaitable[None]]], None]:
     def run(body: Callable[[Street], Awaitable[None]]) -> None:
         async def main() -> None:
-            street = Street(*hosts)
+            street = Street(*hosts, idle=idle)
+            street.down |= down
+            street.silent |= silent
             street.brokers.start()
             await body(street)
             await street.brokers.close()
@@ -219,3 +236,80 @@ def test_who_is_being_resolved_is_asked_meanwhile() -> None:
     @on_a_street("brokers")
     async def _(street: Street) -> None:
         assert await street.brokers.pick() == BrokerAddress("brokers", 6650)
+
+
+def looked_at(street: Street) -> list[str]:
+    return sorted(host for _, host in street.looks)
+
+
+def test_each_broker_is_looked_at_at_the_start_without_a_client() -> None:
+    @on_a_street(A.host, B.host, idle=30.0, down={B.host})
+    async def _(street: Street) -> None:
+        assert street.brokers.states() == {"unknown": 2, "up": 0, "trial": 0, "down": 0}
+        unproven = [street.brokers.unproven]
+        await asyncio.sleep(FIRST_LOOK_SECONDS + 0.01)
+        assert street.brokers.states() == {"unknown": 0, "up": 1, "trial": 0, "down": 1}
+        assert [*unproven, street.brokers.unproven] == [True, False]
+        assert [row["error"] for row in street.brokers.shown()] == [
+            "", f"cannot connect to broker {B}: connection refused",
+        ]  # fmt: skip
+
+
+def test_a_silent_broker_is_looked_at_again_and_one_with_an_open_connection_is_not() -> None:
+    @on_a_street(A.host, B.host, idle=30.0)
+    async def _(street: Street) -> None:
+        street.brokers.in_use = lambda broker: broker == B
+        await asyncio.sleep(300)
+        assert 10 <= looked_at(street).count(A.host) <= 14
+        assert looked_at(street).count(B.host) == 0
+        assert street.brokers.states()["up"] == 2
+        street.down.add(A.host)
+        await asyncio.sleep(31)
+        assert street.brokers.states()["down"] == 1
+
+
+def test_traffic_puts_a_look_off() -> None:
+    @on_a_street(A.host, idle=30.0)
+    async def _(street: Street) -> None:
+        for _ in range(100):
+            street.brokers.worked(A)
+            await asyncio.sleep(10)
+        assert not street.looks
+
+
+def test_a_broker_whose_tls_fails_is_never_up_and_one_on_trial_without_requests_is_looked_at() -> None:
+    @on_a_street(A.host, idle=30.0)
+    async def _(street: Street) -> None:
+        street.broken.add(A.host)
+        await asyncio.sleep(100)
+        assert street.brokers.states()["up"] == street.brokers.states()["unknown"] == 0
+        street.broken.clear()
+        await asyncio.sleep(31)
+        assert street.brokers.states()["up"] == 1
+
+
+def test_looks_at_many_brokers_are_a_few_at_a_time() -> None:
+    hosts = [f"192.0.2.{number}" for number in range(1, 101)]
+
+    @on_a_street(*hosts, idle=30.0, silent=set(hosts))
+    async def _(street: Street) -> None:
+        await asyncio.sleep(5)
+        assert len(street.looks) == MOST_LOOKS
+        await asyncio.sleep(200)
+        assert street.brokers.states()["down"] == 100
+
+
+def test_brokers_are_not_looked_at_where_nobody_asks_for_it() -> None:
+    @on_a_street(A.host)
+    async def _(street: Street) -> None:
+        await asyncio.sleep(100)
+        assert not street.looks
+        assert street.brokers.states()["unknown"] == 1
+
+
+def test_a_lack_of_own_sockets_says_nothing_about_a_broker() -> None:
+    @on_a_street(A.host, idle=30.0)
+    async def _(street: Street) -> None:
+        street.no_sockets = True
+        await asyncio.sleep(100)
+        assert street.brokers.states()["unknown"] == 1

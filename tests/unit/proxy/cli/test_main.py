@@ -1,4 +1,5 @@
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -50,10 +51,73 @@ def conf(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _machine_of_unknown_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings about the memory budget depend on the machine that runs the tests."""
+    for name in ("container_limit_bytes", "machine_memory_bytes"):
+        monkeypatch.setattr(f"proxy.app.metrics.budget_report.{name}", lambda _: None)
+
+
+def without_budget(out: str) -> str:
+    """Return what check-config printed, without the lines of the budget."""
+    lines = out.splitlines(keepends=True)
+    budget = [line for line in lines if line.startswith("memory budget: ") or " MiB  " in line]
+    assert 2 <= len(budget) <= 6
+    return "".join(line for line in lines if line not in budget)
+
+
 class TestCheckConfig:
     def test_a_good_file_is_called_valid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check-config", "--config", str(conf)]) == 0
-        assert capsys.readouterr() == ("configuration is valid\n", "")
+        out, err = capsys.readouterr()
+        assert (without_budget(out), err) == ("configuration is valid\n", "")
+
+    def test_the_budget_is_held_against_the_memory_that_there_is(
+        self, conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf.write_text(GOOD + "maxTopicListInFlightHeapMemSizeMB=99999\n")
+        monkeypatch.setattr("proxy.app.metrics.budget_report.machine_memory_bytes", lambda _: 4096 * 1024 * 1024)
+        assert main(["check-config", "--config", str(conf)]) == 0
+        out, err = capsys.readouterr()
+        assert "(container: no limit, machine: 4,096 MiB)" in out
+        assert "decoded topic lists" in out
+        assert "warning: the configured limits allow" in err
+        assert "the machine has 4,096 MiB" in err
+        monkeypatch.setattr("proxy.app.metrics.budget_report.container_limit_bytes", lambda _: 64 * 1024 * 1024)
+        assert main(["check-config", "--config", str(conf)]) == 0
+        assert "the container has 64 MiB" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("as_json", [False, True])
+    @pytest.mark.parametrize("line", ["", "servicePort=x\n"])
+    def test_a_misspelt_key_is_refused_if_asked_for(
+        self, line: str, as_json: bool, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(GOOD + "servicPort=6651\nzookeeperServers=zk:2181\n" + line)
+        arguments = ["check-config", "--strict", "--config", str(conf), *(["--json"] * as_json)]
+        assert main(arguments) == BAD_CONFIG
+        out, err = capsys.readouterr()
+        if as_json:
+            found = json.loads(out)
+            assert [fault["key"] for fault in found["errors"]] == ["servicePort"] * bool(line) + ["servicPort"]
+            assert (found["valid"], found["errors"][-1]["line"], err) == (False, 2, "")
+        else:
+            assert f"error: {conf}:2: servicPort: unknown key" in err
+
+    def test_findings_as_json_have_the_budget_and_the_warnings(
+        self, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(GOOD + "servicPort=6651\n")
+        assert main(["check-config", "--json", "--config", str(conf)]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["valid"]
+        assert [(warning["line"], warning["key"]) for warning in found["warnings"]] == [(2, "servicPort")]
+        assert found["budget"]["budget_bytes"] >= sum(found["budget"]["largest_parts"].values()) > 0
+        assert found["connect"] == []
+
+    def test_a_flag_given_twice_is_told(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        flags = ["--set", "logLevel=debug", "--set", "logLevel=error"]
+        assert main(["check-config", "--config", str(conf), *flags]) == 0
+        assert "warning: --set: logLevel is given more than once; the last counts" in capsys.readouterr().err
 
     def test_a_configuration_with_secret_credentials_says_who_gets_them(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -65,7 +129,7 @@ class TestCheckConfig:
         )
         assert main(["check-config", "--config", str(path)]) == 0
         out, err = capsys.readouterr()
-        assert out == (
+        assert without_budget(out) == (
             "credentials (brokerClientAuthenticationPlugin) go only to these brokers:\n"
             "  (a) in force: those of brokerServiceURL, and the addresses of its names at their ports\n"
             "  (b) in force: those that lookup answers of known brokers named to this process\n"
@@ -125,7 +189,8 @@ class TestCheckConfig:
         monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
         monkeypatch.setenv(name, value)
         assert main(["check-config", "--config", str(conf)]) == 0
-        assert capsys.readouterr() == ("configuration is valid\n", f"warning: environment: {name}: {told}\n")
+        out, err = capsys.readouterr()
+        assert (without_budget(out), err) == ("configuration is valid\n", f"warning: environment: {name}: {told}\n")
 
     def test_warnings_are_told_beside_the_errors(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         conf.write_text(GOOD + "servicPort=6651\nservicePort=x\n")
@@ -199,7 +264,7 @@ class TestCheckConfig:
             "openIDAllowedTokenIssuers=https://no.invalid\nopenIDAllowedAudiences=us\n"
         )
         assert main(["check-config", "--config", str(conf)]) == 0
-        assert capsys.readouterr().out == "configuration is valid\n"
+        assert without_budget(capsys.readouterr().out) == "configuration is valid\n"
 
 
 class TestPrintConfig:

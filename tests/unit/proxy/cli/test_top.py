@@ -375,3 +375,16 @@ def test_a_wrong_configuration_is_exit_code_2(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "proxy.conf").write_text("servicePort=x\n")
     assert command.run_top(options(socket=None, config=tmp_path / "proxy.conf"), {}) == 2
     assert "proxy.conf:1: servicePort: got 'x'" in capsys.readouterr().err
+
+
+def test_brokers_that_are_not_up_stand_above_the_connections_with_the_reason() -> None:
+    shown = document()
+    up = {"broker": "a:6650", "state": "up", "seconds": 0.0, "error": ""}
+    shown["brokers"] = [up, {"broker": "b:6650", "state": "down", "seconds": 65.0, "error": "refused\x1b[2J"}]
+    (line,) = [line for line in render(shown, 200) if line.startswith("brokers")]
+    assert "1 up, 1 down" in line
+    assert "refused" in line
+    assert "for 1m 5s" in line
+    assert "\x1b" not in line
+    shown["brokers"] = [up]
+    assert "1 up" not in "".join(render(shown, 200))

@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from proxy.core import process_memory
-from proxy.core.process_memory import MemoryPaths, container_limit_bytes, peak_resident_bytes, resident_bytes
+from proxy.core.process_memory import (
+    MemoryPaths,
+    container_limit_bytes,
+    machine_memory_bytes,
+    peak_resident_bytes,
+    resident_bytes,
+)
 
 UNLIMITED_V1 = "9223372036854771712\n"
 
@@ -77,3 +83,12 @@ def test_a_machine_without_any_of_it_is_no_fault(tmp_path: Path) -> None:
     paths = MemoryPaths(process=tmp_path / "absent", cgroups=tmp_path / "absent")
     assert (resident_bytes(paths), peak_resident_bytes(paths), container_limit_bytes(paths)) == (None,) * 3
     assert os.sysconf("SC_PAGE_SIZE") == process_memory.PAGE_BYTES
+
+
+def test_the_memory_of_the_machine_is_read_beside_the_process(tmp_path: Path) -> None:
+    process = tmp_path / "proc" / "self"
+    process.mkdir(parents=True)
+    paths = MemoryPaths(process, tmp_path)
+    assert machine_memory_bytes(paths) is None
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:       24684084 kB\nMemFree:        1 kB\n")
+    assert machine_memory_bytes(paths) == 24_684_084 * 1024

@@ -42,6 +42,8 @@ class Plant:
         offered: Mapping[str, float],
         backlogs: Mapping[str, BacklogSample] | None = None,
         seconds: float = 1.0,
+        *,
+        held: bool = False,
     ) -> list[RateDecision]:
         self.now += seconds
         samples = []
@@ -52,7 +54,7 @@ class Plant:
             moved[0] += int(passed * seconds)
             moved[1] += int(min(rate, messages_rate if messages_rate is not None else rate) * seconds)
             samples.append(SlotSample(slot, topic, moved[0], moved[1], passed < rate, 1))
-        found = [made for made in self.throttle.evaluate(self.now, ratio, samples, backlogs or {}) if made]
+        found = [made for made in self.throttle.evaluate(self.now, ratio, samples, backlogs or {}, held=held) if made]
         self.set(found)
         return found
 
@@ -118,7 +120,8 @@ def test_a7_observe_only_switched_on_releases_every_topic_at_once() -> None:
     plant.settle()
     for _ in range(3):
         plant.cycle(FULL, {TOPIC: 1000.0})
-    plant.set(plant.throttle.apply(replace(SETTINGS, observe_only=True)))
+    plant.throttle.apply(replace(SETTINGS, observe_only=True))
+    plant.set(list(plant.throttle.releases()))
     assert (plant.rate, plant.throttle.active, plant.changes[-1]) == (None, 0, "release")
     plant.cycle(FULL, {TOPIC: 1000.0})
     assert plant.rate is None
@@ -151,6 +154,31 @@ def test_natural_rate_is_learned_while_throttled_if_the_bucket_never_ran_dry() -
         plant.cycle(FULL, {TOPIC: 50.0})
     # A tenth of it is what passes now: below that the bucket runs dry again.
     assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(475, rel=0.1)
+
+
+def test_natural_rate_is_kept_while_one_read_makes_a_debt_of_many_cycles() -> None:
+    plant = Plant()
+    plant.settle()
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    moved, held = plant.moved[TOPIC], 0
+    for cycle in range(60):
+        # A read takes the tokens of three cycles; in the others nobody is read, and no bucket runs dry.
+        moved[0], moved[1] = moved[0] + 300 * (cycle % 3 == 0), moved[1] + 300 * (cycle % 3 == 0)
+        plant.now += 1.0
+        sample = SlotSample(0, TOPIC, moved[0], moved[1], cycle % 3 == 0, 1)
+        held += sum(made is not None for made in plant.throttle.evaluate(plant.now, FULL, [sample], {}))
+    assert held
+    assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(1000, rel=0.01)
+
+
+def test_natural_rate_is_kept_while_the_threshold_throttle_holds_producers_up() -> None:
+    plant = Plant()
+    plant.settle()
+    for _ in range(30):
+        plant.cycle(NONE, {TOPIC: 0.0}, held=True)
+    assert plant.throttle.topics[TOPIC].natural_bytes == pytest.approx(1000, rel=0.01)
+    plant.cycle(NONE, {TOPIC: 0.0})
+    assert plant.throttle.topics[TOPIC].natural_bytes < 960
 
 
 def test_sample_over_a_transition_teaches_nothing() -> None:

@@ -34,6 +34,12 @@ def test_direct_memory_in_use_counts_and_not_what_is_reserved() -> None:
     assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
 
 
+def test_heap_that_has_not_grown_to_its_limit_does_not_look_full() -> None:
+    grown = {"jvm_heap_used": 300, "jvm_total_memory": 310, "jvm_max_memory": 1000}
+    sample = broker_sample(answer({"metrics": METRICS | grown}))
+    assert (sample.heap_used, sample.heap_limit) == (300, 1000)
+
+
 def test_load_report_gives_the_heap_only() -> None:
     body = json.dumps({"memory": {"usage": 1.5, "limit": 4.0}, "directMemory": {"usage": 9, "limit": 10}}).encode()
     assert load_report_sample(body) == BrokerSample(1_572_864, 4_194_304, 0, 10_485_760)

@@ -11,12 +11,13 @@ import pytest
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
-from proxy.overload.control import SLICE, OverloadControl, OverloadParts
+from proxy.overload.control import OverloadControl, OverloadParts
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.samples import BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
+from proxy.overload.slices import SLICE
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.topic_slots import RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
@@ -62,20 +63,22 @@ class FakeRelay:
 
 
 class FakeRates:
-    """A table with one topic that sends 1 MB/s, as far as its rate lets it."""
+    """A table with one topic that sends 1 MB/s, as far as its rate and its reader let it."""
 
     def __init__(self) -> None:
         self.rates: dict[int, float | None] = {}
+        self.is_read: Callable[[], bool] = lambda: True
         self.total = 0
         self.broken = False
         self.asked = 0
+        self.counts = RateCounts(0, 0, 0, 0)
 
     def walk(self) -> Sequence[SlotSample]:
         self.asked += 1
         if self.broken:
             raise RuntimeError("no samples")
         rate = self.rates.get(3)
-        self.total += int(1e6 if rate is None else min(1e6, rate))
+        self.total += int(1e6 if rate is None else min(1e6, rate)) * self.is_read()
         return [SlotSample(3, "persistent://t/n/a", self.total, self.total // 1000, rate is not None, 1)]
 
     def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
@@ -230,6 +233,32 @@ def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
     assert {str(event["throttle_action"])[:6] for event in stage.events} == {"would_"}
 
 
+def test_q7_producers_take_turns_while_memory_stays_between_the_marks_and_events_add_up() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(0.6)
+        assert all(stage.paused)
+        # Room for one read.
+        stage.memory.ratio = 0.74995
+        await asyncio.sleep(0.5)
+        stage.memory.ratio = 0.8
+        seen = set()
+        for _ in range(25):
+            await asyncio.sleep(1)
+            assert stage.paused.count(False) == 1
+            seen.add(stage.paused.index(False))
+        assert seen == {0, 1, 2, 3}
+
+    stage = play([FakeRelay() for _ in range(4)], THRESHOLD, act)
+    changes = [
+        (1 if event["throttle_action"] == "pause" else -1) * int(str(event["throttle_connections"]))
+        for event in stage.events
+    ]
+    assert changes[:2] == [4, -1]
+    assert len(changes) > 8
+    assert sum(changes) == 3
+
+
 def test_q11_signal_that_cannot_be_read_holds_for_five_samples_and_then_releases() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
@@ -333,6 +362,26 @@ def test_topics_are_slowed_and_released_by_a_ramp() -> None:
     assert (actions[0], actions[-1]) == ("activate", "deactivate")
 
 
+def test_a_pause_of_all_producers_teaches_the_adaptive_throttle_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        stage.rates.is_read = lambda: not any(stage.paused)
+        await asyncio.sleep(40.5)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(30)
+        assert all(stage.paused)
+        stage.memory.ratio = 0.1
+        await asyncio.sleep(2)
+        assert not any(stage.paused)
+        assert [row.natural_rate for row in stage.control.largest_topics(1)] == [pytest.approx(1e6, rel=0.01)]
+
+    # The marks of rates are above those of the pause, so that no rate is limited.
+    marks = {
+        "adaptivePublisherThrottlingMemoryHighWatermarkPct": "1",
+        "adaptivePublisherThrottlingMemoryLowWatermarkPct": "0.99",
+    }
+    play([FakeRelay()], THRESHOLD | ADAPTIVE | marks, act)
+
+
 def test_thousands_of_topics_make_a_bounded_number_of_events_and_lines() -> None:
     async def act(stage: Stage) -> None:
         many = [SlotSample(number, f"persistent://t/n/{number}", 0, 0, False, 1) for number in range(3000)]
@@ -386,11 +435,11 @@ def test_constant_rates_are_decided_once() -> None:
     play([], ADAPTIVE, act)
 
 
-def test_control_that_is_stopped_releases_at_once_and_touches_nothing_afterwards() -> None:
+def test_control_that_ends_has_released_everybody_and_touches_nothing_afterwards() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
         await asyncio.sleep(1)
-        stage.control.stop()
+        await stage.control.close()
         assert not any(stage.paused)
         stage.counters.view = None
         await asyncio.sleep(10)
@@ -476,6 +525,7 @@ def test_topics_are_shown_if_a_key_asks_for_them() -> None:
         assert view is not None
         assert list(view.topics()) == []
         stage.control.apply(settings(**ADAPTIVE, adaptivePublisherThrottlingPerTopicMetricsEnabled="true"))
+        await asyncio.sleep(0.1)
         assert [row.topic for row in view.topics()] == ["persistent://t/n/a"]
 
     play([], ADAPTIVE, act)

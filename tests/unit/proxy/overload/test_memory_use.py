@@ -179,6 +179,12 @@ def test_memory_that_others_hold_cannot_pause_producers_alone() -> None:
     assert counted_bytes(950, 1000, others, MARKS) == 700
 
 
+def test_what_paused_producers_have_sent_cannot_keep_them_paused() -> None:
+    unread = OwnerBytes(towards_brokers=0, unread=900)
+    assert counted_bytes(900, 1000, unread, MARKS) == 700
+    assert counted_bytes(900, 1000, unread._replace(towards_brokers=200), MARKS) == 900
+
+
 def test_memory_of_producers_counts_whole() -> None:
     assert counted_bytes(900, 1000, OwnerBytes(towards_brokers=600), MARKS) == 900
 
@@ -195,7 +201,7 @@ def test_without_numbers_for_brokers_all_memory_counts() -> None:
 
 def test_owners_add_up_to_all_memory() -> None:
     found = MemoryMonitor(MARKS).take(SAMPLE, OwnerBytes(100, 200, 300))
-    assert found.owners == {"towards_brokers": 100, "towards_clients": 200, "lists": 300, "rest": 300}
+    assert found.owners == {"towards_brokers": 100, "towards_clients": 200, "lists": 300, "unread": 0, "rest": 300}
 
 
 def test_what_the_allocator_holds_free_is_not_in_use() -> None:

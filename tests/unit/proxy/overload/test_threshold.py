@@ -80,6 +80,35 @@ def test_q7_between_the_marks_nobody_is_released_and_nobody_new_is_paused_while_
     assert (again.paused, again.resumed, again.after) == ([], [], ThrottleState.RESUMING)
 
 
+@pytest.mark.parametrize("limit", [LIMIT, 0])
+def test_q7_memory_that_stays_between_the_marks_gives_everybody_turns_of_equal_length(limit: int) -> None:
+    relays = [RelaySample(number, consumes=False, moved_bytes=0) for number in range(8)]
+    made = paused_throttle(relays)
+    # Room for three reads; then there is none for more.
+    read = set(made.step(0.5, 0.742, LIMIT, relays).resumed)
+    assert len(read) == 3
+    turns = dict.fromkeys(range(8), 0)
+    for step in range(2, 2 * 5 * 16 + 1):
+        found = made.step(step / 2, 0.8, limit, relays)
+        assert len(found.paused) == len(found.resumed) <= 3
+        read = (read - set(found.paused)) | set(found.resumed)
+        assert (len(read), len(made), found.after) == (3, 5, ThrottleState.RESUMING)
+        for number in read:
+            turns[number] += 1
+    assert max(turns.values()) <= 1.4 * min(turns.values())
+    assert sorted(made.step(99.0, 0.85, LIMIT, relays).paused) == sorted(read)
+
+
+def test_q8_connection_that_consumes_too_changes_places_with_nobody() -> None:
+    relays = [MIXED, *PRODUCERS]
+    made = throttle()
+    made.step(0.0, 0.96, LIMIT, relays)
+    assert made.step(0.5, 0.7449, LIMIT, relays).resumed == [9, 0]
+    changed = [made.step(now / 2, 0.8, LIMIT, relays) for now in range(2, 60)]
+    assert [number for found in changed for number in found.paused][:4] == [0, 1, 2, 3]
+    assert all(9 not in found.paused for found in changed)
+
+
 def test_q8_connection_that_consumes_too_is_paused_last() -> None:
     made, relays = throttle(), [MIXED, *PRODUCERS]
     assert made.step(0.0, 0.9, LIMIT, relays).paused == [0, 1, 2, 3]
@@ -213,7 +242,7 @@ def test_clock_that_goes_back_neither_prolongs_nor_shortens_a_pause() -> None:
 def test_state_survives_json() -> None:
     made, other = paused_throttle(), throttle()
     other.from_json(json.loads(json.dumps(made.to_json())))
-    expected = ThresholdDecisions(ThrottleState.PAUSED, ThrottleState.PAUSED, dripped=[0, 1, 2, 3])
+    expected = ThresholdDecisions(ThrottleState.PAUSED, ThrottleState.PAUSED, dripped=[0, 1, 2, 3], paused_now=4)
     assert [each.step(5.0, 0.9, LIMIT, PRODUCERS) for each in (made, other)] == [expected, expected]
     assert made.to_json() == other.to_json()
 

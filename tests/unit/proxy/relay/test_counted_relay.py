@@ -68,7 +68,8 @@ Play = Callable[[Setting], Awaitable[None]]
 @asynccontextmanager
 async def counted(enabled: bool = True) -> AsyncIterator[Setting]:
     loop = asyncio.get_running_loop()
-    slots, shared, counters = TopicSlots(loop.time), SharedReadBuffer(256 * KIB), Counters(DisconnectCause)
+    slots, counters = TopicSlots(loop.time, loop.call_soon), Counters(DisconnectCause)
+    shared = SharedReadBuffer(256 * KIB)
     async with hangup_watcher() as watcher:
         budget = LoopBudget(loop, loop.time)
         relay = AsyncioRelay(loop, shared, watcher, budget, counters.relay, 75.0, lambda *_: None)
@@ -115,6 +116,7 @@ async def test_a_client_without_tokens_waits_for_them_and_no_longer(setting: Set
 async def test_a_lifted_rate_ends_the_pause_at_once(setting: Setting) -> None:
     setting.drain()
     setting.slots.set_rate(1, None, None)
+    await asyncio.sleep(0)
     assert (setting.reasons, setting.relay.client.reading) == (PauseReason(0), True)
 
 
@@ -194,6 +196,7 @@ async def test_reasons_do_not_undo_each_other(setting: Setting) -> None:
     setting.drain()
     relay.pause(TO_BROKER, PauseReason.THRESHOLD)
     setting.slots.set_rate(1, None, None)
+    await asyncio.sleep(0)
     assert (setting.reasons, relay.client.reading) == (PauseReason.THRESHOLD, False)
     relay.resume(TO_BROKER, PauseReason.THRESHOLD)
     assert relay.client.reading

@@ -32,15 +32,16 @@ class Clock:
 class Reader:
     """A client that counts how often its pause is looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: str | None = None) -> None:
         self.looks = 0
+        self.network = network
 
     def look_at_rate(self) -> None:
         self.looks += 1
 
 
 def table(make: Make, most_slots: int = 10) -> TopicSlots:
-    return TopicSlots(Clock(), make(), most_slots)
+    return TopicSlots(Clock(), lambda call: call(), make(), most_slots)
 
 
 def read(meter: ClientMeter, *frames: bytes, now: float = 100.0) -> bool:
@@ -90,6 +91,48 @@ def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(make: Make,
     read(meter, producer_frame(b"good", 1), producer_frame(topic, 1), send_frame(1))
     assert (len(slots), slots.samples()[0].messages) == (1, 1)
     assert sample(slots, "good").relays == 0
+
+
+@both
+def test_messages_of_producers_that_never_came_are_counted_with_the_rest(make: Make) -> None:
+    slots = table(make)
+    meter = ClientMeter(slots, Reader())
+    read(meter, send_frame(7), producer_frame(b"t", 1), send_frame(1), send_frame(1 << 60), close_frame(9))
+    read(meter, send_frame(9, messages=5))
+    assert (slots.samples()[0].messages, sample(slots, "t").messages) == (7, 1)
+    assert slots.samples()[0].relays == 0
+
+
+@both
+def test_one_network_leaves_slots_to_the_topics_of_others(make: Make) -> None:
+    slots = table(make, most_slots=1_000)
+
+    def named_by(network: str, count: int) -> int:
+        meter, before = ClientMeter(slots, Reader(network)), len(slots)
+        for number in range(count):
+            read(meter, producer_frame(b"%s-%d" % (network.encode(), number), 1))
+        return len(slots) - before
+
+    assert named_by("10.0.0.1", 5_000) == 750
+    others = [named_by(f"10.0.1.{number}", 1_000) for number in range(3)]
+    assert all(others)
+    assert slots.slot_of(b"of-somebody-else", "10.0.2.1") != OTHER
+    # Topics that are there have one slot, whoever names them.
+    assert slots.slot_of(b"10.0.0.1-5", "10.0.2.1") == slots.slot_of(b"10.0.0.1-5", "10.0.0.1") != OTHER
+
+
+@both
+def test_slots_that_are_free_again_count_for_nobody(make: Make) -> None:
+    slots = table(make, most_slots=100)
+    for round_ in range(3):
+        meter = ClientMeter(slots, Reader("10.0.0.1"))
+        for number in range(200):
+            read(meter, producer_frame(b"%d-%d" % (round_, number), number))
+        assert len(slots) == 75
+        meter.close()
+        slots.close_unused(100.0)
+        slots.close_unused(100.0 + UNUSED_SECONDS)
+        assert len(slots) == 0
 
 
 @both
@@ -163,7 +206,7 @@ def test_sizes_that_make_no_sense_make_a_connection_one_unknown_producer(make: M
     read(meter, bytes(1000))
     assert (slots.samples()[0].bytes, slots.samples()[0].messages) == (1000, 0)
     assert sample(slots, "t").relays == 0
-    assert slots.counts == (0, 0, 1)
+    assert slots.counts == (0, 0, 0, 1)
 
 
 # --- limits ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -132,6 +133,22 @@ def test_nothing_connects_before_the_first_event(monkeypatch: pytest.MonkeyPatch
     topic.tick(0.0)
     topic.close()
     assert cluster.clients == []
+
+
+def test_a_closed_topic_keeps_nothing_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A producer of the library keeps threads and descriptors for as long as it is kept itself.
+    cluster, topic = Cluster(monkeypatch), store()
+    made: list[weakref.ref[Producer]] = []
+
+    def producer(client: Client, name: str) -> Producer:
+        found = Producer(cluster, name)
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(topic_sink, "_new_producer", producer)
+    topic.write([b"a\n"], 0.0)
+    topic.close()
+    assert [found() for found in made] == [None]
 
 
 # --- credentials ----------------------------------------------------------------------------------

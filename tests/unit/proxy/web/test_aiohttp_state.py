@@ -20,7 +20,16 @@ import proxy
 
 # For a newer aiohttp: look at each use below (`proxy/web`), then raise the bound in pyproject.toml.
 USED: dict[type, set[str]] = {
-    RequestHandler: {"_close", "_current_request", "_manager", "_messages", "_request_count", "_upgraded"},
+    RequestHandler: {
+        "_buffer_paused",
+        "_close",
+        "_current_request",
+        "_manager",
+        "_messages",
+        "_reading_paused",
+        "_request_count",
+        "_upgraded",
+    },
     web.Server: {"_kwargs", "_loop"},
     aiohttp.TCPConnector: {"_factory", "_loop"},
     Payload: {"_size"},

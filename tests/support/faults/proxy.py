@@ -1,4 +1,4 @@
-"""Own a TCP proxy that does to a broker's connections what networks and restarts do: refuse, cut, swallow, delay.
+"""Own a TCP proxy that does to connections what networks, restarts and peers do: refuse, cut, swallow, slow, slice.
 
 Rule: it knows bytes only and adds none. A fault holds until it is taken back; a port once taken stays the same.
 """
@@ -11,33 +11,30 @@ from contextlib import asynccontextmanager, suppress
 from protocol.host_port import host_port
 from proxy.core.tasks import TaskScope
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
-
-_PIECE_BYTES = 64 * 1024
-
-
-class _Lost(Exception):
-    """One end is gone."""
+from tests.support.faults.carried import Carried
+from tests.support.faults.kinds import AT_ONCE, End, Fault, Point
 
 
 class FaultProxy:
-    """Stand at `host:port` in front of the broker at `LOOPBACK:target_port`, which may be set later.
+    """Stand at `host:port` in front of the server at `LOOPBACK:target_port`, which may be set later.
 
-    `accepted` counts connections, `passed_bytes` what went through them; `hang_up` closes each new one at once; while
-    `flows` is not set no byte passes, and `delay_seconds` holds each piece back.
+    `accepted` counts connections, `connections` are those that are open, oldest first; `hang_up` closes each new one at
+    once; while `flows` is not set nothing is carried for a new one. `arm_next` gives the next one a fault.
     """
 
     def __init__(self, target_port: int = 0, host: str = LOOPBACK, port: int = 0) -> None:
         self.target_port = target_port
         self.host = host
         self.accepted = 0
-        self.passed_bytes = 0
         self.hang_up = False
-        self.delay_seconds = 0.0
         self.flows = asyncio.Event()
         self.flows.set()
+        self.connections: list[Carried] = []
+        self._cancels: dict[Carried, Callable[[], object]] = {}
+        self._passed_before = 0
+        self._next: tuple[Fault, Point] | None = None
         self._crashes: list[BaseException] = []
         self._scope = TaskScope(self._crashes.append)
-        self._carriers: dict[int, Callable[[], object]] = {}
         self._listening: socket.socket | None = None
         self.port = port
         self.listen()
@@ -53,7 +50,12 @@ class FaultProxy:
     @property
     def carried(self) -> int:
         """Count the connections that are open at this moment."""
-        return len(self._carriers)
+        return len(self.connections)
+
+    @property
+    def passed_bytes(self) -> int:
+        """Count the bytes that went through, both ways."""
+        return self._passed_before + sum(sum(one.passed.values()) for one in self.connections)
 
     def listen(self) -> None:
         """Take connections (again)."""
@@ -76,8 +78,18 @@ class FaultProxy:
 
     def cut(self) -> None:
         """Reset all open connections."""
-        for cancel in self._carriers.values():
+        for cancel in self._cancels.values():
             cancel()
+
+    def arm_next(self, fault: Fault, point: Point = AT_ONCE) -> None:
+        """Have the next connection that is accepted get a fault; those after it get none."""
+        self._next = fault, point
+
+    def lift(self) -> None:
+        """End every fault."""
+        self._next = None
+        for connection in self.connections:
+            connection.lift()
 
     async def close(self) -> None:
         self.refuse()
@@ -95,49 +107,28 @@ class FaultProxy:
                 if self.hang_up:
                     accepted.close()
                 else:
-                    self._start(AsyncClient(accepted))
+                    # A slice is a segment: the kernel must not gather them.
+                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._start(Carried(self.accepted, AsyncClient(accepted)))
 
-    def _start(self, client: AsyncClient) -> None:
-        number = self.accepted
+    def _start(self, connection: Carried) -> None:
+        armed, self._next = self._next, None
+        if armed is not None:
+            connection.arm(*armed)
 
         def over() -> None:
-            del self._carriers[number]
+            self.connections.remove(connection)
+            del self._cancels[connection]
+            self._passed_before += sum(connection.passed.values())
             with suppress(OSError):
-                client.reset()
+                connection.ends[End.CLIENT].reset()
 
-        self._carriers[number] = self._scope.start(self._carry(client), over)
+        self.connections.append(connection)
+        self._cancels[connection] = self._scope.start(self._carry(connection), over)
 
-    async def _carry(self, client: AsyncClient) -> None:
+    async def _carry(self, connection: Carried) -> None:
         await self.flows.wait()
-        try:
-            broker = await AsyncClient.open(self.target_port)
-        except OSError:
-            return
-        # An end that is lost, or a cut, ends the group: then both sides are reset.
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass(client, broker))
-                group.create_task(self._pass(broker, client))
-            for end in (client, broker):
-                end.close()
-        except* _Lost:
-            pass
-        finally:
-            with suppress(OSError):
-                broker.reset()
-
-    async def _pass(self, source: AsyncClient, target: AsyncClient) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while piece := await loop.sock_recv(source.sock, _PIECE_BYTES):
-                await self.flows.wait()
-                if self.delay_seconds:
-                    await asyncio.sleep(self.delay_seconds)
-                await loop.sock_sendall(target.sock, piece)
-                self.passed_bytes += len(piece)
-            target.fin()
-        except OSError as error:
-            raise _Lost from error
+        await connection.carry(self.target_port)
 
 
 @asynccontextmanager

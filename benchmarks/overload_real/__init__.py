@@ -1,0 +1,1 @@
+"""The threshold throttle between real producers and a real broker, in a real memory cgroup, for ten minutes."""

@@ -1,0 +1,1 @@
+"""Whether advice holds: a storm on a real proxy is recorded, and what is advised meets another storm."""

@@ -1,0 +1,88 @@
+"""The fault matrix as data: which flow stands for a stage, which cells there are, and why some make no sense.
+
+Rule: nothing here runs anything. A cell without a reason is run; what its flow must end with is in `ends.py`.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tests.faults.flows.events import EventTopic
+from tests.faults.flows.flow import CLIENT_SIDE, SIDES, Flow
+from tests.faults.flows.relays import Challenge, Echo, Handshake, TlsHandshake, Watch
+from tests.faults.flows.requests import GroupedList, Lookup, PartitionMetadata, Schema, TopicList
+from tests.faults.flows.web import Request, Upload, WebSocket
+from tests.support.faults.kinds import Kind
+
+
+class Stage(NamedTuple):
+    """A stage of a flow; `engines` says whether bytes of the stage are moved by a relay engine."""
+
+    name: str
+    flow: type[Flow]
+    engines: bool = False
+
+
+class Moment(StrEnum):
+    """The direction in whose bytes the fault begins."""
+
+    REQUEST = "request"
+    ANSWER = "answer"
+
+
+ENGINES: Final = ("native", "asyncio")
+STAGES: Final = (
+    Stage("handshake", Handshake, engines=True),
+    Stage("lookup", Lookup),
+    Stage("partition metadata", PartitionMetadata),
+    Stage("schema", Schema),
+    Stage("topic list alone", TopicList),
+    Stage("topic list in a group", GroupedList, engines=True),
+    Stage("relay", Echo, engines=True),
+    Stage("watch", Watch, engines=True),
+    Stage("TLS handshake", TlsHandshake),
+    Stage("authentication challenge", Challenge),
+    Stage("HTTP request", Request),
+    Stage("upload", Upload),
+    Stage("WebSocket", WebSocket),
+    Stage("event topic", EventTopic),
+)
+BY_NAME: Final = {stage.name: stage for stage in STAGES}
+
+
+class Cell(NamedTuple):
+    """A place of the matrix."""
+
+    stage: str
+    kind: Kind
+    side: str
+    moment: Moment
+    engine: str
+
+    @property
+    def name(self) -> str:
+        return " / ".join(self)
+
+
+def cells() -> Iterator[Cell]:
+    """Yield every cell, those without sense, too."""
+    for stage in STAGES:
+        for kind in Kind:
+            for side in SIDES:
+                for moment in Moment:
+                    for engine in ENGINES:
+                        yield Cell(stage.name, kind, side, moment, engine)
+
+
+def no_sense(cell: Cell) -> str | None:
+    """Return why a cell is not run; None if it is."""
+    if cell.engine == ENGINES[1] and not BY_NAME[cell.stage].engines:
+        return "no relay engine moves bytes of this stage: the cell would be the one of the other engine"
+    if cell.stage == "event topic" and cell.side == CLIENT_SIDE:
+        return "the proxy itself writes to the topic: there is no client on this way"
+    return None
+
+
+def to_run() -> list[Cell]:
+    """Return the cells that are run."""
+    return [cell for cell in cells() if no_sense(cell) is None]

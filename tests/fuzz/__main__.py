@@ -1,0 +1,109 @@
+"""`python -m tests.fuzz`: every target in turn, guided by coverage, for MINUTES in sum or RUNS inputs each.
+
+Rule: exit code 0 if every sentence held, 1 if an input broke one; that input lies in `--out`, and belongs into
+tests/fuzz/regressions/TARGET/ with the repair. With Atheris it is libFuzzer that mutates; without, `own`.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.fuzz import corpus
+from tests.fuzz.own import fuzz
+from tests.fuzz.targets import LONGEST, TARGETS, Target
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_UNITS: Final = re.compile(r"stat::number_of_executed_units: (\d+)")
+_COVERAGE: Final = re.compile(r"cov: (\d+) ft: (\d+)")
+OWN_RUNS: Final = 20_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fuzz and return the exit code."""
+    options = _options(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    chosen = [target for target in TARGETS if not options.target or target.name in options.target]
+    guided = importlib.util.find_spec("atheris") is not None and not options.own
+    seconds = max(1, round(options.minutes * 60 / len(chosen)))
+    failed = 0
+    for target in chosen:
+        found = _guided(target, options, seconds) if guided else _own(target, options)
+        failed |= not found["held"]
+        _add(options.out / "fuzz.json", target.name, found)
+        print(
+            f"{target.name:14} {'held' if found['held'] else 'BROKEN'}: {found['inputs']:,} inputs, "
+            f"{found['coverage']} {found['unit']}, corpus {found['corpus']}",
+            flush=True,
+        )
+    return int(failed)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all targets in sum (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=0, help="inputs for each target, instead of a time")
+    parser.add_argument("--target", action="append", choices=[target.name for target in TARGETS])
+    parser.add_argument("--own", action="store_true", help="do not use Atheris")
+    parser.add_argument("--out", type=Path, default=ROOT / "fuzz-results", help="corpora, inputs that break a rule")
+    return parser.parse_args(arguments)
+
+
+def _guided(target: Target, options: argparse.Namespace, seconds: int) -> dict[str, Any]:
+    place = options.out / target.name
+    place.mkdir(exist_ok=True)
+    for data in [*target.seeds(), *corpus.kept(target.name)]:
+        corpus.write(place, data)
+    limit = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={seconds}"]
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "tests.fuzz.guided", target.name, *limit, f"-max_len={LONGEST}", "-timeout=60",
+            "-print_final_stats=1", f"-artifact_prefix={options.out}/{target.name}-", str(place),
+        ],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, errors="replace",
+        check=False,
+    )  # fmt: skip
+    (options.out / f"{target.name}.log").write_text(ended.stderr + ended.stdout)
+    units, covered = _UNITS.findall(ended.stderr), _COVERAGE.findall(ended.stderr)
+    return {
+        "held": ended.returncode == 0,
+        "inputs": int(units[-1]) if units else 0,
+        "coverage": int(covered[-1][0]) if covered else 0,
+        "unit": "edges",
+        "corpus": len(list(place.iterdir())),
+    }
+
+
+def _own(target: Target, options: argparse.Namespace) -> dict[str, Any]:
+    place = options.out / target.name
+    place.mkdir(exist_ok=True)
+    seeds = [*target.seeds(), *corpus.kept(target.name)]
+    found = fuzz(target, seeds, options.runs or OWN_RUNS)
+    for data in found.kept:
+        corpus.write(place, data)
+    if found.broke is not None:
+        (options.out / f"{target.name}-broken").write_bytes(found.broke)
+        print(f"{target.name}: {found.error!r}", file=sys.stderr)
+    return {
+        "held": found.broke is None, "inputs": found.inputs, "coverage": len(found.arcs), "unit": "arcs",
+        "corpus": len(found.kept),
+    }  # fmt: skip
+
+
+def _add(file: Path, name: str, found: dict[str, Any]) -> None:
+    """Add up the inputs of several runs; the coverage is that of the last."""
+    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    before = known.get(name, {"inputs": 0, "held": True})
+    held = found["held"] and before["held"]
+    known[name] = {**found, "inputs": found["inputs"] + before["inputs"], "held": held}
+    file.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,67 @@
+"""The fuzzer's targets in short: seeds, kept inputs, inputs that once broke a rule, and some mutations of them.
+
+`make fuzz` does the same for as long as you like.
+"""
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import corpus
+from tests.fuzz.own import fuzz
+from tests.fuzz.targets import BY_NAME, TARGETS, Target
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+named = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+
+@named
+def test_the_rule_holds_for_inputs_that_coverage_chose(target: Target) -> None:
+    found = fuzz(target, [*target.seeds(), *corpus.kept(target.name)], target.short_runs)
+    assert found.broke is None, f"{found.error!r} by {found.broke!r}"
+    # The seeds alone do not reach all that a guided search reaches.
+    assert found.inputs > target.short_runs
+    assert found.kept
+
+
+@named
+def test_inputs_that_once_broke_the_rule_hold(target: Target) -> None:
+    for data in corpus.regressions(target.name):
+        target.run(data)
+
+
+@named
+def test_the_page_has_the_rule(target: Target) -> None:
+    assert f"- **`{target.name}`**: {target.invariant} " in " ".join(PAGE.read_text().split())
+
+
+@named
+def test_the_modules_that_guide_a_target_are_there(target: Target) -> None:
+    assert all(importlib.import_module(name).__file__ for name in target.modules)
+
+
+def test_kept_inputs_are_small_and_belong_to_targets() -> None:
+    for place in (corpus.CORPORA, corpus.REGRESSIONS):
+        assert {path.name for path in place.iterdir() if path.is_dir()} <= BY_NAME.keys()
+    files = [path for place in (corpus.CORPORA, corpus.REGRESSIONS) for path in place.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= corpus.MOST_BYTES
+
+
+def test_the_search_finds_what_no_seed_has() -> None:
+    def rule(data: bytes) -> None:
+        watch = BY_NAME["proxy-header"]
+        watch.run(data)
+        # Three bytes in a row: one in 16 million inputs without guidance.
+        assert not data.startswith(b"\x00PROXY UNKNOWN"), "planted"
+
+    found = fuzz(replace(BY_NAME["proxy-header"], run=rule), [b"\x00PROXY UNKNOWM\r\n"], 20_000)
+    assert found.broke is not None
+    assert found.broke.startswith(b"\x00PROXY UNKNOWN")
+
+
+def test_a_run_can_be_repeated() -> None:
+    target = BY_NAME["token"]
+    first, second = (fuzz(target, target.seeds(), 200, seed=5) for _ in range(2))
+    assert first.kept == second.kept

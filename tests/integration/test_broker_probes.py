@@ -1,0 +1,98 @@
+"""Brokers that no client has asked for anything: probed at the start, shown, tried by `check-config --connect`."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ServerError
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.script import Failure
+from proxy.cli.main import main
+from tests.support.auth.tls import PemFiles, server_context
+from tests.support.clients.async_client import LOOPBACK
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.sockets.ports import free_port
+from tests.support.web.web_pages import get
+
+PROBED = {"brokerIdleProbeIntervalMillis": 30_000}
+
+
+async def readiness(stage: Stage, query: str = "") -> tuple[int, str]:
+    page = await get(stage.proxy.web_port, f"/readyz{query}")
+    return page.status, page.text
+
+
+async def test_a_dead_broker_is_down_without_a_client_and_the_proxy_stays_ready() -> None:
+    dead = free_port()
+    async with staged(None, brokerServiceURL=f"pulsar://{LOOPBACK}:{dead}", **PROBED) as stage:
+        await stage.until(lambda: stage.proxy.broker_side.brokers.states()["down"] == 1, "a broker that is down")
+        assert await readiness(stage) == (200, "OK\n")
+        assert await readiness(stage, "?verbose") == (
+            200, "ready: yes\nbrokers: 0 unknown, 0 up, 0 trial, 1 down\n",
+        )  # fmt: skip
+        page = await get(stage.proxy.web_port, "/metrics")
+        assert 'pulsar_proxy_brokers{cluster="test",state="down"} 1.0' in page.text
+        assert 'pulsar_proxy_brokers{cluster="test",state="up"} 0.0' in page.text
+        assert "connection refused" in str(stage.proxy.broker_side.brokers.shown()[0]["error"])
+
+
+async def test_a_broker_that_lives_is_up_after_one_connection() -> None:
+    async with staged(None, **PROBED) as stage:
+        await stage.until(lambda: stage.proxy.broker_side.brokers.states()["up"] == 1, "a broker that is up")
+        assert stage.proxy.counters.brokers.broker_probes == {"reached": 1, "failed": 0}
+        client = await stage.connected()
+        await client.topics("demo/ns-00")
+        assert stage.proxy.broker_side.brokers.in_use(stage.proxy.broker_side.brokers.home("demo/ns-00"))
+
+
+async def test_readiness_waits_for_unknown_brokers_as_long_as_the_key_says() -> None:
+    # Nothing is probed, so the broker stays unknown.
+    async with staged(None, readinessBrokerWaitMillis=3_600_000) as stage:
+        status, reason = await readiness(stage)
+        assert (status, "readinessBrokerWaitMillis" in reason) == (503, True)
+        client = await stage.connected()
+        await client.topics("demo/ns-00")
+        assert await readiness(stage) == (200, "OK\n")
+    async with staged(None) as stage:
+        assert await readiness(stage) == (200, "OK\n")
+
+
+def checked(capsys: pytest.CaptureFixture[str], *keys: str) -> tuple[int, dict[str, list[tuple[str, bool]]]]:
+    flags = [word for key in keys for word in ("--set", key)]
+    code = main(["check-config", "--connect", "--json", *flags])
+    found: dict[str, list[tuple[str, bool]]] = {}
+    for tried in json.loads(capsys.readouterr().out)["connect"]:
+        found.setdefault(tried["target"], []).append((tried["part"], tried["ok"]))
+    return code, found
+
+
+async def test_each_part_of_the_way_to_a_broker_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    dead = free_port()
+    async with EmbeddedBroker() as broker:
+        urls = f"{LOOPBACK}:{broker.port},{LOOPBACK}:{dead},nowhere.invalid:6650"
+        code, found = await asyncio.to_thread(checked, capsys, f"brokerServiceURL=pulsar://{urls}")
+        assert code == 1
+        assert found == {
+            f"pulsar://{LOOPBACK}:{broker.port}": [("name", True), ("port", True), ("credentials", True)],
+            f"pulsar://{LOOPBACK}:{dead}": [("name", True), ("port", False)],
+            "pulsar://nowhere.invalid:6650": [("name", False)],
+        }
+        broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such token")
+        code, found = await asyncio.to_thread(checked, capsys, f"brokerServiceURL=pulsar://{LOOPBACK}:{broker.port}")
+        assert (code, found[f"pulsar://{LOOPBACK}:{broker.port}"][-1]) == (1, ("credentials", False))
+        broker.script.refuse_connect = None
+        code, found = await asyncio.to_thread(checked, capsys, f"brokerServiceURL=pulsar://{LOOPBACK}:{broker.port}")
+        assert code == 0
+
+
+async def test_tls_is_tried_with_the_configured_trust(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = PemFiles.write(tmp_path)
+    async with EmbeddedBroker(tls=server_context()) as broker:
+        keys = ["tlsEnabledWithBroker=true", f"brokerServiceURLTLS=pulsar+ssl://localhost:{broker.port}"]
+        _, found = await asyncio.to_thread(checked, capsys, *keys)
+        assert ("TLS", False) in found[f"pulsar+ssl://localhost:{broker.port}"]
+        keys += [f"{key}={value}" for key, value in files.broker_keys.items() if key not in ("tlsEnabledWithBroker",)]
+        code, found = await asyncio.to_thread(checked, capsys, *keys)
+        assert (code, found[f"pulsar+ssl://localhost:{broker.port}"][-1]) == (0, ("credentials", True))

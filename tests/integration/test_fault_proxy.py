@@ -1,0 +1,238 @@
+"""What the fault proxy of the tests does to a connection: each fault, from its byte on, and to no other connection."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.clients.async_client import AsyncClient, Closed, eventually
+from tests.support.faults.carried import Carried
+from tests.support.faults.kinds import AT_ONCE, End, Fault, Kind, Point
+from tests.support.faults.proxy import FaultProxy
+from tests.support.patience import in_time
+from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards
+
+TEXT = bytes(range(256)) * 40
+
+
+@dataclass
+class Line:
+    """A client and a server with a fault proxy in between."""
+
+    way: FaultProxy
+    server: RawBroker
+    client: AsyncClient
+    peer: AsyncClient
+
+    @property
+    def carried(self) -> Carried:
+        return self.way.connections[0]
+
+    async def passes(self) -> None:
+        """See that bytes go both ways."""
+        for sender, receiver in ((self.client, self.peer), (self.peer, self.client)):
+            await sender.send(b"still")
+            assert await receiver.receive(5) == b"still"
+
+
+async def stay(peer: AsyncClient) -> None:
+    await asyncio.Event().wait()
+
+
+async def opened(way: FaultProxy, server: RawBroker) -> Line:
+    known = len(server.peers)
+    client = await AsyncClient.open(way.port)
+    await eventually(lambda: len(server.peers) > known, "a connection at the server")
+    return Line(way, server, client, server.peers[-1])
+
+
+@asynccontextmanager
+async def line() -> AsyncIterator[Line]:
+    async with raw_broker(stay) as server:
+        way = FaultProxy(server.port)
+        at = await opened(way, server)
+        try:
+            yield at
+        finally:
+            at.client.close()
+            await way.close()
+
+
+def silent(peer: AsyncClient) -> bool:
+    """Tell whether there is neither a byte nor an end to read."""
+    try:
+        peer.sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    return False
+
+
+async def turns() -> None:
+    """Let everybody go on for a moment in which nothing must happen."""
+    for _ in range(30):
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("kind", [Kind.LATENCY, Kind.RATE, Kind.SLICE])
+@pytest.mark.parametrize("sender", list(End))
+async def test_bytes_that_are_late_slow_or_sliced_are_all_there(kind: Kind, sender: End) -> None:
+    async with line() as at:
+        fault = Fault(kind, seconds=0.001, bytes_per_second=1 << 20)
+        at.carried.arm(fault, Point("a third", sender, len(TEXT) // 3))
+        source, target = (at.client, at.peer) if sender is End.CLIENT else (at.peer, at.client)
+        await source.send(TEXT)
+        assert await target.receive(len(TEXT)) == TEXT
+        assert at.carried.struck == fault
+        source.close()
+        assert await target.rest() == b""
+
+
+async def test_a_latency_keeps_each_piece_back() -> None:
+    async with line() as at:
+        at.carried.strike(Fault(Kind.LATENCY, seconds=3600))
+        await at.client.send(b"x")
+        await turns()
+        assert silent(at.peer)
+
+
+async def test_a_fault_of_one_direction_leaves_the_other_alone() -> None:
+    async with line() as at:
+        at.carried.strike(Fault(Kind.LATENCY, seconds=3600, only=End.CLIENT))
+        await at.client.send(b"x")
+        await at.peer.send(TEXT)
+        assert await at.client.receive(len(TEXT)) == TEXT
+        assert silent(at.peer)
+
+
+async def test_a_rate_lets_no_more_bytes_through_than_the_time_allows() -> None:
+    async with line() as at:
+        loop = asyncio.get_running_loop()
+        at.carried.strike(Fault(Kind.RATE, bytes_per_second=4096))
+        began = loop.time()
+        await at.client.send(bytes(1024))
+        await at.peer.receive(1024)
+        # A slow machine makes the bytes later, never earlier; the pause after the last part is not waited for.
+        assert loop.time() - began > 1024 / 4096 - 2 * 0.05
+
+
+async def test_slices_are_segments_of_one_byte() -> None:
+    async with line() as at:
+        at.carried.strike(Fault(Kind.SLICE))
+        await at.peer.send(TEXT[:200])
+        assert await at.client.receive(200) == TEXT[:200]
+        # TCP_INFO (tcp(7)): tcpi_segs_in, after those of the handshake.
+        info = at.client.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        assert int.from_bytes(info[140:144], "little") >= 200
+
+
+@pytest.mark.parametrize("sender", list(End))
+async def test_a_reset_comes_behind_the_bytes_up_to_its_point_at_both_ends(sender: End) -> None:
+    async with line() as at:
+        at.carried.arm(Fault(Kind.RESET), Point("five bytes", sender, 5))
+        source, target = (at.client, at.peer) if sender is End.CLIENT else (at.peer, at.client)
+        await source.send(b"helloworld")
+        with pytest.raises(Closed, match="reset"):
+            await source.receive(1)
+        with pytest.raises((Closed, ConnectionError)):
+            await target.receive(10)
+        await eventually(lambda: not at.way.carried, "nothing carried")
+
+
+async def test_dropped_bytes_are_taken_and_vanish_and_so_does_an_end() -> None:
+    async with line() as at:
+        at.carried.arm(Fault(Kind.DROP), Point("three bytes", End.CLIENT, 3))
+        # More than the kernel keeps between two sockets: all of it is taken.
+        await at.client.send(b"abc" + bytes(32 << 20))
+        assert await at.peer.receive(3) == b"abc"
+        await at.peer.send(b"into the void")
+        at.client.fin()
+        await turns()
+        assert silent(at.peer)
+        assert silent(at.client)
+        at.way.lift()
+        assert await at.peer.rest() == b""
+
+
+@pytest.mark.parametrize("gone", list(End))
+async def test_half_open_is_an_end_that_is_gone_without_the_others_knowledge(gone: End) -> None:
+    async with line() as at:
+        at.carried.strike(Fault(Kind.HALF_OPEN, at=gone))
+        vanished, left = (at.client, at.peer) if gone is End.CLIENT else (at.peer, at.client)
+        with pytest.raises(Closed, match="reset"):
+            await vanished.receive(1)
+        await turns()
+        assert silent(left)
+        with pytest.raises(TimeoutError):
+            # Nobody reads: the kernel takes what it has room for.
+            async with asyncio.timeout(0.2):
+                await asyncio.get_running_loop().sock_sendall(left.sock, bytes(64 << 20))
+        at.way.cut()
+        assert await left.rest() == b""
+
+
+async def test_a_stopped_connection_is_not_read_and_goes_on_when_the_fault_is_lifted() -> None:
+    async with line() as at:
+        at.carried.strike(Fault(Kind.STOP))
+        await at.client.send(b"later")
+        await at.peer.send(b"too")
+        await turns()
+        assert silent(at.peer)
+        assert silent(at.client)
+        at.way.lift()
+        assert await at.peer.receive(5) == b"later"
+        assert await at.client.receive(3) == b"too"
+        await at.passes()
+
+
+@pytest.mark.parametrize("closing", list(End))
+async def test_a_half_close_ends_one_direction_and_the_other_goes_on(closing: End) -> None:
+    async with line() as at:
+        at.carried.strike(Fault(Kind.HALF_CLOSE, at=closing))
+        told, other = (at.peer, at.client) if closing is End.CLIENT else (at.client, at.peer)
+        async with in_time():
+            assert await asyncio.get_running_loop().sock_recv(told.sock, 1) == b""
+        await told.send(b"answer")
+        assert await other.receive(6) == b"answer"
+        await other.send(b"vanishes")
+        told.close()
+        assert await other.rest() == b""
+
+
+async def test_a_fault_hits_the_next_connection_and_no_other() -> None:
+    async with line() as at:
+        at.way.arm_next(Fault(Kind.STOP), AT_ONCE)
+        stopped = await AsyncClient.open(at.way.port)
+        another = await AsyncClient.open(at.way.port)
+        await eventually(lambda: len(at.server.peers) == 2, "the connection behind the one that is stopped")
+        await at.passes()
+        await another.send(b"x")
+        assert await at.server.peers[-1].receive(1) == b"x"
+        assert silent(stopped)
+        stopped.close()
+        another.close()
+
+
+async def test_nobody_behind_the_proxy_is_a_reset() -> None:
+    async with line() as at:
+        at.way.target_port = 1
+        client = await AsyncClient.open(at.way.port)
+        assert await client.rest() == b""
+        client.close()
+        await at.passes()
+
+
+async def test_what_was_sent_before_a_clean_end_arrives() -> None:
+    async with line() as at:
+        await at.client.send(TEXT)
+        at.client.fin()
+        assert await at.peer.receive(len(TEXT)) == TEXT
+        await eventually(lambda: tcp_state_towards(at.peer) != CLOSE_WAIT, "the FIN of the client")
+        await at.peer.send(TEXT)
+        at.peer.close()
+        assert await at.client.receive(len(TEXT)) == TEXT
+        assert await at.client.rest() == b""
+        await eventually(lambda: not at.way.carried, "nothing carried")

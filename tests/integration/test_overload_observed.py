@@ -1,0 +1,168 @@
+"""A running proxy on both engines: ObserveOnly, files of the kernel that vanish, and whose memory counts as whose."""
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.core.log import open_log
+from proxy.relay.engine import PauseReason
+from tests.integration.test_direct_mode import Pair, greet
+from tests.integration.test_overload_joined import (
+    ADAPTIVE,
+    LIMIT,
+    LONG,
+    OPENED,
+    SMALL,
+    THRESHOLD,
+    TOPIC,
+    Sender,
+    held,
+    joined,
+    pressed,
+    relays,
+    released,
+    reload,
+)
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.relays import TO_BROKER
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+# What the kernel takes for a receiver that reads nothing; an idle socket has some KiB.
+MUCH = 100_000
+ACTIVE = "pulsar_proxy_adaptive_throttle_active_topic_count"
+
+
+def number_of(stage: Stage, name: str) -> float:
+    """Return a metric as the page shows it."""
+    text = ProxyMetrics("c", stage.proxy.metric_sources).render().decode()
+    (found,) = [line.split()[-1] for line in text.splitlines() if line.startswith(name + "{")]
+    return float(found)
+
+
+async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
+        control: Any = stage.proxy.overload.control
+        counters, written = stage.proxy.counters.overload, io.BytesIO()
+        control._told._log = open_log("info", "json", written)
+
+        def events() -> set[str]:
+            return {json.loads(line)["event"].partition(":")[0] for line in written.getvalue().splitlines()}
+
+        def stopped() -> bool:
+            return any(relay.snapshot().paused[TO_BROKER] & PauseReason.RATE for relay in relays(stage))
+
+        sender = Sender(await joined(stage, broker, OPENED), (1,))
+        topics = control._adaptive.topics
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sender.send())
+            group.create_task(sender.receive())
+            await stage.until(lambda: TOPIC in topics and topics[TOPIC].natural_bytes > 150_000, "a natural rate")
+            reload(stage, adaptivePublisherThrottlingObserveOnly="true")
+            pressure.set(0.9)
+            await stage.until(lambda: "would-activate" in events(), "what would be")
+            assert not stopped()
+            assert (number_of(stage, ACTIVE), counters.activations) == (0, 0)
+
+            reload(stage, adaptivePublisherThrottlingObserveOnly="false")
+            await stage.until(lambda: control.active_topics == 1, "a limit")
+            await stage.until(stopped, "a client without tokens")
+            assert number_of(stage, ACTIVE) == 1
+
+            # The breaker: pressure is as it was.
+            reload(stage, adaptivePublisherThrottlingObserveOnly="true")
+            done = counters.adaptive.evaluations
+            await stage.until(lambda: counters.adaptive.evaluations > done, "one evaluation")
+            assert (control.active_topics, number_of(stage, ACTIVE)) == (0, 0)
+            await stage.until(lambda: not stopped(), "a client that is read")
+            done = counters.adaptive.evaluations
+            await stage.until(lambda: counters.adaptive.evaluations > done + 3, "more evaluations")
+            assert not stopped()
+            assert (control.active_topics, counters.activations, counters.adaptive.failures) == (0, 1, 0)
+            assert control.memory_pressure == 1.0
+            sender.stopped = True
+        assert sender.received == sender.sent
+
+
+async def test_producers_are_released_when_the_files_of_the_cgroup_vanish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED)
+        pressure.set(0.9)
+        await held(stage)
+        await pair.client.send(SMALL)
+        failures = stage.proxy.counters.overload.signal_failures
+        assert failures["proxy"] == 0
+        for name in ("cgroup", "memory.max", "memory.stat"):
+            (tmp_path / name).unlink()
+        assert await pair.broker.receive(len(SMALL)) == SMALL
+        await released(stage)
+        assert failures["proxy"] > 5
+        (tmp_path / "cgroup").write_text("0::/\n")
+        (tmp_path / "memory.max").write_text(f"{LIMIT}\n")
+        pressure.set(0.9)
+        await held(stage)
+
+
+def owners_of(stage: Stage) -> Mapping[str, int]:
+    view = stage.proxy.counters.overload.view
+    assert view is not None
+    return view.signals.owners
+
+
+async def grown(stage: Stage, owner: str, pour: Callable[[], object]) -> Mapping[str, int]:
+    """Pour bytes until an owner has many; return the bytes of all owners."""
+
+    def enough() -> bool:
+        pour()
+        return owners_of(stage).get(owner, 0) > MUCH
+
+    await stage.until(enough, f"many bytes that counts as {owner}")
+    return owners_of(stage)
+
+
+async def test_what_a_paused_producer_has_sent_is_unread_and_nobody_elses() -> None:
+    keys: dict[str, Any] = {**THRESHOLD}
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker, OPENED)
+        (relay,) = relays(stage)
+        relay.pause(TO_BROKER, PauseReason.POOL)
+        owners = await grown(stage, "unread", lambda: pair.client.send_now(bytes(65_536)))
+        assert owners["towards_clients"] < MUCH / 4
+        assert owners["towards_brokers"] < MUCH / 4
+        await left(stage, pair)
+
+
+async def test_what_brokers_have_sent_counts_towards_clients_wherever_it_waits() -> None:
+    keys: dict[str, Any] = {**THRESHOLD}
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker, OPENED)
+
+        def pour() -> int:
+            return pair.broker.send_now(bytes(65_536))
+
+        sockets = stage.proxy.counters.relay
+        await stage.until(lambda: pour() < 0 or sockets.socket_memory.towards_brokers > MUCH, "a receive queue")
+        # The looks at sockets and at relays are a second apart at most.
+        await grown(stage, "towards_clients", pour)
+        await stage.until(lambda: owners_of(stage)["towards_brokers"] < MUCH / 4, "a look at receive queues")
+        owners = owners_of(stage)
+        assert owners["towards_clients"] > MUCH
+        assert owners["unread"] < MUCH / 4
+        await left(stage, pair)
+
+
+async def left(stage: Stage, pair: Pair) -> None:
+    pair.client.reset()
+    pair.broker.reset()
+    await stage.until(lambda: not len(stage.proxy.sessions), "no session")

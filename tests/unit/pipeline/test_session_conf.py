@@ -1,0 +1,23 @@
+import os
+
+import pytest
+
+from pipeline.session import _chosen, _cores
+
+
+def test_what_spark_submit_was_told_goes_before_our_defaults_and_conf_before_both() -> None:
+    usual = {"spark.a": "ours", "spark.b": "ours", "spark.c": "ours"}
+    found = _chosen(usual, {"spark.a": "submitted", "spark.b": "submitted"}, {"spark.b": "conf"})
+    # Not naming a setting leaves that of spark-submit in force.
+    assert found == {"spark.b": "conf", "spark.c": "ours", "spark.sql.session.timeZone": "UTC"}
+
+
+def test_the_time_zone_is_not_to_be_chosen() -> None:
+    zone = {"spark.sql.session.timeZone": "Asia/Tokyo"}
+    assert _chosen({}, zone, zone)["spark.sql.session.timeZone"] == "UTC"
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[8,2]", 8)])
+def test_cores_of_a_local_master(master: str, cores: int) -> None:
+    assert _cores(master) == cores
+    assert _cores("local[*]") == os.cpu_count()
