@@ -53,7 +53,8 @@ def _cells(result: Json, row: str) -> list[str]:
         result["scenario"],
         row,
         main["what"],
-        f"{main['got']:,.1f}",
+        # Times are told apart by the second digit.
+        f"{main['got']:,.2f}",
         f"{main['required']:,.1f}",
         *(_worst(runs, quantity) for quantity in (FLOOR, "lookup_p99_ms", "list_p99_ms")),
         *(f"{checks[fault]['got']:,}" for fault in FAULTS[:2]),

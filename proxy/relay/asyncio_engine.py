@@ -10,6 +10,7 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayOrder
 from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
+from proxy.relay.memory.windows import ReceiveWindow, ReceiveWindows
 from proxy.relay.relay import AsyncioRelay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
@@ -29,6 +30,8 @@ class AsyncioEngine:
         False: (AsyncioRelay, WatchedRelay),
         True: (LoggedRelay, LoggedWatchedRelay),
     }
+
+    windows: ReceiveWindows | None = None
 
     def __init__(
         self,
@@ -64,6 +67,9 @@ class AsyncioEngine:
             from proxy.relay.counted_relay import count
 
             count(relay, self._slots, self._loop, self._shared, self._hangup)
+        if self.windows is not None:
+            relay.client.window = ReceiveWindow(self.windows, narrow=False)
+            relay.broker.window = ReceiveWindow(self.windows, narrow=True)
         relay.client_name = order.client
         relay.principal = order.principal
         relay.network = order.network

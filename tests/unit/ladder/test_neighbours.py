@@ -32,7 +32,7 @@ def test_a_flood_that_harmed_nobody_has_passed() -> None:
     titles, _, line, _, counted = neighbours.table([result("hostile-pong-1", BESIDE)])
     shown = dict(zip(cells(titles), cells(line), strict=True))
     assert shown == {
-        "scenario": "hostile-pong-1", "row": "04", "asked": "PING to PONG, p99, ms", "got": "12.5", "allowed": "50.0",
+        "scenario": "hostile-pong-1", "row": "04", "asked": "PING to PONG, p99, ms", "got": "12.50", "allowed": "50.0",
         "idle echo, p99": "1.5", "lookup p99": "20.0", "list p99": "40.0", "refused": "0", "lost": "0",
         "RSS above idle": "3 MiB", "budget": shown["budget"], "permits left": "0", "verdict": "passed",
     }  # fmt: skip
