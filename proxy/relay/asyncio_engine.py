@@ -63,10 +63,7 @@ class AsyncioEngine:
         if log is not None and isinstance(relay, LoggedRelay | LoggedWatchedRelay):
             relay.relay_log = log
         if self._slots is not None and self._slots.enabled:
-            # Only proxies that count need this module.
-            from proxy.relay.counted_relay import count
-
-            count(relay, self._slots, self._loop, self._shared, self._hangup)
+            self._count(relay, self._slots)
         if self.windows is not None:
             relay.client.window = ReceiveWindow(self.windows, narrow=False)
             relay.broker.window = ReceiveWindow(self.windows, narrow=True)
@@ -76,3 +73,9 @@ class AsyncioEngine:
         if order.origin is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
             relay.record_as(order.origin)
         return relay
+
+    def _count(self, relay: AsyncioRelay, slots: TopicSlots) -> None:
+        # Only proxies that count need this module.
+        from proxy.relay.counted_relay import count
+
+        count(relay, slots, self._loop, self._shared, self._hangup)
