@@ -39,7 +39,7 @@ def make_engines(
     if config.relay_pool_bytes:
         # Only installations with a pool need these modules.
         from proxy.relay.memory.pool import RelayPool
-        from proxy.relay.pooled.relays import PooledEngine
+        from proxy.relay.pooled.engine import PooledEngine
         from proxy.relay.pooled.turns import PoolTurns
 
         pool = counters.relay.pool = RelayPool(config.relay_pool_bytes, loop.time)

@@ -7,17 +7,14 @@ buffer of its own, and then waits.
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import ClassVar
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay.asyncio_engine import AsyncioEngine, RelayClasses
-from proxy.relay.engine import PauseReason, Relay, RelayOrder
+from proxy.relay.engine import PauseReason
 from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay, TappedEndpoint, TappedWatchedEndpoint
 from proxy.relay.pooled.turns import PoolTurns
 from proxy.relay.relay import AsyncioRelay, RelayEndpoint
-from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 
 
@@ -170,7 +167,7 @@ class PooledTappedWatchedEndpoint(_PoolWatchMixin, TappedWatchedEndpoint):
     """A broker endpoint with a tap, which acquires permits for watch frames."""
 
 
-class _PoolRelayMixin(AsyncioRelay):
+class PoolRelayMixin(AsyncioRelay):
     """A relay whose endpoints share a pool; `turns` is set before it starts."""
 
     client: PoolMixin
@@ -189,48 +186,24 @@ class _PoolRelayMixin(AsyncioRelay):
                 endpoint._charge(endpoint.peer.unsent_bytes)
 
 
-class PooledRelay(_PoolRelayMixin):
+class PooledRelay(PoolRelayMixin):
     """A plain relay."""
 
 
-class PooledWatchedRelay(_PoolRelayMixin, WatchedRelay):
+class PooledWatchedRelay(PoolRelayMixin, WatchedRelay):
     """A relay that acquires permits for watch frames."""
 
     watched_endpoint = PooledWatchedEndpoint
 
 
-class PooledLoggedRelay(_PoolRelayMixin, LoggedRelay):
+class PooledLoggedRelay(PoolRelayMixin, LoggedRelay):
     """A plain relay with taps."""
 
     plain_endpoint = PooledTappedEndpoint
 
 
-class PooledLoggedWatchedRelay(_PoolRelayMixin, LoggedWatchedRelay):
+class PooledLoggedWatchedRelay(PoolRelayMixin, LoggedWatchedRelay):
     """A watched relay with taps."""
 
     plain_endpoint = PooledTappedEndpoint
     watched_endpoint = PooledTappedWatchedEndpoint
-
-
-class PooledEngine(AsyncioEngine):
-    """Makes relays that the event loop serves, and that share the pool of `turns`."""
-
-    classes: ClassVar[Mapping[bool, RelayClasses]] = {
-        False: (PooledRelay, PooledWatchedRelay),
-        True: (PooledLoggedRelay, PooledLoggedWatchedRelay),
-    }
-    turns: PoolTurns
-
-    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
-        """Return the relay of two connections of any kind."""
-        relay = super().join(client, broker, order)
-        assert isinstance(relay, _PoolRelayMixin)
-        relay.share(self.turns)
-        return relay
-
-    def _count(self, relay: AsyncioRelay, slots: TopicSlots) -> None:
-        # Only proxies that count need these modules.
-        from proxy.relay.counted_relay import count
-        from proxy.relay.pooled.counted import KINDS
-
-        count(relay, slots, self._loop, self._shared, self._hangup, KINDS)
