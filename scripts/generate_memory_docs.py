@@ -39,6 +39,8 @@ _FACTS: Final = {
     Fact.WEB_TARGETS: "with web services to pass requests on to",
     Fact.RELAY_POOL: "with `relayMemoryPoolMB`",
     Fact.NO_RELAY_POOL: "unless `relayMemoryPoolMB`",
+    Fact.SOCKET_BOUND: "with `relaySocketMemoryMB`",
+    Fact.NO_SOCKET_BOUND: "unless `relaySocketMemoryMB`",
 }
 _MB: Final = 1_000_000
 # docs/capacity.md says where these come from.

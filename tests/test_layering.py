@@ -65,7 +65,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "net": ({"spill"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
     "relay": ({"memory", "rates"}, {""}, {"pooled"}),
-    "web": ({"http"}, {"forward"}, {""}, {"admin"}),
+    "web": ({"http"}, {"forward"}, {""}, {"admin"}, {"ui"}),
     "app": ({"metrics"}, {""}),
     "cli": ({"admin", "demo"}, {"top"}, {""}),
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.ladder.hostile_scenarios import hostile
+from benchmarks.ladder.memory_scenarios import relay_memory
 from benchmarks.ladder.processor_scenarios import processor_time
-from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, Bound, Budget, Column, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, Bound, Budget, Column, Ratio, Scenario
 from benchmarks.ladder.slow_scenarios import slow_readers
 from benchmarks.ladder.tls_scenarios import under_tls
 
@@ -279,25 +280,7 @@ SCENARIOS: dict[str, Scenario] = {
         "memory", ("02", "06", "07"), "stalled-consumers", ("--connections", "500"), "flood", relayed=True,
         columns=AT_REST,
     ),
-    "stopped-consumers": Scenario(
-        "500 relayed consumers that stop reading, 15 s after that; another beside them reads",
-        "memory", ("02", "02p", "02k", "06"), "stopped-consumers", ("--connections", "500", "--seconds", "15"), "flood",
-        relayed=True, timed=False, settings=(("tcpUserTimeoutMillis", "0"),),
-        # What 500 brokers' sockets would keep is more than the kernel gives all TCP of a machine: nobody would be fast.
-        broker=("--send-buffer-bytes", "262144"),
-        columns=(
-            *AT_REST, Column("socket_bytes", "in its sockets", mib=True),
-            Column("alone_mb_per_second", "a reader alone, MB/s"), Column("beside_mb_per_second", "beside, MB/s"),
-        ),
-        bounds=(
-            Bound("process and sockets per consumer, defaults", "bytes_per_connection", 1.0 * MIB, rows=("02",)),
-            Bound("process and sockets per consumer, pool", "bytes_per_connection", 0.35 * MIB, rows=("02p",)),
-            Bound("process and sockets per consumer, no bounds", "bytes_per_connection", 1.0 * MIB, at_most=False,
-                  rows=("02k",)),
-            Bound("a reader's throughput, beside over alone", "reader_ratio", 0.95, at_most=False,
-                  rows=("02", "02p")),
-        ),
-    ),
+    **relay_memory(AT_REST, ECHO_64K),
     "start": Scenario(
         "seconds from exec to the first CONNECTED, warm", "start", ("04", "04b", "06", "07"), quantity="seconds",
         optional=("04b",), ratios=(Ratio("04", ("04b",), 1.03, quantity="seconds", at_most=True),),

@@ -46,7 +46,7 @@ def _mixed(who: str, options: tuple[str, ...]) -> Scenario:
         f"{QUICK} quick clients {who} ask for a list of 1 MB each, beside {SLOW} that do not read for 8 s",
         "memory", ("04s", "04"), "mixed-storm",
         ("--connections", str(QUICK), "--slow", str(SLOW), "--depth", "1", *options),
-        timed=False, repeats=3, columns=MIXED, budget=Budget(2 * QUICK + SLOW, LIST_BYTES),
+        timed=False, repeats=9, columns=MIXED, budget=Budget(2 * QUICK + SLOW, LIST_BYTES),
         bounds=(
             Bound("p99 of quick clients, times that without slow ones", "quick_ratio", MOST_TIMES, typical=True),
             Bound("answers", "answered", 2 * QUICK + SLOW, at_most=False),

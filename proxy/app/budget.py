@@ -87,6 +87,8 @@ class Fact(Enum):
     WEB_TARGETS = "webTargets"
     RELAY_POOL = "relayPool"
     NO_RELAY_POOL = "noRelayPool"
+    SOCKET_BOUND = "relaySocketBound"
+    NO_SOCKET_BOUND = "noRelaySocketBound"
 
 
 class Derived(Enum):
@@ -163,6 +165,11 @@ _TOPIC: Final = Given((Config.event_log_topic,))
 # A connection is either a lookup connection or a relay, so only the larger line counts.
 _LOOKUP_OR_RELAY: Final = "lookup or relay"
 
+_THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
+_ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
+_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
+_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
+_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
 _LISTS_ON_DISK: Final = Line(
     "lists to and from disk", Config.topic_list_spill_directory.name,
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
@@ -203,14 +210,26 @@ _CONNECTION_LINES: Final = (
     # Linux doubles the buffer size that a program sets.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes)),), Load.STORM, _LOOKUP_OR_RELAY),
-    # A pool bounds what all relays hold together, but for one read of each thread and of the event loop. The kernel
-    # takes up to half as much again of unsent bytes, and doubles a receive buffer that is set.
+    # Without a bound in sum the kernel takes up to half as much again of unsent bytes, and doubles a receive buffer.
     Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
-          Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
-          Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)),
-          Part(3, (_CLIENTS, Config.relay_unsent_bytes)),
-          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes))), alternative=_LOOKUP_OR_RELAY),
+          Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
+          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
+          # Clients' receive buffers are set while a throttle acts, that is (threshold acts), or (adaptive acts, and
+          # threshold does not, for either cause).
+          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
+          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+          Part(2, _RECEIVED,
+               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
+                Is(Config.overload_throttle_observe_only, "true")))),
+         alternative=_LOOKUP_OR_RELAY),
+    # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
+    # passed by at most one read of each thread and of the event loop.
+    Line("relay pool", Config.relay_memory_pool_mb.name,
+         (Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
+          Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)))),
+    Line("kernel memory of relayed sockets", Config.relay_socket_memory_mb.name,
+         (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
     Line("ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
     # Credentials of connected clients, and on broker connections also of clients that have left.
@@ -264,24 +283,12 @@ _ADMIN_LINES: Final = (
          (Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
           Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Given((Config.admin_api_address,)),)))),
 )  # fmt: skip
-_THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
-_ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
-_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
-_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
 _WATCHES_BROKERS: Final = Is(Config.overload_signals, "proxy", holds=False)
-_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
 _OVERLOAD_LINES: Final = (
     Line("topics of the adaptive throttle", Config.adaptive_publisher_throttling_enabled.name,
          (Part(MOST_TOPICS * TOPIC_BYTES, when=(_ADAPTIVE,)),)),
     Line("paused connections", Config.overload_throttle_enabled.name,
          (Part(PAUSED_BYTES, (_CLIENTS,), (_THRESHOLD,)),)),
-    # Set while a throttle acts, that is (threshold acts), or (adaptive acts, and threshold does not, for either cause).
-    # Linux doubles the buffer size that a program sets.
-    Line("received bytes of relays, from clients", Config.relay_client_receive_buffer_bytes.name,
-         (Part(2, _RECEIVED, _THRESHOLD_ACTS),
-          Part(2, _RECEIVED, (*_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
-          Part(2, _RECEIVED,
-               (*_ADAPTIVE_ACTS, _THRESHOLD, Is(Config.overload_throttle_observe_only, "true"))))),
     # With both throttles enabled brokers are asked once all the same; the second part is slack.
     Line("statistics of brokers", Config.overload_signals.name,
          (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
@@ -351,16 +358,19 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 
     `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
     """
-    pool = config.relay_pool_bytes > 0
+    pool, bound = config.relay_pool_bytes > 0, config.relay_socket_bytes > 0
     facts = {
         Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any,
         Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
+        Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
     }  # fmt: skip
     yield from _counted((line for line in LINES if line.load <= load), config, facts)
 
 
 def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:
-    """Yield what only the kernel bounds under a configuration; no part of the sum."""
+    """Yield what only the kernel bounds under a configuration; no part of the sum. Nothing under a bound in sum."""
+    if config.relay_socket_bytes:
+        return
     for owner, key, sockets, receives, throttled in KERNEL_LINES:
         if not config.value(key) or (throttled and not config.throttle_acts):
             most = buffers.receive if receives else buffers.send

@@ -46,7 +46,6 @@ from proxy.core.version import VERSION
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.engine_choice import choose_engine
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.sockets import SocketMemorySampler
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
@@ -107,7 +106,7 @@ class Proxy:
         self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.relay_engines = self._relay_engines()
-        self._socket_memory = SocketMemorySampler(self.sessions.all_relays, self.relay_engines.socket_memory)
+        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
@@ -222,8 +221,8 @@ class Proxy:
         from proxy.app.web_side import PageSources, web_parts
         from proxy.web.port import start_web
 
-        host = self.config.bind_address
-        shown = PageSources(self.metric_sources, self.readiness, self.live)
+        host = self.config.web_address
+        shown = PageSources(self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config)
         self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
         if self.web.port is not None:
             self.log.info("listening for http", host=host, web_port=self.web.port)
@@ -334,6 +333,8 @@ class Proxy:
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters.requests.list_outcomes)
         yield self.tenants.turn
+        if self.web is not None:
+            yield self.web.tick
 
     async def _weigh_sockets(self, now: float) -> None:
         self.counters.relay.socket_memory = await self._socket_memory.sweep(partial(asyncio.sleep, 0))

@@ -10,7 +10,10 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.native import NativeExtension
 from proxy.relay.asyncio_engine import AsyncioEngine
+from proxy.relay.engine import DRIPPED_THROUGH
 from proxy.relay.engines import RelayEngines
+from proxy.relay.memory.bound import SocketBound
+from proxy.relay.memory.windows import ReceiveWindows
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import WatchLimits
@@ -42,8 +45,12 @@ def make_engines(
         pool = counters.relay.pool = RelayPool(config.relay_pool_bytes, loop.time)
         on_loop = pooled = PooledEngine(*shared)
         turns = pooled.turns = PoolTurns(loop, pool, unsent)
+    windows = None
+    if config.relay_socket_bytes:
+        windows = on_loop.windows = ReceiveWindows(config.relay_receive_buffer_bytes)
+    engines = RelayEngines(on_loop, relay_log, slots, unsent_bytes=unsent, turns=turns, windows=windows)
     if choice.name != "native":
-        return RelayEngines(on_loop, relay_log, slots, unsent_bytes=unsent, turns=turns)
+        return _bound(engines, config, counters, log, loop)
 
     # Only installations with the extension need these modules.
     from proxy.relay.native_api import NativePairs
@@ -51,11 +58,11 @@ def make_engines(
 
     def make_pairs() -> NativePairs:
         assert extension.module is not None
-        make = extension.module.RelayEngine
         limits = (choice.threads, config.relay_buffer_bytes, config.relay_pool_bytes, unsent)
-        return cast(NativePairs, make(*limits, slots.books))
+        wide_window = windows.wide_bytes if windows is not None and windows.may_narrow else None
+        return cast(NativePairs, extension.module.RelayEngine(*limits, slots.books, wide_window))
 
-    native = NativeEngine(
+    engines.native = NativeEngine(
         loop,
         make_pairs,
         sockets.loop_budget,
@@ -70,4 +77,18 @@ def make_engines(
         turns,
         slots,
     )
-    return RelayEngines(on_loop, relay_log, slots, native, unsent_bytes=unsent, turns=turns)
+    return _bound(engines, config, counters, log, loop)
+
+
+def _bound(
+    engines: RelayEngines, config: Config, counters: Counters, log: Logger, loop: asyncio.AbstractEventLoop
+) -> RelayEngines:
+    """Bound the kernel memory of all relayed sockets, if there is a limit."""
+    if config.relay_socket_bytes:
+        native = engines.native
+        of_threads = (lambda: ()) if native is None else native.heaviest
+        found = SocketBound(
+            config.relay_socket_bytes, engines.set_tight, of_threads, log, loop.time, int(DRIPPED_THROUGH)
+        )
+        engines.bound = counters.relay.bound = found
+    return engines

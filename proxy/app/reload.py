@@ -13,7 +13,10 @@ from proxy.app import reload_steps as steps
 from proxy.app.lifecycle import Phase
 from proxy.app.proxy import Proxy
 from proxy.config.config import Config, ConfigError
+from proxy.config.keys.authentication import AUTHENTICATION
+from proxy.config.keys.brokers import TARGETS
 from proxy.config.keys.key import Key
+from proxy.config.keys.tls import TLS
 from proxy.config.page import pending_values
 from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
@@ -135,6 +138,10 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
     Config.shutdown_drain_millis: (),
 }
 
+# Dynamic keys that only the sources of the configuration change.
+NOT_LIVE_SECTIONS: Final = frozenset({TARGETS, AUTHENTICATION, TLS})
+NOT_LIVE: Final[frozenset[Key[Any]]] = frozenset({Config.web_service_allowed_hosts, Config.web_service_allowed_origins})
+
 
 def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
     """Apply the dynamic keys of `newer`, log every difference, and return the report.
@@ -173,6 +180,63 @@ def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
 
 def _shown(key: Key[Any], config: Config) -> str:
     return key.shown(config.value(key))
+
+
+class LiveChanges:
+    """Changes of single dynamic keys by the admin API, some of which end after a time.
+
+    A reload ends all of them: it puts the values of the sources in force. Keys that say whom clients may reach or who
+    may see the pages do not change in this way: a client of the admin API should not widen them without a trace in the
+    configuration.
+    """
+
+    def __init__(self, proxy: Proxy, log: Logger) -> None:
+        self._proxy = proxy
+        self._log = log
+        # The end of each change that has one, and the configuration before it.
+        self._ends: dict[str, tuple[asyncio.TimerHandle, Config]] = {}
+
+    def set(self, name: str, text: str, seconds: float | None) -> KeyChange:
+        """Change a key for `seconds`, or until the next reload if None; raise ConfigError."""
+        proxy, old = self._proxy, self._proxy.config
+        key = next((key for key in APPLIED_BY if key.name == name), None)
+        if key is not None and (key in NOT_LIVE or key.section in NOT_LIVE_SECTIONS or key.secret):
+            fault = old.fault(name, repr(key.shown_text(text)), "a change in the configuration, and a reload")
+            raise ConfigError([fault], [])
+        newer = old.replace({name: text})
+        assert key is not None
+        before = old
+        if (ending := self._ends.pop(name, None)) is not None:
+            ending[0].cancel()
+            # A reload since then is the state to return to.
+            before = ending[1] if old.origin(key) == "live" else old
+        self._take(newer)
+        if seconds is not None:
+            timer = asyncio.get_running_loop().call_later(seconds, self._end, key)
+            self._ends[name] = timer, before
+        return KeyChange(name, _shown(key, old), _shown(key, proxy.config))
+
+    def close(self) -> None:
+        """Forget the ends of all changes."""
+        for timer, _ in self._ends.values():
+            timer.cancel()
+        self._ends.clear()
+
+    def _end(self, key: Key[Any]) -> None:
+        _, before = self._ends.pop(key.name)
+        if self._proxy.config.origin(key) != "live" or self._proxy.phase is Phase.CLOSING:
+            return
+        try:
+            self._take(self._proxy.config.with_source_of(key, before))
+        except ConfigError as error:
+            self._log.error("a live change could not be taken back", key=key.name, detail=str(error))
+            return
+        self._log.warning("a live change has ended", key=key.name, new=_shown(key, self._proxy.config))
+
+    def _take(self, newer: Config) -> None:
+        pending = self._proxy.pending
+        apply(self._proxy, newer, self._log)
+        self._proxy.take_config(self._proxy.config, pending)
 
 
 class ConfigUnreadable(ProxyError):

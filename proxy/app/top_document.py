@@ -164,6 +164,8 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
     return {
         "sockets_to_brokers_bytes": sockets.towards_brokers,
         "sockets_to_clients_bytes": sockets.towards_clients,
+        "sockets_limit_bytes": 0 if relay.bound is None else relay.bound.limit_bytes,
+        "sockets_ended": 0 if relay.bound is None else relay.bound.ended,
         "pool_limit_bytes": 0 if pool is None else pool.limit_bytes,
         "pool_used_bytes": 0 if pool is None else pool.used_bytes,
         "muted": 0 if pool is None else pool.muted,

@@ -4,20 +4,27 @@
 the modules for HTTP take as long to load as all others together.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from protocol.command_type import CommandType
+from proxy.app.budget import summands
 from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
+from proxy.config.config import Config
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
 from proxy.web.port import WebParts
 from proxy.web.readiness import Readiness
 from proxy.web.runtime_settings import RuntimeSettings
+from proxy.web.ui.document import UiSources
+from proxy.web.ui.minutes import Minutes
+from proxy.web.ui.page import ui_pages
 
 if TYPE_CHECKING:
     from proxy.net.tls.streams import TlsStreams
@@ -30,14 +37,18 @@ class PageSources:
     metrics: MetricSources
     readiness: Readiness
     settings: RuntimeSettings
+    top: Callable[[], Mapping[str, object]]
+    config: Callable[[], Config]
 
 
 def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> WebParts:
     """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
     config, tls_files = parts.config, parts.sockets.tls_files
+    minutes = _minutes(parts)
     return WebParts(
         config=config,
-        pages=_pages(parts, shown),
+        pages=_pages(parts, shown, minutes),
+        tick=minutes.tick,
         direct=parts.memory.limiter.direct,
         shares=parts.memory.unproven.shares,
         fairness_keys=parts.memory.fairness_keys,
@@ -99,9 +110,47 @@ def guard_of(identities: Identities) -> Guard | None:
     )
 
 
-def _pages(parts: ClientParts, shown: PageSources) -> PageTable:
-    config = parts.config
+def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTable:
+    config, limiter = parts.config, parts.memory.limiter
     pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, shown.metrics).pieces, shown.readiness)
     for document in shown.settings.documents():
         pages.add(document_page(document, config, pages.renderings))
+    seen = UiSources(
+        top=shown.top,
+        config=shown.settings.config,
+        budget_parts=lambda: summands(parts.counters.budget_parts),
+        semaphores=(limiter.heap, limiter.direct),
+        names=parts.identities.names,
+        minutes=minutes,
+    )
+    # A route of the operator's own may lead everything to another server.
+    root = all(route.path != "/" for route in config.http_reverse_proxies)
+    for page in ui_pages(seen, shown.config, root=root):
+        pages.add(page)
     return pages
+
+
+def _minutes(parts: ClientParts) -> Minutes:
+    """Return the samples of the last minutes, from numbers that are kept anyway."""
+    counters, memory = parts.counters, parts.memory
+
+    def counts() -> Mapping[str, float]:
+        outcomes, asked = counters.requests.list_outcomes, counters.requests.asked
+        answered = outcomes["answered"]
+        return {
+            "lists": answered,
+            "refused": sum(outcomes.values()) - answered,
+            "requests": sum(asked.values()) - asked[CommandType.GET_TOPICS_OF_NAMESPACE],
+            "relayed_to_client": counters.relay.relay_bytes_to_client,
+            "relayed_to_broker": counters.relay.relay_bytes_to_broker,
+        }
+
+    def gauges() -> Mapping[str, float]:
+        heap, direct = memory.limiter.heap, memory.limiter.direct
+        return {
+            "waiting": heap.queue_size + heap.growers_waiting + direct.queue_size + direct.growers_waiting,
+            "heap_wait_ms": memory.heap_waits.wait_millis.quantiles(0.99)[0],
+            "direct_wait_ms": memory.direct_waits.wait_millis.quantiles(0.99)[0],
+        }
+
+    return Minutes(counts, gauges)

@@ -25,6 +25,7 @@ _WHERE: Final = (
     Config.proxy_role,
     Config.service_port,
     Config.service_port_tls,
+    Config.web_bind_address,
     Config.tls_require_trusted_client_cert_on_connect,
     Config.web_service_port,
     Config.web_service_port_tls,
@@ -58,7 +59,7 @@ def obstacle_of(config: Config, environ: Mapping[str, str], timeout_seconds: flo
 
     `timeout_seconds` bounds the whole exchange with a port, and each wait on the control socket.
     """
-    host = _EVERYWHERE.get(config.bind_address, config.bind_address)
+    host = _EVERYWHERE.get(config.web_address, config.web_address)
     if config.web_service_port:
         return _ask_port(host, config.web_service_port, timeout_seconds, encrypted=False)
     if config.web_service_port_tls and not config.tls_require_trusted_client_cert_on_connect:

@@ -181,7 +181,11 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
 
 
 def _duration(text: str) -> float:
-    return _number(text, 86_400)
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        return _number(str(float(text[:-1]) * unit), 86_400) if unit else _number(text, 86_400)
+    except ValueError:
+        return _number(text, 86_400)
 
 
 def _seconds(text: str) -> float:

@@ -17,7 +17,7 @@ from typing import Final
 
 from proxy.app.lifecycle import Phase, Shutdown, ShutdownPlan, StopSignal
 from proxy.app.proxy import Proxy
-from proxy.app.reload import LoadConfig, Reloader
+from proxy.app.reload import LiveChanges, LoadConfig, Reloader
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -46,7 +46,8 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
-    proxy.process = _Process(reloader, ending)
+    changes = LiveChanges(proxy, log)
+    proxy.process = _Process(reloader, changes, ending)
     loop.add_signal_handler(signal.SIGTERM, ending.signalled, StopSignal.TERMINATE)
     loop.add_signal_handler(signal.SIGINT, ending.signalled, StopSignal.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
@@ -70,6 +71,7 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         manager.ready(f"serving on port {proxy.client_port}")
         manager.watch(loop)
         await ending.run()
+        changes.close()
         await reloader.close()
         log.info("stopped")
         return ending.exit_code
@@ -83,12 +85,17 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
 class _Process:
     """Does for the admin API what signals do."""
 
-    def __init__(self, reloader: Reloader, ending: "_Ending") -> None:
+    def __init__(self, reloader: Reloader, changes: LiveChanges, ending: "_Ending") -> None:
         self._reloader = reloader
+        self._changes = changes
         self._ending = ending
 
     async def reload(self) -> ReloadReport:
         return await self._reloader.reload()
+
+    def set(self, name: str, text: str, seconds: float | None) -> Mapping[str, object]:
+        change = self._changes.set(name, text, seconds)
+        return {"key": change.key, "old": change.old, "new": change.new, "seconds": seconds}
 
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
         return self._ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)

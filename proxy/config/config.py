@@ -83,6 +83,16 @@ class Config(ConfigValues):
                 loader.take_known(Setting(name, text, "live", _LIVE))
         return self._build(loader)
 
+    def with_source_of(self, key: Key[Any], earlier: Self) -> Self:
+        """Return a copy in which a dynamic key has the value and the source that `earlier` has; raise `ConfigError`."""
+        loader = Loader(type(self))
+        for name, setting in self._settings.items():
+            if name != key.name:
+                loader.take(setting)
+        if (before := earlier._settings.get(key.name)) is not None:
+            loader.take(before)
+        return self._build(loader)
+
     def differences(self, newer: Self) -> Iterator[Key[Any]]:
         """Yield the keys whose values are not the same in `newer`."""
         return (key for key in self.keys() if self.value(key) != newer.value(key))

@@ -44,6 +44,11 @@ class ConfigValues(ConfigKeys):
         return self.web_service_port is not None or self.web_service_port_tls is not None
 
     @property
+    def web_address(self) -> str:
+        """Address that the web ports listen on."""
+        return self.web_bind_address or self.bind_address
+
+    @property
     def broker_hosts(self) -> tuple[tuple[str, int], ...]:
         """Hosts and ports of the brokers in `brokerServiceURL` or `brokerServiceURLTLS`."""
         tls = self.tls_enabled_with_broker
@@ -79,6 +84,11 @@ class ConfigValues(ConfigKeys):
     def relay_pool_bytes(self) -> int:
         """Limit of the memory that relays hold together, in bytes; 0 is no pool."""
         return max(0, self.relay_memory_pool_mb) * _MIB
+
+    @property
+    def relay_socket_bytes(self) -> int:
+        """Limit of the kernel memory of all relayed sockets, in bytes; 0 is no bound."""
+        return max(0, self.relay_socket_memory_mb) * _MIB
 
     @property
     def throttle_acts(self) -> bool:

@@ -10,6 +10,7 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayOrder
 from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
+from proxy.relay.memory.windows import ReceiveWindow, ReceiveWindows
 from proxy.relay.relay import AsyncioRelay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
@@ -29,6 +30,8 @@ class AsyncioEngine:
         False: (AsyncioRelay, WatchedRelay),
         True: (LoggedRelay, LoggedWatchedRelay),
     }
+
+    windows: ReceiveWindows | None = None
 
     def __init__(
         self,
@@ -60,13 +63,19 @@ class AsyncioEngine:
         if log is not None and isinstance(relay, LoggedRelay | LoggedWatchedRelay):
             relay.relay_log = log
         if self._slots is not None and self._slots.enabled:
-            # Only proxies that count need this module.
-            from proxy.relay.counted_relay import count
-
-            count(relay, self._slots, self._loop, self._shared, self._hangup)
+            self._count(relay, self._slots)
+        if self.windows is not None:
+            relay.client.window = ReceiveWindow(self.windows, narrow=False)
+            relay.broker.window = ReceiveWindow(self.windows, narrow=True)
         relay.client_name = order.client
         relay.principal = order.principal
         relay.network = order.network
         if order.origin is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
             relay.record_as(order.origin)
         return relay
+
+    def _count(self, relay: AsyncioRelay, slots: TopicSlots) -> None:
+        # Only proxies that count need this module.
+        from proxy.relay.counted_relay import count
+
+        count(relay, slots, self._loop, self._shared, self._hangup)

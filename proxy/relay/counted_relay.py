@@ -5,7 +5,7 @@ RATE), until a timer of the loop says that tokens are there, or until the longes
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from proxy.core.errors import DisconnectCause
@@ -135,15 +135,19 @@ class TappedCountedEndpoint(TapMixin, CountedEndpoint):
     """A client's endpoint with a meter and a tap for `proxyLogLevel`."""
 
 
+KINDS: Final[Mapping[bool, type[CountedEndpoint]]] = {False: CountedEndpoint, True: TappedCountedEndpoint}
+
+
 def count(
     relay: AsyncioRelay,
     table: SlotTable,
     loop: asyncio.AbstractEventLoop,
     shared: SharedReadBuffer,
     hangup: HangupWatcher,
+    kinds: Mapping[bool, type[CountedEndpoint]] = KINDS,
 ) -> None:
-    """Make the relay count the messages of its client; before the relay starts."""
-    kind = TappedCountedEndpoint if isinstance(relay, LoggedRelay | LoggedWatchedRelay) else CountedEndpoint
+    """Make the relay count the messages of its client; before the relay starts. `kinds`: without and with a tap."""
+    kind = kinds[isinstance(relay, LoggedRelay | LoggedWatchedRelay)]
     client = kind(loop, shared, hangup, relay, table)
     relay.client, relay.meter = client, client.meter
     client.peer, relay.broker.peer = relay.broker, client

@@ -9,6 +9,7 @@ from proxy.relay.engine_choice import EVENT_LOOP
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
 
 if TYPE_CHECKING:
+    from proxy.relay.memory.bound import SocketBound
     from proxy.relay.memory.pool import RelayPool
 
 
@@ -47,6 +48,7 @@ class RelayCounters(RoomCounters):
 
     __slots__ = (
         "binary_bytes",
+        "bound",
         "engine",
         "native_refusals",
         "pool",
@@ -67,6 +69,8 @@ class RelayCounters(RoomCounters):
         self.engine = EVENT_LOOP
         # The memory that relays share; None without a limit.
         self.pool: RelayPool | None = None
+        # The bound in sum for the kernel memory of relayed sockets; None without a limit.
+        self.bound: SocketBound | None = None
         # Kernel memory of relayed sockets, at the last look.
         self.socket_memory = NO_SOCKET_MEMORY
         self.truncations: dict[str, int] = dict.fromkeys(map(str, Truncation), 0)

@@ -122,7 +122,11 @@ class Relay(Hashable, Protocol):
         """Return the relay as it is now."""
 
     def socket_bytes(self) -> SocketMemory:
-        """Return the kernel memory of the relay's sockets, as far as the event loop has them."""
+        """Return the kernel memory of the relay's sockets, as far as the event loop has them; called once a second."""
+
+    @property
+    def moved_lately(self) -> int:
+        """Return the bytes that were read between the last two calls of `socket_bytes`, as far as the loop knows."""
 
     def received_bytes(self) -> ReceivedMemory:
         """Return the kernel memory of what was received and is not read, as far as the event loop has the sockets."""

@@ -5,16 +5,26 @@ The kernel's part of a relay's memory is bounded here, for both engines.
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from proxy.net.transport import SealedStream
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory, bound_unsent
+from proxy.relay.memory.sockets import (
+    NO_SOCKET_MEMORY,
+    NOTHING_RECEIVED,
+    ReceivedMemory,
+    SocketMemory,
+    SocketMemorySampler,
+    SumBound,
+    bound_unsent,
+)
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 
 if TYPE_CHECKING:
     from proxy.relay.memory.pool import PoolTaker
+    from proxy.relay.memory.windows import ReceiveWindows
     from proxy.relay.native_engine import NativeEngine
 
 
@@ -30,6 +40,7 @@ class RelayEngines:
         *,
         unsent_bytes: int = 0,
         turns: "PoolTaker | None" = None,
+        windows: "ReceiveWindows | None" = None,
     ) -> None:
         self._fallback = fallback
         self._relay_log = relay_log
@@ -37,11 +48,16 @@ class RelayEngines:
         self.slots = slots
         self.native = native
         self._turns = turns
+        self._windows = windows
+        # The bound in sum for the kernel memory of sockets; None without a limit.
+        self.bound: SumBound | None = None
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
         """Return the relay of two connections."""
         for transport in (client, broker):
             bound_unsent(transport, self._unsent_bytes)
+        if self._windows is not None:
+            self._windows.begin(broker)
         native = self.native
         # OpenSSL's state and the lines of `proxyLogLevel` need the bytes in the loop.
         sealed = isinstance(client, SealedStream) or isinstance(broker, SealedStream)
@@ -56,6 +72,17 @@ class RelayEngines:
         """End the turns at the relay pool: all relays have ended."""
         if self._turns is not None:
             self._turns.close()
+
+    def set_tight(self, tight: bool) -> None:
+        """Record whether the kernel memory of all relayed sockets is short: windows are narrowed then."""
+        if self._windows is not None:
+            self._windows.tight = tight
+        if self.native is not None:
+            self.native.set_tight(tight)
+
+    def sampler(self, relays: Callable[[], Iterable[Relay]]) -> SocketMemorySampler:
+        """Return what adds the kernel memory of `relays` up each second, and keeps its bound."""
+        return SocketMemorySampler(relays, self.socket_memory, self.bound)
 
     def received_memory(self) -> ReceivedMemory:
         """Return what sockets of the threads have received and nobody has read."""

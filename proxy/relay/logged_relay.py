@@ -46,7 +46,8 @@ class TapMixin(RelayEndpoint):
         if self.tap is not None:
             now = self.relay.loop_budget.now
             began = now()
-            self._show(self.get_buffer(nbytes), nbytes)
+            # Not what another call of `get_buffer` would give: a relay pool may have changed its mind.
+            self._show(self._busy_buffer() if self._busy else self._shared.large, nbytes)
             self._tap_seconds = now() - began
         super().buffer_updated(nbytes)
 

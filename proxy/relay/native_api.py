@@ -135,6 +135,15 @@ class NativePairs(BodyThreads, Protocol):
     def socket_memory(self) -> tuple[int, int]:
         """Return the kernel memory of all sockets towards brokers, and towards clients, as of the last second."""
 
+    def set_tight(self, tight: bool) -> None:
+        """Record whether the kernel memory of all sockets is short."""
+
+    def heaviest(self, most: int) -> list[tuple[int, int, int]]:
+        """Return those whose sockets hold most: pair, kernel memory, and bytes read in the last second.
+
+        The first are those that stand still: they hold more than they moved.
+        """
+
     def received_memory(self) -> tuple[int, int]:
         """Return the part of it that was received and is not read: from brokers, and from clients."""
 

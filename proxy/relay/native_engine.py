@@ -7,7 +7,7 @@ notices a thread that stands still.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from proxy.net.ended_sockets import EndedSockets
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
+from proxy.relay.memory.bound import SocketLoad
 from proxy.relay.memory.pool import PoolTaker, RelayPool
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
@@ -38,6 +39,8 @@ LOOKS_A_TURN: Final = 100
 # A thread goes round its loop once a second at least. Looks in a row, because the whole machine may have stood still.
 STUCK_SECONDS: Final = 5.0
 LOOKS_UNTIL_STUCK: Final = 2
+# Candidates of which the bound in sum ends some in a second.
+LOADS_AT_ONCE: Final = 2048
 _STOPPER: Final = "relay stop"
 
 
@@ -246,6 +249,17 @@ class NativeEngine:
     def socket_memory(self) -> SocketMemory:
         """Return the kernel memory of the sockets that the threads have."""
         return SocketMemory._make(self.pairs.socket_memory()) if self._running else NO_SOCKET_MEMORY
+
+    def set_tight(self, tight: bool) -> None:
+        """Pass on to the threads whether the kernel memory of all sockets is short."""
+        if self._running:
+            self.pairs.set_tight(tight)
+
+    def heaviest(self) -> Iterator[SocketLoad]:
+        """Yield the relays whose sockets hold most."""
+        for pair, size, moved in self.pairs.heaviest(LOADS_AT_ONCE) if self._running else ():
+            if (relay := self._relays.get(pair)) is not None:
+                yield SocketLoad(relay, size, moved)
 
     def received_memory(self) -> ReceivedMemory:
         """Return what the sockets that the threads have received and nobody has read."""

@@ -198,6 +198,11 @@ class NativeRelay:
         """Return nothing while the threads have the sockets: they add their sockets up themselves."""
         return NO_SOCKET_MEMORY if self._instead is None else self._instead.socket_bytes()
 
+    @property
+    def moved_lately(self) -> int:
+        """Return nothing while the threads have the sockets, as above."""
+        return 0 if self._instead is None else self._instead.moved_lately
+
     def received_bytes(self) -> ReceivedMemory:
         """Return nothing while the threads have the sockets, as `socket_bytes` does."""
         return NOTHING_RECEIVED if self._instead is None else self._instead.received_bytes()

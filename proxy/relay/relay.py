@@ -28,7 +28,8 @@ from proxy.net.transport import (
 from proxy.relay.books import MaybeMetered, RelayBooks, RelayRates
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, Direction, PauseReason, Relay, RelaySnapshot
-from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory, memory_of, received_of
+from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory, received_of
+from proxy.relay.memory.windows import ReceiveWindow, note_received, weigh
 
 # A busy endpoint is read for this long before others have their turn.
 TURN_SECONDS: Final = 0.0005
@@ -49,19 +50,9 @@ class RelayEndpoint(Endpoint):
     """
 
     __slots__ = (
-        "_bulk_bytes",
-        "_busy",
-        "_closed_cause",
-        "_cramped",
-        "_turn_seconds",
-        "busy_bytes",
-        "dripping",
-        "paused",
-        "peer",
-        "reads",
-        "received",
-        "relay",
-    )
+        "_bulk_bytes", "_busy", "_closed_cause", "_cramped", "_turn_seconds", "busy_bytes", "dripping", "paused",
+        "peer", "reads", "received", "relay", "window",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,6 +74,7 @@ class RelayEndpoint(Endpoint):
         self.paused = NOT_PAUSED
         self.dripping = False
         self.peer: RelayEndpoint = self
+        self.window: ReceiveWindow | None = None
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Adopt `transport`; with TLS a half-full read counts as busy, because records seldom fill a buffer."""
@@ -159,6 +151,8 @@ class RelayEndpoint(Endpoint):
     def _spend(self, seconds: float) -> None:
         """Count `seconds` of this turn, and rest after the share of one connection, or of one iteration of the loop."""
         turns = self.relay.loop_budget
+        if self.window is not None and self.window.narrow:
+            self.window.prove(self.transport, self.received)
         self._turn_seconds += seconds
         if self._turn_seconds >= TURN_SECONDS or turns.spent():
             spent, self._turn_seconds = self._turn_seconds, 0.0
@@ -379,8 +373,13 @@ class AsyncioRelay(MaybeMetered):
         )
 
     def socket_bytes(self) -> SocketMemory:
-        """Return the kernel memory of both sockets."""
-        return SocketMemory(memory_of(self.broker.transport), memory_of(self.client.transport))
+        """Return the kernel memory of both sockets, and widen or narrow their windows."""
+        return SocketMemory(weigh(self.broker), weigh(self.client))
+
+    @property
+    def moved_lately(self) -> int:
+        """Return the bytes that were read between the last two calls of `socket_bytes`."""
+        return sum(each.window.moved for each in (self.client, self.broker) if each.window is not None)
 
     def received_bytes(self) -> ReceivedMemory:
         """Return the kernel memory of what was received and is not read."""
@@ -487,4 +486,5 @@ class AsyncioRelay(MaybeMetered):
     def _keep_books(self) -> None:
         client, broker = self.client, self.broker
         self._books.add(client.received, broker.received)
+        note_received(client, broker)
         client.received = broker.received = 0

@@ -44,6 +44,8 @@ class PageRequest:
     values: dict[str, str] = field(default_factory=dict)
     accepts_gzip: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
+    # Whether a browser or tool on this machine asks, without a proxy in between.
+    is_local: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)

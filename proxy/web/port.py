@@ -81,6 +81,8 @@ class WebParts:
     tls_client: CurrentContext | None = None
     names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
+    # Called once a second, for numbers of the last minutes.
+    tick: Callable[[float], None] = lambda now: None
 
 
 class WebPort:
@@ -99,6 +101,7 @@ class WebPort:
         self._site: Site | None = None
         self.port: int | None = None
         self.tls_port: int | None = None
+        self.tick = parts.tick
 
     async def start(self) -> None:
         """Listen on `webServicePort` and `webServicePortTls`, if set; raises OSError if an address cannot be bound."""
@@ -139,7 +142,7 @@ class WebPort:
             balancers=self._balancers(parts.config.web_service_ha_proxy_protocol_enabled),
         )
         self._listeners.append(listener)
-        listener.open(parts.config.bind_address, port, key)
+        listener.open(parts.config.web_address, port, key)
         return listener.port
 
     def _balancers(self, believed: bool) -> TrustedBalancers | None:

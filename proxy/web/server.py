@@ -28,7 +28,7 @@ from proxy.web.forward.headers import Headers, size_of
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
-from proxy.web.http.clients import Guard, certificate_of, client_of
+from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, client_of
 from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, HttpRefused, retry_after
 from proxy.web.http.gate import Gate
@@ -377,7 +377,8 @@ class Site:
         gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
-                answer = await page.serve(PageRequest(entry.client, values, gzip, _query(request)))
+                is_local = partial(asks_on_loopback, request, entry.client.accepted_from)
+                answer = await page.serve(PageRequest(entry.client, values, gzip, _query(request), is_local))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
         headers = [*answer.headers, ("Content-Type", answer.content_type)]

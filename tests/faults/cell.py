@@ -157,7 +157,9 @@ class _Run:
         if self._cell.kind in (Kind.RATE, Kind.SLICE):
             after = max(after, size[sender] - SLOW_BYTES)
         at = End.CLIENT if self._cell.side == CLIENT_SIDE else End.TARGET
-        fault, point = Fault(self._cell.kind, at=at), Point(self._cell.moment, sender, max(1, after))
+        # The other direction of a slow connection may have a hundred times as many bytes.
+        only = sender if self._cell.kind in (Kind.RATE, Kind.SLICE) else None
+        fault, point = Fault(self._cell.kind, at=at, only=only), Point(self._cell.moment, sender, max(1, after))
         way = self._way
         if self._cell.side in self._flow.fresh:
             accepted = way.accepted

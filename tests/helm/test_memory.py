@@ -29,6 +29,8 @@ EVERY_LINE = {
     "adminApiAddress": "127.0.0.1:7070", "adminApiTokenFilePath": "/t/a", "OTEL_SDK_DISABLED": False,
     "overloadThrottleEnabled": True, "adaptivePublisherThrottlingEnabled": True,
 }  # fmt: skip
+# Bounds in sum take the place of what each relay may hold.
+UNBOUNDED = {**EVERY_LINE, "relaySocketMemoryMB": -1, "relayMemoryPoolMB": -1}
 # Keys that switch a line off are set; words are read in any case.
 FEWEST_LINES = {"controlSocketPath": "none", "topicListFairness": "FIFO", "proxyLogLevel": "0"}
 
@@ -53,10 +55,15 @@ def lines(keys: Mapping[str, Any]) -> dict[str, int]:
 
 
 def test_values_for_every_line_are_for_every_line() -> None:
-    assert list(lines(EVERY_LINE)) == [line.owner for line in LINES]
+    found = {*lines(EVERY_LINE), *lines(UNBOUNDED)}
+    assert found == {line.owner for line in LINES}
 
 
-@pytest.mark.parametrize("switches", [{}, FEWEST_LINES, EVERY_LINE], ids=["as they are", "fewest", "every line"])
+@pytest.mark.parametrize(
+    "switches",
+    [{}, FEWEST_LINES, EVERY_LINE, UNBOUNDED],
+    ids=["as they are", "fewest", "every line", "unbounded"],
+)
 @pytest.mark.parametrize("values", [{}, limits(0), limits(1)], ids=["defaults", "smallest", "largest"])
 def test_the_chart_takes_the_proxys_own_sum_and_refuses_a_byte_less(
     values: dict[str, Any], switches: dict[str, Any]

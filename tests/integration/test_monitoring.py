@@ -126,7 +126,8 @@ async def test_labels_have_the_values_that_queries_ask_for(tmp_path: Path) -> No
 
 
 async def test_a_proxy_that_is_well_says_so(tmp_path: Path) -> None:
-    async with staged(eventLogDirectory=tmp_path) as stage:
+    async with staged(eventLogDirectory=tmp_path, brokerIdleProbeIntervalMillis=30_000) as stage:
+        await stage.until(lambda: stage.proxy.broker_side.brokers.states()["up"] == 1, "a broker that is up")
         page = await get(stage.proxy.web_port, "/metrics")
     numbers = {
         (sample.name, *(text for name, text in sample.labels.items() if name != "cluster")): sample.value

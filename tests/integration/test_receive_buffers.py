@@ -41,7 +41,7 @@ def newest(stage: Stage) -> Relay:
 
 
 async def test_a_key_bounds_them_towards_brokers_of_relays_only() -> None:
-    async with staged(relayReceiveBufferBytes=BOUND) as stage, raw_broker(greet) as broker:
+    async with staged(relayReceiveBufferBytes=BOUND, relaySocketMemoryMB=0) as stage, raw_broker(greet) as broker:
         await joined(stage, broker)
         of_client, of_broker = receive_buffers(newest(stage))
         assert of_broker == 2 * BOUND

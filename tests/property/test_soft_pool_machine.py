@@ -1,4 +1,8 @@
-"""The soft pool as a state machine: reads, releases and ends of many directions in any order."""
+"""The soft pool as a state machine beside a model of it: reads, releases, ends and turns in any order.
+
+The model has the rules in its own words: what is free, who may read, whose turn it is, what counts as an overshoot. It
+asks the pool for nothing, so that a rule that the pool forgets is a difference.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,7 +14,8 @@ LIMIT = 250
 READ = 100
 DIRECTIONS = 8
 directions = st.integers(0, DIRECTIONS - 1)
-sizes = st.integers(1, READ)
+# The whole of the limit can be used up to the byte.
+sizes = st.sampled_from((1, 50, 99, READ))
 
 
 class SoftPoolMachine(RuleBasedStateMachine):
@@ -23,23 +28,45 @@ class SoftPoolMachine(RuleBasedStateMachine):
         self.books = LocalBooks(LIMIT, lambda: self.now)
         self.line: PoolLine[int] = PoolLine(self.books, lambda below: self.pick % below)
         self.held = [0] * DIRECTIONS
-        self.passed_over = dict.fromkeys(range(DIRECTIONS), 0)
+        self.waiting: list[int] = []
+        self.fresh = True
+        self.overshoots = 0
+        self.turns_passed = dict.fromkeys(range(DIRECTIONS), 0)
         self.depleted = self.muted = 0.0
 
+    @property
+    def used(self) -> int:
+        return sum(self.held)
+
+    @property
+    def scarce(self) -> bool:
+        return self.used >= LIMIT or bool(self.waiting)
+
     def _hold(self, one: int, size: int) -> None:
+        before = self.used
         self.books.pool_change(self.held[one], size)
         self.held[one] = size
+        self.overshoots += before < LIMIT < self.used
 
     @rule(one=directions, size=sizes)
     def is_readable(self, one: int, size: int) -> None:
         """A direction whose receiver has no room: it reads if it may, else it waits."""
-        if self.held[one] or one in self.line:
+        if self.held[one] or one in self.waiting:
             return
-        if self.books.pool_scarce():
-            self.line.enter(one)
-            self.passed_over[one] = 0
-        else:
+        assert self.books.pool_scarce() is self.scarce
+        if not self.scarce:
             self._hold(one, size)
+            return
+        self.line.enter(one)
+        self.fresh = self.fresh or not self.waiting
+        self.waiting.append(one)
+        self.turns_passed[one] = 0
+
+    @rule(one=directions)
+    def asks_again(self, one: int) -> None:
+        """A direction that waits keeps its place, however often it asks."""
+        if one in self.waiting:
+            self.line.enter(one)
 
     @rule(one=directions, left=st.integers(0, READ))
     def receiver_takes(self, one: int, left: int) -> None:
@@ -48,35 +75,50 @@ class SoftPoolMachine(RuleBasedStateMachine):
     @rule(one=directions)
     def ends(self, one: int) -> None:
         self._hold(one, 0)
-        self.line.leave(one)
+        assert self.line.leave(one) is (one in self.waiting)
+        if one in self.waiting:
+            self.waiting.remove(one)
         assert not self.line.leave(one)
 
-    @rule(size=sizes, pick=st.integers(0, 100))
-    def has_turns(self, size: int, pick: int) -> None:
-        """Give turns while anything is free: as a thread does after each round."""
+    @rule(size=sizes, pick=st.integers(0, 100), most=st.integers(1, DIRECTIONS))
+    def has_turns(self, size: int, pick: int, most: int) -> None:
+        """Give turns while anything is free, some at a time: as a thread does in each round."""
         self.pick = pick
-        while (one := self.line.admit()) is not None:
-            assert self.books.pool_free() or self.held[one] == 0
-            self._hold(one, size)
-            for other in range(DIRECTIONS):
-                if other in self.line:
-                    self.passed_over[other] += 1
-                    # Once round the line from its random start, and once in the order of coming.
-                    assert self.passed_over[other] <= 2 * DIRECTIONS
+        for _ in range(most):
+            expected = self._next_turn(pick)
+            assert self.line.admit() == expected
+            if expected is None:
+                return
+            self._hold(expected, size)
+            for other in self.waiting:
+                self.turns_passed[other] += 1
+                # Once round the line from its random start, and once in the order of coming.
+                assert self.turns_passed[other] <= 2 * DIRECTIONS
+
+    def _next_turn(self, pick: int) -> int | None:
+        if not self.waiting or self.used >= LIMIT:
+            return None
+        if self.fresh:
+            self.fresh = False
+            start = pick % len(self.waiting)
+            self.waiting = self.waiting[start:] + self.waiting[:start]
+        return self.waiting.pop(0)
 
     @rule(seconds=st.floats(0, 10))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.depleted += seconds * (not self.books.pool_free())
-        self.muted += seconds * len(self.line)
+        self.depleted += seconds * (self.used >= LIMIT)
+        self.muted += seconds * len(self.waiting)
 
     @invariant()
     def books_are_right(self) -> None:
-        limit, used, muted, muted_millis, _, depleted_millis = self.books.pool()
-        assert used == sum(self.held)
+        limit, used, muted, muted_millis, overshoots, depleted_millis = self.books.pool()
+        assert (limit, used, overshoots) == (LIMIT, self.used, self.overshoots)
         assert used <= limit + READ - 1
-        assert muted == len(self.line)
-        assert self.books.pool_free() == (used < limit)
+        assert muted == len(self.line) == len(self.waiting)
+        assert all((one in self.line) is (one in self.waiting) for one in range(DIRECTIONS))
+        assert self.books.pool_free() is (used < limit)
+        assert self.books.pool_scarce() is self.scarce
         assert abs(muted_millis / 1000 - self.muted) < 1e-3
         assert abs(depleted_millis / 1000 - self.depleted) < 1e-3
 

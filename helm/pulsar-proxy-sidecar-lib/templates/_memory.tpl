@@ -96,6 +96,15 @@ proxy adds them up at its start. Written by hand are only the templates of what 
 {{- if not (include "pulsar-proxy-lib.relayPool" .) -}}true{{- end -}}
 {{- end -}}
 
+{{- /* `true` if the kernel memory of relayed sockets is bounded in sum, and if it is not. */ -}}
+{{- define "pulsar-proxy-lib.relaySocketBound" -}}
+{{- $bound := include "pulsar-proxy-lib.value" (dict "settings" . "key" "relaySocketMemoryMB") -}}
+{{- if regexMatch "^0*[1-9][0-9]*$" $bound -}}true{{- end -}}
+{{- end -}}
+{{- define "pulsar-proxy-lib.noRelaySocketBound" -}}
+{{- if not (include "pulsar-proxy-lib.relaySocketBound" .) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* `true` if the web ports pass anything on. */ -}}
 {{- define "pulsar-proxy-lib.webTargets" -}}
 {{- $suffix := ternary "TLS" "" (eq (include "pulsar-proxy-lib.true" (dict "settings" . "key" "tlsEnabledWithBroker")) "true") -}}

@@ -1,5 +1,6 @@
 //! The engine: starts the threads, gives each pair to one of them, and passes commands on.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::RawFd;
@@ -14,6 +15,7 @@ use super::queue::{lock, Command, CommandQueue, Event, EventQueue, Joined, Kind}
 use super::slots::{Books, Hold, Waiting};
 use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD_BYTES};
 use super::sys;
+use super::windows::Windows;
 use super::worker::{run, Clock, Shared, NOT_YET, WOKEN};
 
 const LARGEST_BUFFER: usize = 16 * 1024 * 1024;
@@ -41,14 +43,21 @@ pub struct Engine {
     clock: Clock,
     pool: Option<Arc<Pool>>,
     books: Option<Arc<Books>>,
+    windows: Option<Arc<Windows>>,
     process: u32,
 }
+
+/// Kernel memory of a pair's sockets, as of the last second, and the bytes that the pair read in that second.
+pub type SocketLoad = (u64, u64, u64);
 
 /// The limit of the relay pool in bytes, 0 for none, and the kernel's bound for unsent bytes of a socket.
 #[derive(Clone, Copy, Default)]
 pub struct PoolLimits {
     pub pool_bytes: u64,
     pub unsent_bytes: usize,
+    /// The size of the receive window of those that have shown that they take bytes, 0 for the kernel's autotuning; None
+    /// leaves all windows alone.
+    pub wide_window: Option<usize>,
 }
 
 impl Engine {
@@ -84,6 +93,7 @@ impl Engine {
             clock,
             pool,
             books,
+            windows: limits.wide_window.map(|wide| Arc::new(Windows::new(wide))),
             process: process::id(),
         };
         for index in 0..threads {
@@ -145,7 +155,8 @@ impl Engine {
         thread.pairs.fetch_add(1, Relaxed);
         let [client_fd, broker_fd] = [sys::adopt(client), sys::adopt(broker)];
         let counted = self.books.clone().filter(|_| count).map(|books| (books, self.clock.epoch()));
-        let joined = Joined { stats, client: client_fd, broker: broker_fd, to_client, to_broker, scan, counted };
+        let (client, broker, windows) = (client_fd, broker_fd, self.windows.clone());
+        let joined = Joined { stats, client, broker, to_client, to_broker, scan, counted, windows };
         let Err(command) = thread.inbox.send(Command::Join(Box::new(joined))) else {
             return Ok(id);
         };
@@ -345,6 +356,22 @@ impl Engine {
         let known = lock(&self.known);
         let add = |(brokers, clients), stats: &Arc<Stats>| (brokers + stats.weight(1), clients + stats.weight(0));
         known.values().fold((0, 0), add)
+    }
+
+    /// Says whether the kernel memory of all sockets is short: windows are narrowed then, and none is widened.
+    pub fn set_tight(&self, tight: bool) {
+        if let Some(windows) = &self.windows {
+            windows.set_tight(tight);
+        }
+    }
+
+    /// Returns the pairs whose sockets hold most: those first that hold more than they moved in a second.
+    pub fn heaviest(&self, most: usize) -> Vec<SocketLoad> {
+        let load = |stats: &Arc<Stats>| (stats.id, stats.weight(0) + stats.weight(1), stats.moved_lately());
+        let mut loads: Vec<SocketLoad> = lock(&self.known).values().map(load).collect();
+        loads.sort_unstable_by_key(|(_, bytes, moved)| (moved >= bytes, Reverse(*bytes)));
+        loads.truncate(most);
+        loads
     }
 
     /// Returns the part of it that was received and is not read: from brokers, and from clients.

@@ -27,6 +27,7 @@ mod sync;
 pub mod sys;
 pub mod watch;
 pub mod weights;
+pub mod windows;
 pub mod worker;
 
 #[cfg(test)]

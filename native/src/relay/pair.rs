@@ -13,6 +13,7 @@ use super::slots::Hold;
 use super::stats::{Stats, PAUSED_BY_WATCH};
 use super::sys;
 use super::watch::Teller;
+use super::windows::Window;
 
 /// Bytes that are held are sent for this long after the other side has failed, and for as long again while the peer
 /// takes any.
@@ -113,12 +114,13 @@ pub struct Pair {
     first_end: Option<usize>,
     ending: Option<Ending>,
     unanswered: u64,
+    windows: [Window; 2],
 }
 
 impl Pair {
     /// Takes over what Python handed over; the first bytes leave in the first turn.
     pub fn new(joined: Joined, turn: &mut Turn<'_>) -> Self {
-        let Joined { stats, client, broker, to_client, to_broker, scan, counted } = joined;
+        let Joined { stats, client, broker, to_client, to_broker, scan, counted, windows } = joined;
         let meter = counted.map(|(books, epoch)| Meter::new(books, epoch));
         let mut pair = Pair {
             stats,
@@ -131,6 +133,7 @@ impl Pair {
             first_end: None,
             ending: None,
             unanswered: 0,
+            windows: [Window::new(windows.as_ref(), false), Window::new(windows.as_ref(), true)],
         };
         for socket in &pair.sockets {
             // They are already, by contract; a socket that blocks would stop all pairs of the thread.
@@ -213,6 +216,10 @@ impl Pair {
         };
         let direction = &mut self.directions[number];
         let step = direction.turn(&mut ends, &self.stats, turn);
+        if self.windows[number].is_narrow() {
+            let taken = self.stats.lanes[number].bytes().saturating_sub(direction.held_bytes() as u64);
+            self.windows[number].prove(taken, self.sockets[number].as_fd());
+        }
         if self.directions[number].at_end() && self.ending.is_none() {
             self.first_end.get_or_insert(number);
         }
@@ -316,12 +323,17 @@ impl Pair {
         self.directions[number].mute().expire();
     }
 
-    /// Reads how much kernel memory both sockets have.
-    pub fn weigh(&self) {
+    /// Reads how much kernel memory both sockets have, and narrows the windows of a pair that stands still while that
+    /// is short.
+    pub fn weigh(&mut self) {
+        let mut moved = 0;
         for (side, socket) in self.sockets.iter().enumerate() {
-            self.stats.weigh(side, sys::socket_memory(socket.as_fd()));
+            let memory = sys::socket_memory(socket.as_fd());
+            moved += self.windows[side].look(self.stats.lanes[side].bytes(), memory, socket.as_fd());
+            self.stats.weigh(side, memory);
             self.stats.set_received(side, sys::received_memory(socket.as_fd()));
         }
+        self.stats.set_moved_lately(moved);
     }
 
     /// Takes Python's answer about frames; returns whether anything may move now.

@@ -91,15 +91,16 @@ struct RelayEngine {
 impl RelayEngine {
     /// Without books no pair can be counted.
     #[new]
-    #[pyo3(signature = (threads, buffer_bytes, pool_bytes = 0, unsent_bytes = 0, books = None))]
+    #[pyo3(signature = (threads, buffer_bytes, pool_bytes = 0, unsent_bytes = 0, books = None, wide_window = None))]
     fn new(
         threads: usize,
         buffer_bytes: usize,
         pool_bytes: u64,
         unsent_bytes: usize,
         books: Option<&SlotBooks>,
+        wide_window: Option<usize>,
     ) -> PyResult<Self> {
-        let limits = PoolLimits { pool_bytes, unsent_bytes };
+        let limits = PoolLimits { pool_bytes, unsent_bytes, wide_window };
         let books = books.map(|books| Arc::clone(&books.books));
         let engine = Engine::start(threads, buffer_bytes, limits, books).map_err(|error| os_error(&error))?;
         Ok(RelayEngine { engine })
@@ -223,6 +224,16 @@ impl RelayEngine {
     /// Bytes of kernel memory of the sockets towards brokers, and towards clients.
     fn socket_memory(&self) -> (u64, u64) {
         self.engine.socket_memory()
+    }
+
+    /// Says whether the kernel memory of all sockets is short.
+    fn set_tight(&self, tight: bool) {
+        self.engine.set_tight(tight);
+    }
+
+    /// Pair, bytes of kernel memory and bytes read in the last second of those whose sockets hold most.
+    fn heaviest(&self, most: usize) -> Vec<(u64, u64, u64)> {
+        self.engine.heaviest(most)
     }
 
     /// Bytes of that memory that were received and are not read: from brokers, and from clients.

@@ -10,6 +10,7 @@ pub use super::hand_over::lock;
 use super::hand_over::{Inbox, Line, Outbox};
 use super::slots::{Books, Hold};
 use super::stats::Stats;
+use super::windows::Windows;
 
 /// What happened to a pair, in the order of the interface: kind, pair, and five values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +128,8 @@ pub struct Joined {
     pub scan: bool,
     /// The books that count what the client sends, and their time at the zero of the engine's clock.
     pub counted: Option<(Arc<Books>, f64)>,
+    /// The broker's window is narrow; None if windows are left alone.
+    pub windows: Option<Arc<Windows>>,
 }
 
 /// What a thread is asked to do. A command for a pair or a body that has ended is ignored.

@@ -120,6 +120,8 @@ pub struct Stats {
     moved_at: AtomicU64,
     /// Kernel memory of the sockets, in KiB, of the client's side and of the broker's.
     sockets: [AtomicU32; 2],
+    /// Bytes that were read between the last two looks at the sockets.
+    moved_lately: AtomicU64,
     /// The part of it that was received and is not read.
     received: [AtomicU32; 2],
     seen: AtomicU32,
@@ -163,6 +165,7 @@ impl Stats {
             asks: AtomicU32::new(0),
             moved_at: AtomicU64::new(now),
             sockets: Default::default(),
+            moved_lately: AtomicU64::new(0),
             received: Default::default(),
             seen: AtomicU32::new(0),
             queued: AtomicU64::new(0),
@@ -218,6 +221,16 @@ impl Stats {
     /// Returns the kernel memory of a side's socket, as it was at the last look.
     pub fn weight(&self, side: usize) -> u64 {
         u64::from(self.sockets[side].load(Relaxed)) * 1024
+    }
+
+    /// Records the bytes that were read between the last two looks at the sockets.
+    pub fn set_moved_lately(&self, bytes: u64) {
+        self.moved_lately.store(bytes, Relaxed);
+    }
+
+    /// Returns the bytes that were read between the last two looks at the sockets.
+    pub fn moved_lately(&self) -> u64 {
+        self.moved_lately.load(Relaxed)
     }
 
     /// Records the part of a side's kernel memory that was received and is not read.

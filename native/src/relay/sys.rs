@@ -194,7 +194,58 @@ fn meminfo(socket: BorrowedFd<'_>) -> [u32; NUMBERS] {
 /// Returns the kernel memory of a socket: both queues, the backlog and what is allocated ahead.
 pub fn socket_memory(socket: BorrowedFd<'_>) -> usize {
     let numbers = meminfo(socket);
-    [RECEIVED, AHEAD, QUEUED, BACKLOG].iter().map(|index| numbers[*index] as usize).sum()
+    // The kernel takes from what is allocated ahead first and allocates then: below zero for a moment.
+    let ahead = usize::try_from(numbers[AHEAD] as i32).unwrap_or(0);
+    ahead + [RECEIVED, QUEUED, BACKLOG].iter().map(|index| numbers[*index] as usize).sum::<usize>()
+}
+
+/// Bounds the kernel's receive buffer, which ends its autotuning; the kernel doubles the size. An error leaves it as it
+/// is.
+pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) {
+    set_int(socket, libc::SO_RCVBUF, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
+}
+
+/// Which buffers were set, and so are not autotuned (asm-generic/socket.h, Linux 5.15).
+const SO_BUF_LOCK: libc::c_int = 72;
+const RECEIVE_LOCKED: libc::c_int = 2;
+
+/// Has the kernel tune the receive buffer again.
+pub fn tune_receive_buffer(socket: BorrowedFd<'_>) {
+    if let Some(locked) = locked_buffers(socket) {
+        set_int(socket, SO_BUF_LOCK, locked & !RECEIVE_LOCKED);
+    }
+}
+
+/// Returns whether somebody has set the receive buffer.
+#[cfg(test)]
+pub fn receive_buffer_is_set(socket: BorrowedFd<'_>) -> bool {
+    locked_buffers(socket).is_some_and(|locked| locked & RECEIVE_LOCKED != 0)
+}
+
+/// Returns which buffers were set; None from a kernel that does not know.
+fn locked_buffers(socket: BorrowedFd<'_>) -> Option<libc::c_int> {
+    let mut locked: libc::c_int = 0;
+    let mut size = size_of_val(&locked) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes into a live variable of that size.
+    let result = unsafe {
+        let into = (&raw mut locked).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_BUF_LOCK, into, &mut size)
+    };
+    (result == 0).then_some(locked)
+}
+
+fn set_int(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) {
+    let size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel reads `size` bytes of a live variable of that size.
+    unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), size);
+    }
+}
+
+/// Returns the bound of the kernel's receive buffer.
+#[cfg(test)]
+pub fn receive_buffer(socket: BorrowedFd<'_>) -> usize {
+    meminfo(socket)[1] as usize
 }
 
 /// Returns the kernel memory of what a socket has received and nobody has read.
@@ -317,11 +368,7 @@ pub fn most_descriptors() -> u64 {
 #[cfg(test)]
 pub fn set_buffers(socket: BorrowedFd<'_>, bytes: i32) {
     for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
-        let size = size_of::<i32>() as libc::socklen_t;
-        // SAFETY: the kernel reads `size` bytes of a live variable of that size.
-        unsafe {
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const bytes).cast(), size);
-        }
+        set_int(socket, option, bytes);
     }
 }
 

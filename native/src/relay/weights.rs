@@ -20,7 +20,7 @@ impl Sweep {
     }
 
     /// Reads the next slice, or begins the sweep of the next second.
-    pub fn step(&mut self, pairs: &Pairs, now: u64) {
+    pub fn step(&mut self, pairs: &mut Pairs, now: u64) {
         if self.order.is_empty() {
             if now < self.due {
                 return;
@@ -30,7 +30,7 @@ impl Sweep {
         }
         let rest = self.order.len().saturating_sub(PAIRS_A_ROUND);
         for id in self.order.drain(rest..) {
-            if let Some(pair) = pairs.get(&id) {
+            if let Some(pair) = pairs.get_mut(&id) {
                 pair.weigh();
             }
         }

@@ -276,7 +276,7 @@ impl Worker {
             }
         }
         self.give_pool_turns();
-        self.sweep.step(&self.pairs, self.now);
+        self.sweep.step(&mut self.pairs, self.now);
         Ok(())
     }
 

@@ -34,16 +34,20 @@ def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
         ("large frames before CONNECTED",): 0 if sources.handshakes is None else sources.handshakes.statistics().held,
         **_spill(sources),
         ("kernel send buffers",): sources.counters.net.writers_kernel_bytes,
-        ("relays, both directions stalled",): _relays(sources),
+        **_relays(sources),
         ("ended connections, unsent bytes",): sources.counters.net.ended_bytes,
         **{(f"event log, {sink}",): numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
 
 
-def _relays(sources: MetricSources) -> int:
+def _relays(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     """Return the kernel memory of relayed sockets, and with a pool what relays hold in user space."""
     relay = sources.counters.relay
-    return sum(relay.socket_memory) + (0 if relay.pool is None else relay.pool.used_bytes)
+    bounded = "relays, both directions stalled" if relay.bound is None else "kernel memory of relayed sockets"
+    found: dict[tuple[str, ...], float] = {(bounded,): sum(relay.socket_memory)}
+    if relay.pool is not None:
+        found["relay pool",] = relay.pool.used_bytes
+    return found
 
 
 def _spill(sources: MetricSources) -> Mapping[tuple[str, ...], float]:

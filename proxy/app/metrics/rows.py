@@ -11,6 +11,7 @@ from proxy.telemetry.tenants import TenantNumbers
 
 if TYPE_CHECKING:
     from limiter.soft_pool import PoolRecord
+    from proxy.relay.memory.bound import SocketBound
     from proxy.relay.memory.pool import RelayPool
 
 
@@ -75,6 +76,18 @@ def of_pool(
         return {} if pool is None else {(): read(pool)}
 
     return Instrument(f"pulsar_proxy_relay_pool_{name}", kind, text, readings, unit=unit)
+
+
+def of_bound(
+    name: str, kind: Kind, text: str, read: "Callable[[SocketBound], float]", unit: Unit = ""
+) -> Instrument:  # fmt: skip
+    """Declare a metric of the bound for relayed sockets; there is no sample without a bound."""
+
+    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+        bound = sources.counters.relay.bound
+        return {} if bound is None else {(): read(bound)}
+
+    return Instrument(f"pulsar_proxy_relay_sockets_{name}", kind, text, readings, unit=unit)
 
 
 def of_commands(

@@ -1,10 +1,21 @@
 """The rows of metrics about clients, brokers and their traffic that only this proxy has."""
 
 from collections.abc import Mapping
+from time import time
 from typing import Final
 
 from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.app.metrics.rows import counted, gauge, labelled, of_commands, of_pool, per_limiter, per_sink, per_tenant
+from proxy.app.metrics.rows import (
+    counted,
+    gauge,
+    labelled,
+    of_bound,
+    of_commands,
+    of_pool,
+    per_limiter,
+    per_sink,
+    per_tenant,
+)
 from proxy.relay.memory.sockets import SocketMemory
 from proxy.requests.counters import RequestCounters
 
@@ -115,6 +126,14 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
              unit="bytes"),
     labelled("relay_socket_bytes", "side", "Kernel memory of relayed sockets, by the side that they lead to.",
              lambda c: _sockets(c.relay.socket_memory), "gauge", "bytes"),
+    of_bound("limit_bytes", "gauge", "Kernel memory that all relayed sockets may hold together (relaySocketMemoryMB).",
+             lambda bound: bound.limit_bytes, "bytes"),
+    of_bound("tight", "gauge",
+             "1: half of that is in use, so receive windows of relays that stand still are narrow; 0: less is.",
+             lambda bound: float(bound.tight)),
+    of_bound("ended", "counter",
+             "Relays that were ended because the kernel held too much for all of them (cause memory_limit).",
+             lambda bound: bound.ended),
     of_pool("limit_bytes", "gauge", "Memory that relays may hold together (relayMemoryPoolMB).",
             lambda pool: pool.limit_bytes, "bytes"),
     of_pool("used_bytes", "gauge", "Bytes that relays have read and their receivers have not taken.",
@@ -229,6 +248,10 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     Instrument("pulsar_proxy_tls_cert_expiry_seconds", "gauge",
                "Seconds until this proxy's certificates expire; negative after the expiry.",
                lambda s: {(name,): seconds for name, seconds in s.counters.tls.expiries().items()},
+               labels=("cert",), unit="seconds"),
+    Instrument("pulsar_proxy_tls_cert_expiration_timestamp_seconds", "gauge",
+               "Unix time at which this proxy's certificates expire.",
+               lambda s: {(name,): round(time() + seconds) for name, seconds in s.counters.tls.expiries().items()},
                labels=("cert",), unit="seconds"),
     Instrument("pulsar_proxy_tls_revocation_list_expiry_seconds", "gauge",
                "Seconds until a revocation list expires, after which the certificates of its authority are refused.",

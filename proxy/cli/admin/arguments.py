@@ -22,6 +22,8 @@ _WHAT: Final = {
     "config": "show the configuration in force, and the source of each value",
     "kill": "close connections at once",
     "log-level": "show or change the log level",
+    "set": "change a key that takes effect without a restart, for a while or until the next reload",
+    "stacks": "show where each thread and each task of the process is",
     "reload": "read the configuration again, as on SIGHUP, and report the changes",
     "drain": "drain the proxy and stop it, as on SIGTERM",
 }
@@ -74,6 +76,10 @@ def add_admin(parser: argparse.ArgumentParser, duration: Callable[[str], float])
         "id", nargs="+", type=_count, metavar="ID", help="id of a connection, as `connections` lists it"
     )
     add_level(made["log-level"], duration)
+    made["set"].add_argument("setting", metavar="KEY=VALUE", help="key and new value, as in proxy.conf")
+    made["set"].add_argument(
+        "--for", dest="seconds", type=duration, metavar="S", help="take the change back after S s (also 10m, 2h)"
+    )
     made["drain"].add_argument(
         "--at-once", action="store_true", help="skip the waits for a balancer and an application, as on SIGINT"
     )

@@ -142,6 +142,35 @@ def _level(client: AdminClient, options: argparse.Namespace) -> int:
     return 0
 
 
+def _set(client: AdminClient, options: argparse.Namespace) -> int:
+    name, separator, value = options.setting.partition("=")
+    if not separator:
+        raise BadOptions("set: expected KEY=VALUE")
+    asked = {"key": name.strip(), "value": value.strip(), "seconds": options.seconds}
+    change = client.ask("PUT", "/v1/config", {name: value for name, value in asked.items() if value is not None})
+    if options.json:
+        _print_json(change)
+        return 0
+    until = "until the next reload" if change["seconds"] is None else f"for {seconds(change['seconds'])}"
+    print(f"{change['key']}: {change['old']} -> {change['new']}, {until}")
+    return 0
+
+
+def _stacks(client: AdminClient, options: argparse.Namespace) -> int:
+    document = client.ask("GET", "/v1/stacks")
+    if options.json:
+        _print_json(document)
+        return 0
+    for thread in document["threads"]:
+        print(f"thread {thread['name']}")
+        for line in thread["lines"]:
+            print(f"  {line}")
+    print(f"tasks: {document['tasks_total']}")
+    for task in document["tasks"]:
+        print(f"  {task['name']}  {task['line']}")
+    return 0
+
+
 def _reload(client: AdminClient, options: argparse.Namespace) -> int:
     try:
         report, code = client.ask("POST", "/v1/reload", {}, LONG_PATIENCE_SECONDS), 0
@@ -186,6 +215,8 @@ _COMMANDS: Final[Mapping[str, Command]] = {
     "config": _config,
     "kill": _kill,
     "log-level": _level,
+    "set": _set,
+    "stacks": _stacks,
     "reload": _reload,
     "drain": _drain,
 }

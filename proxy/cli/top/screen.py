@@ -127,6 +127,9 @@ def _bar_line(name: str, limiter: Document) -> str:
 
 
 def _pool_line(relays: Document) -> Iterator[str]:
+    if limit := relays["sockets_limit_bytes"]:
+        used = relays["sockets_to_brokers_bytes"] + relays["sockets_to_clients_bytes"]
+        yield f"{'sockets':<8} {_bar(used, limit)} {_mib(used)} of {_mib(limit)} MiB, {relays['sockets_ended']} ended"
     if limit := relays["pool_limit_bytes"]:
         used = relays["pool_used_bytes"]
         yield f"{'pool':<8} {_bar(used, limit)} {_mib(used)} of {_mib(limit)} MiB, {relays['muted']} muted"

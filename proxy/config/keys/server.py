@@ -28,7 +28,12 @@ class ServerKeys:
     )  # fmt: skip
     bind_address = Key(
         "bindAddress", "0.0.0.0", host(), since="pulsar", section=SERVER,
-        doc="Address that all ports listen on. Set 127.0.0.1 for a proxy beside an application.",
+        doc="Address that all ports listen on (but webBindAddress). Set 127.0.0.1 for a proxy beside an application.",
+    )  # fmt: skip
+    web_bind_address = Key(
+        "webBindAddress", "", host(), section=SERVER,
+        doc="Address that the web ports listen on. Empty: bindAddress. The ports for clients may so be on loopback and "
+        "/metrics on the address of the pod.",
     )  # fmt: skip
     advertised_address = Key(
         "advertisedAddress", "", host(), since="pulsar", section=SERVER,

@@ -47,6 +47,13 @@ class SocketKeys:
         "used up, connections are read only as far as their receivers take bytes; others wait, and are read in turns. "
         "-1 or 0: no pool, each relay holds up to relayBufferBytes in each direction.",
     )  # fmt: skip
+    relay_socket_memory_mb = Key(
+        "relaySocketMemoryMB", 512, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
+        doc="Memory that the kernel may hold for all relayed sockets, both sides. From half of it on windows of "
+        "relays that stand still are narrowed, and none is widened; above it those that hold most and stand still are "
+        "ended. A relay begins with a narrow window towards its broker, until the client has taken 1 MiB. -1 or 0: no "
+        "bound in sum, each socket holds what the kernel allows.",
+    )  # fmt: skip
     relay_engine = Key(
         "relayEngine", "auto", choice("auto", "native", "asyncio"), section=SOCKETS,
         doc="The engine that moves the bytes of relayed connections. `native`: threads of the native extension, beside "

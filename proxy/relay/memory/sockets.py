@@ -21,7 +21,7 @@ SO_MEMINFO: Final = 55
 SOCKETS_A_STEP: Final = 250
 # The first numbers of SO_MEMINFO: receive queue, its limit, bytes in the driver, send buffer, forward allocation, send
 # queue, options, backlog (linux/sock_diag.h).
-_MEMINFO: Final = struct.Struct("8I")
+_MEMINFO: Final = struct.Struct("4Ii3I")
 
 
 class SocketMemory(NamedTuple):
@@ -89,22 +89,32 @@ def used_of(meminfo: bytes) -> int:
     if len(meminfo) < _MEMINFO.size:
         return 0
     received, _, _, _, ahead, queued, _, backlog = _MEMINFO.unpack_from(meminfo)
-    return int(received + ahead + queued + backlog)
+    # The kernel takes from what is allocated ahead first and allocates then: below zero for a moment.
+    return int(received + max(ahead, 0) + queued + backlog)
+
+
+class SumBound(Protocol):
+    """The bound for the sum of all sockets (`bound.SocketBound`)."""
+
+    def look(self, held: SocketMemory, relays: Iterable[Any]) -> None:
+        """Take the sum of the last second."""
 
 
 class SocketMemorySampler:
     """Adds the kernel memory of all relays up; `last` is the sum of the last whole sweep.
 
-    `of_threads` returns the sum of the native engine's relays.
+    `of_threads` returns the sum of the native engine's relays; `bound`, if there is one, looks at each sum.
     """
 
     def __init__(
         self,
         relays: Callable[[], Iterable[SocketOwner]],
         of_threads: Callable[[], SocketMemory] = lambda: NO_SOCKET_MEMORY,
+        bound: SumBound | None = None,
     ) -> None:
         self._relays = relays
         self._of_threads = of_threads
+        self._bound = bound
         self.last = NO_SOCKET_MEMORY
 
     async def sweep(self, pause: Callable[[], Awaitable[None]]) -> SocketMemory:
@@ -117,4 +127,6 @@ class SocketMemorySampler:
             if not number % (SOCKETS_A_STEP // 2):
                 await pause()
         self.last = SocketMemory(brokers, clients)
+        if self._bound is not None:
+            self._bound.look(self.last, self._relays())
         return self.last

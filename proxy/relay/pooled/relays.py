@@ -17,10 +17,11 @@ from proxy.relay.engine import PauseReason, Relay, RelayOrder
 from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay, TappedEndpoint, TappedWatchedEndpoint
 from proxy.relay.pooled.turns import PoolTurns
 from proxy.relay.relay import AsyncioRelay, RelayEndpoint
+from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
 
 
-class _PoolMixin(RelayEndpoint):
+class PoolMixin(RelayEndpoint):
     """An endpoint that charges what its peer does not take."""
 
     turns: PoolTurns
@@ -68,7 +69,7 @@ class _PoolMixin(RelayEndpoint):
     def lost(self, cause: DisconnectCause) -> None:
         """End both waits: this endpoint reads no more, and takes no more."""
         for endpoint in (self, self.peer):
-            if isinstance(endpoint, _PoolMixin):
+            if isinstance(endpoint, PoolMixin):
                 endpoint._leave_line()
         self.turns.turn_over(self)
         super().lost(cause)
@@ -77,7 +78,7 @@ class _PoolMixin(RelayEndpoint):
         """Release what was held for a connection that is gone."""
         super().connection_lost(exc)
         for endpoint in (self, self.peer):
-            if isinstance(endpoint, _PoolMixin) and endpoint.peer.transport is None:
+            if isinstance(endpoint, PoolMixin) and endpoint.peer.transport is None:
                 endpoint._charge(0)
 
     def begin_turn(self) -> None:
@@ -140,7 +141,7 @@ class _PoolMixin(RelayEndpoint):
                 self.turns.look()
 
 
-class _PoolWatchMixin(_PoolMixin, WatchedEndpoint):
+class _PoolWatchMixin(PoolMixin, WatchedEndpoint):
     """A broker endpoint that also keeps the bytes of frames that wait for their permit."""
 
     def frames_passed(self) -> None:
@@ -153,7 +154,7 @@ class _PoolWatchMixin(_PoolMixin, WatchedEndpoint):
         return bool(self._rest)
 
 
-class PooledEndpoint(_PoolMixin):
+class PooledEndpoint(PoolMixin):
     """A client or broker endpoint."""
 
 
@@ -161,7 +162,7 @@ class PooledWatchedEndpoint(_PoolWatchMixin):
     """A broker endpoint that acquires permits for watch frames."""
 
 
-class PooledTappedEndpoint(_PoolMixin, TappedEndpoint):
+class PooledTappedEndpoint(PoolMixin, TappedEndpoint):
     """A client or broker endpoint with a tap."""
 
 
@@ -172,8 +173,8 @@ class PooledTappedWatchedEndpoint(_PoolWatchMixin, TappedWatchedEndpoint):
 class _PoolRelayMixin(AsyncioRelay):
     """A relay whose endpoints share a pool; `turns` is set before it starts."""
 
-    client: _PoolMixin
-    broker: _PoolMixin
+    client: PoolMixin
+    broker: PoolMixin
     plain_endpoint: ClassVar[type[RelayEndpoint]] = PooledEndpoint
 
     def share(self, turns: PoolTurns) -> None:
@@ -226,3 +227,10 @@ class PooledEngine(AsyncioEngine):
         assert isinstance(relay, _PoolRelayMixin)
         relay.share(self.turns)
         return relay
+
+    def _count(self, relay: AsyncioRelay, slots: TopicSlots) -> None:
+        # Only proxies that count need these modules.
+        from proxy.relay.counted_relay import count
+        from proxy.relay.pooled.counted import KINDS
+
+        count(relay, slots, self._loop, self._shared, self._hangup, KINDS)

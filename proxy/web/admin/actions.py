@@ -1,12 +1,13 @@
-"""The actions of the admin API: close a connection, change the log level, reload, drain.
+"""The actions of the admin API: close a connection, change the log level or a dynamic key, reload, drain.
 
-Rule: every action is logged at warning level before it happens, with the client that asked for it. No action changes a
-limit: only the configuration's sources do.
+Rule: every action is logged at warning level before it happens, with the client that asked for it. A reload ends every
+change of a key: the configuration's sources decide.
 """
 
 from proxy.clients.connection import ClientConnection
+from proxy.config.config import ConfigError
 from proxy.core.errors import DisconnectCause
-from proxy.web.admin.connections import connection_row
+from proxy.web.admin.connections import LONGEST_NAME, connection_row
 from proxy.web.admin.paging import AdminDocument, Answer
 from proxy.web.admin.routes import Parameters
 from proxy.web.admin.sources import AdminSources, ProcessControl
@@ -45,6 +46,21 @@ class Actions:
         except ValueError as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         return AdminDocument(settings.log_level())
+
+    async def set_key(self, parameters: Parameters, who: str) -> Answer:
+        """Change a dynamic key until the next reload, or for some seconds; raises HttpRefused."""
+        for name in ("key", "value"):
+            if name not in parameters:
+                raise HttpRefused(400, f"{name}: got nothing, expected a text", "bad_request")
+        process, name, seconds = self._process(), str(parameters["key"]), parameters.get("seconds")
+        # The value itself is in the line of the change: the text may be anything, and the key one that is secret.
+        self._log("set", who, key=name[:LONGEST_NAME], seconds=seconds)
+        try:
+            return AdminDocument(
+                process.set(name, str(parameters["value"]), None if seconds is None else float(seconds))
+            )
+        except ConfigError as error:
+            raise HttpRefused(400, "; ".join(map(str, error.problems)), "bad_request") from error
 
     async def reload(self, _: Parameters, who: str) -> Answer:
         """Reload the configuration; the status is 422 if it has faults, 409 if the proxy is stopping."""

@@ -158,6 +158,22 @@ ROUTES: Final[tuple[Route, ...]] = (
         fields="as `GET /v1/log-level`",
     ),
     Route(
+        "PUT", "/v1/config", "set_key",
+        "Change a key that takes effect without a restart, for a while or until the next reload. Not keys of targets, "
+        "credentials, authentication and TLS.",
+        body=(
+            Parameter("key", "text", "The key; always needed."),
+            Parameter("value", "text", "The new value, as in proxy.conf; always needed."),
+            Parameter("seconds", "number", "Take the change back after so many seconds.", 0.1, 86_400),
+        ),
+        changes=True,
+        fields="`key`, `old`, `new`, `seconds`; 400 with the faults if the value is refused",
+    ),
+    Route(
+        "GET", "/v1/stacks", "stacks", "Show where each thread and each task of the process is.",
+        fields="`threads`: `name`, `lines` (innermost last); `tasks_total`, `tasks` (at most 200): `name`, `line`",
+    ),
+    Route(
         "POST", "/v1/reload", "reload", "Read the configuration again, as on SIGHUP, and report the result.",
         changes=True,
         fields="`result` (`applied`; with 422 `refused`; with 409 `ignored`, as the proxy is stopping), `changed`, "

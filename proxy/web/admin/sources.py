@@ -23,6 +23,9 @@ class ProcessControl(Protocol):
     async def reload(self) -> ReloadReport:
         """Read the configuration again, and return the result."""
 
+    def set(self, name: str, text: str, seconds: float | None) -> Mapping[str, object]:
+        """Change a dynamic key for `seconds`, or until the next reload; raise ConfigError."""
+
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
         """Begin to stop, and return how long that may take; None if the proxy is stopping already."""
 

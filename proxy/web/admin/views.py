@@ -16,6 +16,7 @@ from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connectio
 from proxy.web.admin.paging import SLICE_ROWS, AdminDocument, Answer, Row, Rows, steps
 from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES, Parameters
 from proxy.web.admin.sources import AdminSources
+from proxy.web.admin.stacks import stacks
 from proxy.web.http.errors import HttpRefused
 
 TOP_HOLDERS: Final = 10
@@ -75,6 +76,9 @@ class Views:
 
     def config(self, _: Parameters) -> Answer:
         return AdminDocument(self._sources.settings.config())
+
+    def stacks(self, _: Parameters) -> Answer:
+        return AdminDocument(stacks())
 
     def log_level(self, _: Parameters) -> Answer:
         return AdminDocument(self._sources.settings.log_level())

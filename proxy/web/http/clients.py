@@ -4,6 +4,7 @@ Rule: credentials are verified before any work is done for them; a client's own 
 another principal, is ignored.
 """
 
+import ipaddress
 import ssl
 import time
 from collections.abc import Callable, Hashable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from aiohttp.web import BaseRequest
 
 LONGEST_ADDRESS: Final = 64
+# Headers by which a proxy says for whom it asks.
+_OF_PROXIES: Final = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 AGAIN_SECONDS: Final = 1.0
 
 
@@ -114,6 +117,31 @@ def client_of(request: "BaseRequest", accepted_from: str, balancers: TrustedBala
     peer: Any = request.transport.get_extra_info("peername") if request.transport is not None else None
     port = peer[1] if isinstance(peer, tuple) else 0
     return WebClient(host_port(address, port), accepted_from, seen_as=host_port(seen, port))
+
+
+def asks_on_loopback(request: "BaseRequest", accepted_from: str) -> bool:
+    """Return whether a request came over loopback from this machine itself, by an address or as localhost.
+
+    A proxy on this machine asks for clients that are elsewhere, and a web page elsewhere may have a name that leads
+    here: neither counts.
+    """
+    if any(name in request.headers for name in _OF_PROXIES) or not _is_loopback(accepted_from):
+        return False
+    own = request.transport.get_extra_info("socket") if request.transport is not None else None
+    peer = own.getpeername() if own is not None else None
+    # The PROXY protocol may have named another address than the connection's own; a Unix socket has none.
+    if isinstance(peer, tuple) and not _is_loopback(peer[0]):
+        return False
+    host = request.headers.get("Host", "").rpartition("@")[2]
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.lower() == "localhost" or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def certificate_of(request: "BaseRequest") -> bytes | None:

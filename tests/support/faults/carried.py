@@ -145,6 +145,8 @@ class Carried:
 
     async def _send(self, sender: End, piece: bytes) -> None:
         loop, fault = asyncio.get_running_loop(), self.struck
+        if fault is not None and fault.only is sender.other:
+            fault = None
         receiver = self.ends[sender.other].sock
         if fault is not None and fault.kind is Kind.HALF_CLOSE and fault.at is sender:
             return

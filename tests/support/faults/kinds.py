@@ -34,7 +34,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of both directions of a connection.
+    """A fault of both directions of a connection; `LATENCY`, `RATE` and `SLICE` may be of what `only` one end sends.
 
     - `LATENCY`: each piece waits `seconds` before it is passed on.
     - `RATE`: `bytes_per_second` in each direction.
@@ -50,6 +50,7 @@ class Fault:
     at: End = End.CLIENT
     seconds: float = LATENCY_SECONDS
     bytes_per_second: int = BYTES_PER_SECOND
+    only: End | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from proxy.app.metrics.instrument import MetricSources
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import TopicNumbers
 from proxy.overload.samples import Signals
+from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
 from proxy.relay.topic_slots import RateCounts
@@ -111,6 +112,9 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters.event_log.topic_keeps = True
     counters.kernels_choice = {"unsent bytes of relays": next(numbers)}
     counters.relay.socket_memory = SocketMemory(next(numbers), next(numbers))
+    log: Any = None
+    bound = counters.relay.bound = SocketBound(next(numbers), lambda _: None, lambda: (), log, lambda: 5.0)
+    bound.ended, bound.tight = next(numbers), True
     pool = counters.relay.pool = RelayPool(1000, lambda: 5.0)
     pool.books.pool_change(0, 1000 + next(numbers))
     pool.books.pool_wait(0, next(numbers))

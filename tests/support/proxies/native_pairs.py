@@ -132,6 +132,13 @@ class FakePairs:
     def rounds(self) -> list[int]:
         return [0 for _ in self.beating]
 
+    def set_tight(self, tight: bool) -> None:
+        """Have no windows."""
+
+    def heaviest(self, most: int) -> list[tuple[int, int, int]]:
+        """Return nothing: there are no sockets."""
+        return []
+
     def received_memory(self) -> tuple[int, int]:
         return 0, 0
 

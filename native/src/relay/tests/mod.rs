@@ -13,6 +13,7 @@ mod scanner;
 mod splice;
 mod stress;
 mod watch;
+mod windows;
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -68,6 +69,17 @@ fn prepared(near: TcpStream, far: TcpStream) -> (TcpStream, TcpStream) {
     far.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS as u64))).unwrap();
     far.set_write_timeout(Some(Duration::from_millis(PATIENCE_MS as u64))).unwrap();
     (near, far)
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("never: {what}");
 }
 
 impl Stand {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use super::{fill, noise, read, reset, tcp, Joined, Random, Stand, BUFFER};
+use super::{fill, noise, read, reset, tcp, until, Joined, Random, Stand, BUFFER};
 use crate::relay::engine::PoolLimits;
 use crate::relay::pool::{Pool, PoolRecord, Share, PAUSED_BY_POOL};
 use crate::relay::queue::Command;
@@ -18,7 +18,11 @@ const LITTLE: usize = 16;
 const FLOOD: usize = 16 * 1024 * 1024;
 
 fn limited(threads: usize, pool_bytes: usize) -> Stand {
-    Stand::limited(threads, BUFFER, PoolLimits { pool_bytes: pool_bytes as u64, unsent_bytes: UNSENT })
+    Stand::limited(
+        threads,
+        BUFFER,
+        PoolLimits { pool_bytes: pool_bytes as u64, unsent_bytes: UNSENT, wide_window: None },
+    )
 }
 
 fn pool(stand: &Stand) -> PoolRecord {
@@ -33,17 +37,6 @@ fn join(stand: &Stand) -> Joined {
     }
     sys::set_buffers(client.1.as_fd(), 16 * 1024);
     stand.join_sockets(client, broker, b"", b"", false)
-}
-
-/// Waits until something is so.
-fn until(what: &str, so: impl Fn() -> bool) {
-    for _ in 0..20_000 {
-        if so() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    panic!("never: {what}");
 }
 
 #[test]

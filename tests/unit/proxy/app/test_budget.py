@@ -180,9 +180,35 @@ OF_CLIENTS = "received bytes of relays, from clients"
 def test_received_bytes_of_clients_are_bounded_once_while_a_throttle_acts_else_the_kernels_choice(
     keys: dict[str, str], acts: bool
 ) -> None:
+    keys = keys | {"relaySocketMemoryMB": "-1"}
     lines, _ = budget(**keys)
     overrides = {"brokerServiceURL": "pulsar://broker:6650"} | keys
     choice = kernels_choice(Config.load(overrides=overrides), TcpBuffers(send=1, receive=3))
     chosen = {line.owner: line.limit_bytes for line in choice}
-    assert lines.get(OF_CLIENTS) == (2 * 10_000 * MIB if acts else None)
+    idle, _ = budget(relaySocketMemoryMB=-1)
+    relays = "relays, both directions stalled"
+    assert lines[relays] - idle[relays] == (2 * 10_000 * MIB if acts else 0)
     assert chosen.get(OF_CLIENTS) == (None if acts else 10_000 * 3)
+
+
+def test_under_a_bound_in_sum_no_line_is_the_kernels_choice_and_no_client_multiplies_it() -> None:
+    keys = {"overloadThrottleEnabled": "true", "relaySocketMemoryMB": "300"}
+    lines, total = budget(**keys)
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650"} | keys)
+    assert not list(kernels_choice(config, TcpBuffers(send=1, receive=3)))
+    assert lines["kernel memory of relayed sockets"] == 300 * MIB
+    more = {"relayUnsentBytes": "1048576", "relayReceiveBufferBytes": "1048576"}
+    assert budget(**keys, **more)[1] == total
+
+
+def test_bounds_in_sum_stand_beside_the_lookup_connections() -> None:
+    lines, total = budget(relayMemoryPoolMB=64, relaySocketMemoryMB=300, numIOThreads=3)
+    assert lines["relay pool"] == 64 * MIB + 4 * 262_144
+    assert lines.get("relays, both directions stalled", 0) == 0
+    assert total == sum(lines.values())
+    # A throttle adds what it keeps by itself, and nothing for each client's buffers.
+    throttled = budget(
+        relayMemoryPoolMB=64, relaySocketMemoryMB=300, numIOThreads=3, overloadThrottleEnabled="true",
+        overloadSignals="proxy", overloadThrottleObserveOnly="false",
+    )[1]  # fmt: skip
+    assert throttled - total == 10_000 * 512

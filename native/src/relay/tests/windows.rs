@@ -1,0 +1,115 @@
+//! Receive windows: narrow until the receiver has taken bytes, narrow again while memory is short.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+use super::{tcp, until, Joined, Stand, BUFFER};
+use crate::relay::engine::PoolLimits;
+use crate::relay::sys;
+use crate::relay::windows::{NARROW_BYTES, PROVEN_BYTES};
+
+const WIDE: usize = 4 * NARROW_BYTES;
+
+/// A pair whose broker's window is narrow, as a relay of the proxy begins, and another handle of that socket.
+fn join(stand: &Stand) -> (Joined, TcpStream) {
+    let (client, broker) = (tcp(), tcp());
+    sys::set_receive_buffer(broker.0.as_fd(), NARROW_BYTES);
+    // What a stopped client takes must be no proof that its program reads.
+    sys::set_unsent(&client.0, BUFFER as i32);
+    sys::set_buffers(client.1.as_fd(), 16 * 1024);
+    let other = broker.0.try_clone().unwrap();
+    (stand.join_sockets(client, broker, b"", b"", false), other)
+}
+
+fn stand(wide: usize) -> Stand {
+    Stand::limited(1, BUFFER, PoolLimits { wide_window: Some(wide), ..PoolLimits::default() })
+}
+
+fn pass(pair: &mut Joined, bytes: usize) {
+    let mut buffer = vec![7; BUFFER];
+    for _ in 0..bytes.div_ceil(BUFFER) {
+        pair.broker.write_all(&buffer).unwrap();
+        pair.client.read_exact(&mut buffer).unwrap();
+    }
+}
+
+/// Sends until nothing is taken for a while: the client does not read.
+fn stall(pair: &mut Joined) {
+    pair.broker.set_nonblocking(true).unwrap();
+    let (buffer, mut still) = (vec![7; BUFFER], 0);
+    while still < 50 {
+        match pair.broker.write(&buffer) {
+            Ok(count) if count > 0 => still = 0,
+            _ => {
+                still += 1;
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+fn size(socket: &TcpStream) -> usize {
+    sys::receive_buffer(socket.as_fd())
+}
+
+#[test]
+fn a_window_is_wide_once_the_receiver_has_taken_enough_and_not_before() {
+    let stand = stand(WIDE);
+    let (mut pair, broker) = join(&stand);
+    pass(&mut pair, PROVEN_BYTES as usize / 2);
+    assert_eq!(size(&broker), 2 * NARROW_BYTES);
+    pass(&mut pair, PROVEN_BYTES as usize);
+    until("a wide window", || size(&broker) == 2 * WIDE);
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_keeps_the_window_narrow() {
+    let stand = stand(0);
+    let (mut pair, broker) = join(&stand);
+    stall(&mut pair);
+    assert_eq!(size(&broker), 2 * NARROW_BYTES);
+}
+
+#[test]
+fn the_kernel_tunes_the_buffer_again_where_no_size_is_asked_for() {
+    let stand = stand(0);
+    let (mut pair, broker) = join(&stand);
+    assert!(sys::receive_buffer_is_set(broker.as_fd()));
+    pass(&mut pair, 2 * PROVEN_BYTES as usize);
+    until("autotuning", || !sys::receive_buffer_is_set(broker.as_fd()));
+}
+
+#[test]
+fn while_memory_is_short_nothing_is_widened_and_one_that_stands_still_is_narrowed() {
+    let stand = stand(WIDE);
+    let (mut early, of_early) = join(&stand);
+    pass(&mut early, 2 * PROVEN_BYTES as usize);
+    until("a wide window", || size(&of_early) == 2 * WIDE);
+    stand.engine.set_tight(true);
+    let (mut late, of_late) = join(&stand);
+    pass(&mut late, 2 * PROVEN_BYTES as usize);
+    assert_eq!(size(&of_late), 2 * NARROW_BYTES);
+    stall(&mut early);
+    until("no more than is there", || {
+        let held = sys::socket_memory(of_early.as_fd());
+        size(&of_early) < 2 * WIDE || size(&of_early) <= held.max(2 * NARROW_BYTES)
+    });
+    stand.engine.set_tight(false);
+    pass(&mut late, PROVEN_BYTES as usize);
+    until("a wide window", || size(&of_late) == 2 * WIDE);
+}
+
+#[test]
+fn the_heaviest_that_stand_still_come_first() {
+    let stand = stand(0);
+    let (mut still, _other) = join(&stand);
+    let (idle, _another) = join(&stand);
+    stall(&mut still);
+    until("a look", || {
+        let found = stand.engine.heaviest(8);
+        found.len() == 2 && found[0].0 == still.id && found[0].1 > found[1].1 && found[0].2 < found[0].1
+    });
+    assert_eq!(stand.engine.heaviest(1).len(), 1);
+    drop(idle);
+}

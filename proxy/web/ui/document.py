@@ -1,0 +1,66 @@
+"""The document that the page for people shows, from the document of `top` and the limiters.
+
+Rule: viewers share one document a second, and its size is bounded. Secrets are hidden where the configuration is made.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.fairness_key import DisplayNames
+from proxy.web.ui.minutes import Minutes
+
+HOLDERS: Final = 8
+WAITERS: Final = 8
+LONGEST_NAME: Final = 200
+# Parts of the document of `top` that the page shows.
+_OF_TOP: Final = (
+    "proxy", "memory", "limiters", "clients", "brokers", "lists", "refusals", "relays", "restart_needed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class UiSources:
+    """The parts of a proxy that the page shows."""
+
+    top: Callable[[], Mapping[str, Any]]
+    config: Callable[[], Mapping[str, object]]
+    budget_parts: Callable[[], Mapping[str, int]]
+    semaphores: tuple[AsyncSemaphore, ...]
+    names: DisplayNames
+    minutes: Minutes
+
+
+def ui_document(sources: UiSources) -> Mapping[str, object]:
+    """Return the numbers and names of this moment as JSON values."""
+    top = sources.top()
+    return {
+        **{name: top[name] for name in _OF_TOP},
+        "budget_parts": dict(sources.budget_parts()),
+        "holders": {each.name: _holders(each, sources.names) for each in sources.semaphores},
+        "waiters": [row for each in sources.semaphores for row in _waiters(each, sources.names)],
+        "minutes": sources.minutes.shown(),
+    }
+
+
+def _holders(semaphore: AsyncSemaphore, names: DisplayNames) -> list[Mapping[str, object]]:
+    return [{"owner": _name(key, names), "held_bytes": held} for key, held in semaphore.top_holders(HOLDERS)]
+
+
+def _waiters(semaphore: AsyncSemaphore, names: DisplayNames) -> list[Mapping[str, object]]:
+    found = [waiter for some in semaphore.waiters(WAITERS, WAITERS) for waiter in some]
+    return [
+        {
+            "line": semaphore.name,
+            "owner": _name(waiter.key, names),
+            "namespace": "" if waiter.about is None else str(waiter.about)[:LONGEST_NAME],
+            "asked_bytes": waiter.size,
+            "waited_seconds": round(waiter.waited_seconds, 2),
+        }
+        for waiter in found[:WAITERS]
+    ]
+
+
+def _name(key: object, names: DisplayNames) -> str:
+    return "" if key is None else names(key)[:LONGEST_NAME]

@@ -1,0 +1,136 @@
+"""The kernel memory of relayed sockets: windows that are narrow until bytes were taken, and the bound in sum."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from proxy.core.errors import DisconnectCause
+from proxy.relay.memory.bound import SocketBound
+from proxy.relay.memory.windows import NARROW_BYTES, PROVEN_BYTES
+from proxy.relay.native_relay import NativeRelay
+from tests.integration.test_direct_mode import Pair, greet, joined
+from tests.integration.test_kip72 import FLOOD, READ_BYTES, UNSENT_BYTES, expected_bytes, pour, read_all
+from tests.support.brokers.raw_broker import raw_broker
+from tests.support.proxies.proxy_under_test import Stage, staged
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+KEYS: dict[str, Any] = {"relayBufferBytes": READ_BYTES, "relayUnsentBytes": UNSENT_BYTES, "tcpUserTimeoutMillis": 0}
+# What a consumer's own kernel takes before the proxy holds anything, and the sum of what is held for it after that:
+# a narrow window, a read, and unsent bytes with their bookkeeping.
+NARROW_SUM = 2 * NARROW_BYTES + READ_BYTES + 3 * UNSENT_BYTES
+
+
+def bound_of(stage: Stage) -> SocketBound:
+    bound = stage.proxy.counters.relay.bound
+    assert bound is not None
+    return bound
+
+
+async def weighed(stage: Stage) -> int:
+    """Let a second's look at all sockets pass, in the threads, too; return the sum."""
+    if stage.proxy.relay_engines.native is not None:
+        before = stage.proxy._ticked_at
+        await stage.until(lambda: stage.proxy._ticked_at > before + 2, "two looks of the threads")
+    await stage.proxy._weigh_sockets(0.0)
+    return sum(stage.proxy.counters.relay.socket_memory)
+
+
+async def stalled(stage: Stage, broker: Any, count: int) -> list[Pair]:
+    pairs = []
+    for _ in range(count):
+        known = set(stage.proxy.sessions.all_relays())
+        pairs.append(await joined(stage, broker))
+        (relay,) = set(stage.proxy.sessions.all_relays()) - known
+        # The bound may end the relay meanwhile.
+        with suppress(ConnectionError):
+            await pour(pairs[-1], relay)
+    return pairs
+
+
+async def test_a_consumer_that_never_reads_holds_a_narrow_window() -> None:
+    async with staged(**KEYS) as stage, raw_broker(greet) as broker:
+        await stalled(stage, broker, 8)
+        assert 8 * NARROW_BYTES < await weighed(stage) <= 8 * NARROW_SUM
+
+
+async def test_without_a_bound_the_kernel_holds_more_for_it() -> None:
+    async with staged(**KEYS, relaySocketMemoryMB=0) as stage, raw_broker(greet) as broker:
+        assert stage.proxy.counters.relay.bound is None
+        await stalled(stage, broker, 8)
+        narrow = 8 * NARROW_SUM
+        unbounded = await weighed(stage)
+    assert unbounded > narrow
+
+
+async def test_the_window_is_wide_once_the_consumer_has_taken_bytes_and_no_byte_is_lost() -> None:
+    async with staged(**KEYS, relayReceiveBufferBytes=4 * NARROW_BYTES) as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker)
+        (relay,) = stage.proxy.sessions.all_relays()
+        size = await pour(pair, relay)
+        narrow = await weighed(stage)
+        assert await read_all(pair, size) == expected_bytes(0, size)
+        # More than proves that the client reads: whole turns are read before anybody looks.
+        for _ in range(4 * PROVEN_BYTES // READ_BYTES):
+            await pair.broker.send(FLOOD[:READ_BYTES])
+            assert await read_all(pair, READ_BYTES) == FLOOD[:READ_BYTES]
+        await weighed(stage)
+        more = await pour(pair, relay)
+        # The broker's socket may hold four times as much now.
+        assert await weighed(stage) > narrow + 2 * NARROW_BYTES
+        assert len(await read_all(pair, more)) == more
+
+
+async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads_is_not() -> None:
+    async with staged(**KEYS, relaySocketMemoryMB=2) as stage, raw_broker(greet) as broker:
+        reader = await joined(stage, broker)
+        pairs = await stalled(stage, broker, 16)
+        bound = bound_of(stage)
+        await stage.until(lambda: bound.ended > 0, "relays ended")
+        await stage.until(lambda: sum(stage.proxy.counters.relay.socket_memory) < bound.limit_bytes, "below the bound")
+        # The last have been weighed, and no more end than have to.
+        before = -1
+        while bound.ended != before:
+            before = bound.ended
+            await weighed(stage)
+        assert bound.tight
+        ended = stage.proxy.counters.shared.disconnects[DisconnectCause.MEMORY_LIMIT]
+        assert ended == bound.ended < len(pairs)
+        _, received = await asyncio.gather(reader.broker.send(FLOOD), read_all(reader, len(FLOOD)))
+        assert received == FLOOD
+
+
+async def test_while_memory_is_short_no_window_is_widened_and_a_wide_one_is_narrowed() -> None:
+    async with staged(**KEYS, relayEngine="asyncio") as stage, raw_broker(greet) as broker:
+        pair = await joined(stage, broker)
+        (relay,) = stage.proxy.sessions.all_relays()
+        assert not isinstance(relay, NativeRelay)
+        towards_broker = relay.broker.transport  # type: ignore[attr-defined]
+
+        def size() -> int:
+            found: int = towards_broker.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            return found
+
+        async def read_on(count: int) -> None:
+            for _ in range(count // READ_BYTES):
+                await pair.broker.send(FLOOD[:READ_BYTES])
+                assert await read_all(pair, READ_BYTES) == FLOOD[:READ_BYTES]
+
+        assert size() == 2 * NARROW_BYTES
+        stage.proxy.relay_engines.set_tight(True)
+        bound_of(stage)._set_tight = lambda tight: None
+        await read_on(4 * PROVEN_BYTES)
+        await weighed(stage)
+        assert size() == 2 * NARROW_BYTES
+        stage.proxy.relay_engines.set_tight(False)
+        await stage.until(lambda: not relay.broker.window.narrow, "a wide window")  # type: ignore[attr-defined]
+        await read_on(4 * PROVEN_BYTES)
+        taken = await pour(pair, relay)
+        stage.proxy.relay_engines.set_tight(True)
+        await stage.until(lambda: relay.broker.window.narrow, "a narrow window")  # type: ignore[attr-defined]
+        held = await weighed(stage)
+        assert size() <= max(2 * NARROW_BYTES, held)
+        assert len(await asyncio.wait_for(read_all(pair, taken), 60)) == taken
