@@ -159,7 +159,7 @@ async def test_pool_and_throttle_share_a_relay(level: int) -> None:
         stage,
         broker,
     ):
-        ((pair, relay, size),) = await stalled(stage, broker, 1)
+        ((pair, _relay, size),) = await stalled(stage, broker, 1)
         assert pool_of(stage).used_bytes > 0
         await pair.client.send(PING)
         assert await pair.broker.receive(len(PING)) == PING
