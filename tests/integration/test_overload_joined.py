@@ -305,7 +305,8 @@ async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
             await stage.until(lambda: _learned(topics), "natural rates")
             pressure.set(0.9)
             await stage.until(lambda: control.active_topics == 2, "limits")
-            await stage.until(lambda: all(len(found) >= 4 for found in changes.values()), "steps")
+            # How many steps that takes depends on the natural rate that a busy machine lets them learn.
+            await stage.until(lambda: all(_is_slow(found) for found in changes.values()), "steps")
             pressure.set(0.1)
             await stage.until(lambda: control.active_topics == 0, "natural rates again")
             for sender in senders:
@@ -321,6 +322,10 @@ async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
 def _learned(topics: Any) -> bool:
     known = [topic.natural_bytes for name, topic in topics.items() if name]
     return len(known) == 2 and min(known) > 150_000
+
+
+def _is_slow(changes: list[tuple[float, float | None]]) -> bool:
+    return any(rate is not None and rate < 0.6 * natural for natural, rate in changes)
 
 
 def _steps_are_small(changes: list[tuple[float, float | None]]) -> None:
