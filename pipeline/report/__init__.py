@@ -1,12 +1,14 @@
 """The report: one HTML page that needs no network, no server and, for its numbers, no scripts.
 
-    gather*, spread  the tables of the pipeline, aggregated in Spark to a few thousand rows
+    gather*          the tables, aggregated in Spark to a few thousand rows: the numbers of a new column begin here
+    timeline, clock  what is in use when, and how long a request waited (Spark); the bins of time
     facts            what was gathered: small data frames and figures
     charts, colours  data frames in, Vega-Lite specifications out
     past, future     sections: what happened; what other limits would have done, and what to set
     slowed           sections: who was slowed; what other marks would have done
     words            the summary in sentences
-    page             the sections as HTML
+    earlier, parts   sections about earlier runs; what a section is made of
+    page, write      the sections as HTML; the page into a file
     units            numbers and foreign texts as people read them
 
 Rule: whatever comes from events is foreign text; it reaches the page only through the template's escaping or as JSON

@@ -18,7 +18,7 @@ from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.unit.eventlog.parts import read_events
 from tests.unit.eventlog.test_schema_v1 import faults
-from tests.unit.eventlog.test_schema_v2 import SCHEMA
+from tests.unit.eventlog.test_schema_v3 import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 EVENT = {"kind": "get_topics", "tenant": "public", "namespace": "public/default", "outcome": "ok"}

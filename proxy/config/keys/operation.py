@@ -37,7 +37,8 @@ class OperationKeys:
     )  # fmt: skip
     shutdown_drain_millis = Key(
         "shutdownDrainMillis", 15_000, whole(0, HOUR_MILLIS), section=OPERATION, unit=MILLIS, dynamic=True,
-        doc="Time after SIGTERM before open connections are closed.",
+        doc="Longest time for a drain before open connections are closed. A gateway's begins after "
+        "shutdownPreDrainMillis, a sidecar's at SIGTERM.",
     )  # fmt: skip
     proxy_log_level = Key(
         "proxyLogLevel", "0", choice("0", "1", "2"), since="pulsar", section=OPERATION, dynamic=True,
