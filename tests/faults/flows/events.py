@@ -50,6 +50,8 @@ class EventTopic(Flow):
         before = numbers()["topic"]
         for _ in range(LISTS):
             await whole_list(at, self.client, await self.client.ask_topics(LISTED))
+        # Nobody would answer PINGs while the events are on their way.
+        self.client.close()
 
         def done() -> int:
             now = numbers()["topic"]
