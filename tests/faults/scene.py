@@ -81,8 +81,7 @@ class Scene:
     @property
     def struck(self) -> bool:
         """Tell whether a fault has begun."""
-        ways = (self.client_way, self.broker_way, self.own_way)
-        return any(one.struck is not None for way in ways for one in way.connections)
+        return any(way.struck for way in (self.client_way, self.broker_way, self.own_way))
 
     def hello(self, target: str | None = None, who: str = "alice") -> bytes:
         """Build the CONNECT of a client that the proxy lets in."""

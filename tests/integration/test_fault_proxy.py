@@ -140,6 +140,7 @@ async def test_a_reset_comes_behind_the_bytes_up_to_its_point_at_both_ends(sende
         with pytest.raises((Closed, ConnectionError)):
             await target.receive(10)
         await eventually(lambda: not at.way.carried, "nothing carried")
+        assert at.way.struck
 
 
 async def test_dropped_bytes_are_taken_and_vanish_and_so_does_an_end() -> None:

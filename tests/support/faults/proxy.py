@@ -30,6 +30,8 @@ class FaultProxy:
         self.flows = asyncio.Event()
         self.flows.set()
         self.connections: list[Carried] = []
+        # Of a connection that was reset, too.
+        self._begun: list[asyncio.Event] = []
         self._cancels: dict[Carried, Callable[[], object]] = {}
         self._passed_before = 0
         self._next: tuple[Fault, Point] | None = None
@@ -51,6 +53,11 @@ class FaultProxy:
     def carried(self) -> int:
         """Count the connections that are open at this moment."""
         return len(self.connections)
+
+    @property
+    def struck(self) -> bool:
+        """Tell whether a fault has begun at any connection, of those that are gone, too."""
+        return any(begun.is_set() for begun in self._begun)
 
     @property
     def passed_bytes(self) -> int:
@@ -124,6 +131,7 @@ class FaultProxy:
                 connection.ends[End.CLIENT].reset()
 
         self.connections.append(connection)
+        self._begun.append(connection.begun)
         self._cancels[connection] = self._scope.start(self._carry(connection), over)
 
     async def _carry(self, connection: Carried) -> None:
