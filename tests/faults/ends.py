@@ -70,7 +70,7 @@ _SILENT: Final = {
     "HTTP": (),
     "WebSocket": (),
 }
-_HTTP: Final = ("http_timeout", "http_cut_answers", "http_broker", Cause.BROKER_CLOSED)
+_HTTP: Final = ("http_timeout", "http_slow_upload", "http_cut_answers", "http_broker", Cause.BROKER_CLOSED)
 _LEFT: Final = (Cause.CLIENT_CLOSED, Cause.CONNECTION_RESET, Cause.TLS_HANDSHAKE_FAILED, Cause.TRUNCATED)
 _LOST: Final = (Cause.BROKER_CLOSED, Cause.CONNECTION_RESET)
 _DEAD: Final = (Cause.BROKER_SILENT, Cause.KEEP_ALIVE_TIMEOUT, Cause.CONNECTION_RESET)

@@ -34,6 +34,7 @@ SHORTER: Final = 50
 # A turn of the proxy's clock, and keep-alive in turns; the default is 30 turns of a second.
 TICK_SECONDS: Final = 0.05
 KEEP_ALIVE_TICKS: Final = 12
+HANDSHAKE_MILLIS: Final = 1000
 HTTP_MILLIS: Final = 600
 EVENTS_SECONDS: Final = 1
 READ_BYTES: Final = 64 * 1024
@@ -53,6 +54,8 @@ def short_clocks() -> dict[str, int]:
     defaults = {key.name: key.default for key in declared if key.name in names}
     return {
         **{name: patient_millis(millis // SHORTER) for name, millis in defaults.items()},
+        # Everybody shakes hands under these, the neighbour, too; no other clock races with them.
+        **dict.fromkeys(("brokerProxyConnectTimeoutMs", "handshakeTimeoutMillis"), patient_millis(HANDSHAKE_MILLIS)),
         "keepAliveIntervalSeconds": KEEP_ALIVE_TICKS,
         # Five minutes, and no other clock for an exchange over HTTP.
         "httpProxyTimeout": patient_millis(HTTP_MILLIS),
