@@ -62,6 +62,12 @@ class SoftPoolMachine(RuleBasedStateMachine):
         self.waiting.append(one)
         self.turns_passed[one] = 0
 
+    @rule(size=sizes)
+    def all_are_readable(self, size: int) -> None:
+        """A crowd: the first use the pool up, the others wait."""
+        for one in range(DIRECTIONS):
+            self.is_readable(one, size)
+
     @rule(one=directions)
     def asks_again(self, one: int) -> None:
         """A direction that waits keeps its place, however often it asks."""
@@ -71,6 +77,14 @@ class SoftPoolMachine(RuleBasedStateMachine):
     @rule(one=directions, left=st.integers(0, READ))
     def receiver_takes(self, one: int, left: int) -> None:
         self._hold(one, min(left, self.held[one]))
+
+    @rule(size=sizes, pick=st.integers(0, 100))
+    def all_receivers_take_and_everybody_has_a_turn(self, size: int, pick: int) -> None:
+        """The line is empty after that: the next begins at a random place again."""
+        for _ in range(DIRECTIONS):
+            for one in range(DIRECTIONS):
+                self._hold(one, 0)
+            self.has_turns(size, pick, DIRECTIONS)
 
     @rule(one=directions)
     def ends(self, one: int) -> None:

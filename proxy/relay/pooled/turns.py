@@ -92,6 +92,8 @@ class PoolTurns:
             self._rooms.close()
         if self._timer is not None:
             self._timer.cancel()
+        # The line knows the books, which may be the threads': their descriptors stay open as long as anybody does.
+        self._line = None
 
     def room(self, transport: asyncio.BaseTransport | None, fd: int, *, is_tls: bool) -> int:
         """Return how many bytes the send queue of a socket takes at once; 0 if it waits for its peer.
