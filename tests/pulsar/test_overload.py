@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 
 import pytest
 
-from proxy.config.config import Config
 from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.open_loop import Arrivals, Load, Producers, Tally, arrivals, java_producers, python_producers
@@ -211,7 +210,7 @@ def group() -> Iterator[MemoryGroup]:
         unusable("memory cgroup", str(error))
 
 
-def test_memory_of_a_proxy_with_a_real_limit_stays_below_the_line_while_a_broker_takes_next_to_nothing(
+def test_memory_of_a_proxy_with_a_real_limit_stays_below_it_while_a_broker_takes_next_to_nothing(
     group: MemoryGroup, new_scene: NewScene, namespace: str, topic: str, admin: Admin
 ) -> None:
     scene = new_scene(THRESHOLD | REAL, group)
@@ -235,11 +234,8 @@ def test_memory_of_a_proxy_with_a_real_limit_stays_below_the_line_while_a_broker
     scene.end_of_sending()
     assert scene.shown()("new_connections_total") == connections
     assert group.failures() == 0
-    rates = len(scene.tallies()) * heavy(topic).per_second * heavy(topic).message_bytes
-    buffers = len(scene.tallies()) * 2 * Config.relay_client_receive_buffer_bytes.default
-    # The sum over all sockets is up to a second old when it is looked at, and its sweep takes turns with other work.
-    line = float(REAL["overloadMemoryHighWatermark"]) * LIMIT_BYTES + 2 * rates + buffers
-    assert float(REAL["overloadMemoryLowWatermark"]) * LIMIT_BYTES < max(told) <= line
+    # How far above the high mark memory comes hangs on the machine's speed: benchmarks/overload_real judges that.
+    assert float(REAL["overloadMemoryLowWatermark"]) * LIMIT_BYTES < max(told) < LIMIT_BYTES
     assert {event["throttle_action"] for event in scene.decisions("threshold")} == {"pause", "resume"}
 
 
