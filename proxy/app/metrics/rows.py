@@ -1,7 +1,7 @@
 """Helpers that declare this proxy's own metrics, for `traffic_rows` and `process_rows`."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
@@ -66,28 +66,21 @@ def per_tenant(name: str, text: str, read: Callable[[TenantNumbers], int], unit:
     )  # fmt: skip
 
 
+_Part = TypeVar("_Part")
+
+
 def of_pool(
     name: str, kind: Kind, text: str, read: "Callable[[RelayPool], float]", unit: Unit = ""
 ) -> Instrument:  # fmt: skip
     """Declare a metric of the relay pool; there is no sample without a pool."""
-
-    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
-        pool = sources.counters.relay.pool
-        return {} if pool is None else {(): read(pool)}
-
-    return Instrument(f"pulsar_proxy_relay_pool_{name}", kind, text, readings, unit=unit)
+    return _of_part(f"relay_pool_{name}", kind, text, lambda sources: sources.counters.relay.pool, read, unit)
 
 
 def of_bound(
     name: str, kind: Kind, text: str, read: "Callable[[SocketBound], float]", unit: Unit = ""
 ) -> Instrument:  # fmt: skip
     """Declare a metric of the bound for relayed sockets; there is no sample without a bound."""
-
-    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
-        bound = sources.counters.relay.bound
-        return {} if bound is None else {(): read(bound)}
-
-    return Instrument(f"pulsar_proxy_relay_sockets_{name}", kind, text, readings, unit=unit)
+    return _of_part(f"relay_sockets_{name}", kind, text, lambda sources: sources.counters.relay.bound, read, unit)
 
 
 def of_commands(
@@ -95,11 +88,24 @@ def of_commands(
 ) -> Instrument:  # fmt: skip
     """Declare a metric of the memory for commands; there is no sample without a limit."""
 
-    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+    def record(sources: MetricSources) -> "PoolRecord | None":
         held = sources.counters.requests.command_bytes
-        return {} if held is None else {(): read(held.record())}
+        return None if held is None else held.record()
 
-    return Instrument(f"pulsar_proxy_commands_{name}", kind, text, readings, unit=unit)
+    return _of_part(f"commands_{name}", kind, text, record, read, unit)
+
+
+def _of_part(
+    name: str, kind: Kind, text: str, find: "Callable[[MetricSources], _Part | None]",
+    read: "Callable[[_Part], float]", unit: Unit,
+) -> Instrument:  # fmt: skip
+    """Declare a metric of a part that is there with some configurations only."""
+
+    def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+        part = find(sources)
+        return {} if part is None else {(): read(part)}
+
+    return Instrument(f"pulsar_proxy_{name}", kind, text, readings, unit=unit)
 
 
 def of_process(
