@@ -85,8 +85,11 @@ async def test_a_pool_bounds_every_kind_of_relay_and_has_all_memory_back_in_the_
     async with pooled(kind) as (stage, broker):
         consumers = await stalled(stage, broker, MANY)
         pool = pool_of(stage)
-        # Whether the pool is used up hangs on what the kernel took before the relays' threads read.
-        await stage.until(lambda: pool.used_bytes > 0, "a charge for bytes that nobody takes")
+        # Relays on the event loop have their turns. Who holds a single byte does not wait: muted may be none. How much
+        # threads hold of watched relays hangs on what the kernel took before they read.
+        is_native = any(type(relay).__name__ == "NativeRelay" for relay in stage.proxy.sessions.all_relays())
+        least = 1 if is_native and kind == "watched" else pool.limit_bytes
+        await stage.until(lambda: pool.used_bytes >= least, "a pool that is used up")
         assert pool.used_bytes <= most(pool)
         # TLS counts what was read, before it is sealed: a few bytes for each record more.
         assert 0 < held(stage) <= most(pool) * 1.01
