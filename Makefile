@@ -14,7 +14,7 @@ endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
 .PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native faults
-.PHONY: generate image sbom lock clean native FORCE
+.PHONY: generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,18 @@ image: $(VENV)/.dev $(VENV)/.native ## Build the image without a Docker engine (
 sbom: $(VENV)/.dev ## Write dist/sbom.json (CycloneDX): the proxy and all that its image installs
 	$(BIN)/python -m scripts.write_sbom
 
+release: $(VENV)/.dev $(VENV)/.native ## Build into dist/ what a release has (as root, as the image); ARGS=--wheelhouse: for installs offline, too
+	$(BIN)/python -m scripts.release $(ARGS)
+
+release-test: $(VENV)/.dev ## Install each file of dist/ into an empty place and use it there (minutes)
+	$(BIN)/python -m pytest -q tests/release
+
+audit: $(VENV)/.dev ## Ask for known faults of what is locked: libraries, and crates where cargo-audit is
+	$(PIP) install --require-hashes -r requirements/audit.txt
+	@set -e; for lock in image build pipeline native; do echo "requirements/$$lock.txt"; \
+	  $(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt; done
+	@if command -v cargo-audit >/dev/null; then cd native && cargo audit; else echo "not checked: crates (no cargo-audit here)"; fi
+
 lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(PIP) install uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt pyproject.toml
@@ -127,6 +139,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	printf 'hatchling\neditables\nshtab\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
 	printf 'atheris==3.0.0\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/fuzz.txt -
 	printf 'maturin>=1.16,<2\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/native.txt -
+	printf 'pip-audit\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/audit.txt -
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache native/target

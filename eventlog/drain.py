@@ -1,12 +1,14 @@
 """Writes events from a buffer into a store, in a thread of its own.
 
 Rule: `Drain` has no clock: its caller passes the time and gets the time of the next step. Lines that a store could not
-write stay in hand, at most `BLOCK_BYTES`, and are tried again after a pause that doubles. Meanwhile no events are taken
+write stay in hand, at most `BLOCK_BYTES`, and are tried again after a pause that doubles, up to a quarter shorter at
+random: the store may be one topic for many proxies. Meanwhile no events are taken
 from the buffer, which fills up and drops. Events count as written when the store has confirmed them, and as lost when
 they will not be tried again, or when the store reports that written events are gone; the latter count as both. The next
 event that is written reports how many events are missing before it, also if that event is already in hand.
 """
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +25,8 @@ SLICE: Final = 128
 SLICE_PAUSE_SECONDS: Final = 0.0003
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
+# The largest random part of a pause.
+JITTER: Final = 0.25
 
 Report = Callable[[str], None]
 
@@ -66,9 +70,11 @@ class Drain:
     """Takes events out of a buffer and writes them into a store."""
 
     def __init__(self, buffer: EventBuffer, stamp: Stamp, store: Store, flush_seconds: float, report: Report,
-                 between_slices: Callable[[], None] = _step_aside) -> None:  # fmt: skip
+                 between_slices: Callable[[], None] = _step_aside,
+                 draw: Callable[[], float] = random.random) -> None:  # fmt: skip
         self.counts = SinkCounts()
         self._between_slices = between_slices
+        self._draw = draw
         self._buffer = buffer
         self._stamp = stamp
         self._store = store
@@ -99,7 +105,7 @@ class Drain:
             self._work(now)
         except StoreError as error:
             self._failed(error, now)
-            return self._pause_seconds
+            return self._retry_at - now
         self._pause_seconds = 0.0
         return self._flush_at - now
 
@@ -183,7 +189,7 @@ class Drain:
         self.counts.lost += error.lost_events
         self._report_gap(error.lost_events)
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
-        self._retry_at = now + self._pause_seconds
+        self._retry_at = now + self._pause_seconds * (1 - JITTER * self._draw())
         self._report(str(error))
 
     def _report_gap(self, lost_events: int) -> None:

@@ -143,34 +143,34 @@ def negotiated_version(client_version: int) -> int:
 
 def connected_lookup(client: pb.CommandConnect, server_version: str, scalable_topics: bool = False) -> bytes:
     """Build CONNECTED for lookup mode: no size limit, and no watchers, because lookup mode does not serve them."""
-    connected = _connected(server_version, negotiated_version(client.protocol_version), watchers=False)
+    connected = _connected(server_version, negotiated_version(client.protocol_version))
+    flags = connected.connected.feature_flags
+    flags.supports_topic_watchers = False
+    flags.supports_topic_watcher_reconcile = False
+    flags.supports_get_partitioned_metadata_without_auto_creation = True
+    flags.supports_repl_dedup_by_lid_and_eid = True
     if scalable_topics:
-        connected.connected.feature_flags.supports_scalable_topics = True
+        flags.supports_scalable_topics = True
     return frame(connected)
 
 
 def connected_direct(broker: pb.CommandConnected, server_version: str) -> bytes:
-    """Build CONNECTED for a relayed connection: version, message size and features are the broker's."""
-    flags = broker.feature_flags
-    connected = _connected(
-        server_version, negotiated_version(broker.protocol_version), watchers=flags.supports_topic_watchers
-    )
+    """Build CONNECTED for a relayed connection: version, message size and features are the broker's.
+
+    A feature that this release does not know is passed on, too: what comes of it passes the relay.
+    """
+    connected = _connected(server_version, negotiated_version(broker.protocol_version))
     if broker.HasField("max_message_size"):
         connected.connected.max_message_size = broker.max_message_size
-    if flags.supports_scalable_topics:
-        connected.connected.feature_flags.supports_scalable_topics = True
+    if broker.HasField("feature_flags"):
+        connected.connected.feature_flags.CopyFrom(broker.feature_flags)
     return frame(connected)
 
 
-def _connected(server_version: str, protocol_version: int, *, watchers: bool) -> pb.BaseCommand:
+def _connected(server_version: str, protocol_version: int) -> pb.BaseCommand:
     command = _command(CommandType.CONNECTED)
     command.connected.server_version = f"Pulsar Server{server_version}"
     command.connected.protocol_version = protocol_version
-    flags = command.connected.feature_flags
-    flags.supports_topic_watchers = watchers
-    flags.supports_topic_watcher_reconcile = watchers
-    flags.supports_get_partitioned_metadata_without_auto_creation = True
-    flags.supports_repl_dedup_by_lid_and_eid = True
     return command
 
 

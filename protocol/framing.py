@@ -170,8 +170,9 @@ class FrameDecoder:
     def advance(self, count: int) -> None:
         """Count body bytes that were received into `writable()`."""
         assert self._sink is not None
-        self._sink.advance(count)
+        # Before the sink, which may raise: the stream stays usable, and the rest of the body can be skipped.
         self._remaining -= count
+        self._sink.advance(count)
 
     def store(self) -> None:
         """Store the announced frame here until it is complete, then return it as a Frame."""
@@ -192,7 +193,7 @@ class FrameDecoder:
 
     def skip(self) -> None:
         """Discard the announced frame without storing it, or a frame being stored or diverted with what is there."""
-        if self._mode is _Mode.DIVERTING:
+        if self._mode in (_Mode.DIVERTING, _Mode.SKIPPING):
             self._mode, self._sink = _Mode.SKIPPING, None
             return
         if self._mode is _Mode.STORING and self._head is not None:
@@ -285,19 +286,27 @@ class FrameDecoder:
     def _take_buffered_body(self) -> None:
         buffered = self._buffer
         self._buffer = bytearray()
-        taken = self._take_body(memoryview(buffered))
-        self._buffer += memoryview(buffered)[taken:]
+        wanted = min(len(buffered), self._remaining)
+        try:
+            self._take_body(memoryview(buffered))
+        finally:
+            self._buffer += memoryview(buffered)[wanted:]
 
     def _take_body(self, data: memoryview) -> int:
         wanted = min(len(data), self._remaining)
         if self._mode is _Mode.SKIPPING:
             self._remaining -= wanted
             return wanted
-        taken = 0
-        while taken < wanted:
-            buffer = self.writable()
-            count = min(len(buffer), wanted - taken)
-            buffer[:count] = data[taken : taken + count]
-            self.advance(count)
-            taken += count
+        taken, left = 0, self._remaining - wanted
+        try:
+            while taken < wanted:
+                buffer = self.writable()
+                count = min(len(buffer), wanted - taken)
+                buffer[:count] = data[taken : taken + count]
+                self.advance(count)
+                taken += count
+        except MemoryError:
+            # The sink has no room: the caller skips the body, of which these bytes are gone.
+            self._remaining = left
+            raise
         return taken

@@ -1,9 +1,9 @@
 """Scan what a client sends to its broker for producers and their messages (PRODUCER, SEND, CLOSE_PRODUCER, SUBSCRIBE).
 
 Sans-IO. Only the first bytes of a frame are read: 10 of most, 64 of a SEND, 640 of a PRODUCER. A command in an unusual
-order is decoded if it has 4 KiB at most, and else counts as messages of an unknown producer. A head that is split
-between two reads is kept until it is whole. Sizes that make no sense end the scan for good. In the usual order the
-first value of a repeated field counts.
+order is decoded if it has 4 KiB at most and few fields, and else counts as messages of an unknown producer. A head that
+is split between two reads is kept until it is whole. Sizes that make no sense end the scan for good. In the usual order
+the first value of a repeated field counts.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,10 @@ _SHORT_BYTES: Final = 64
 _PRODUCER_BYTES: Final = 640
 # A longer command in an unusual order is not decoded.
 MOST_DECODED: Final = 4096
+# A field takes a microsecond, and 64 KiB hold 32,768 of them: unusual orders may bring one for so many bytes of
+# their frames, and so many at once. Beyond that a command is not decoded.
+BYTES_A_FIELD: Final = 16
+MOST_FIELDS: Final = 256
 # A longer topic is not told.
 MOST_TOPIC_BYTES: Final = 512
 _ENDLESS: Final = 1 << 80
@@ -121,42 +125,23 @@ def _usual_producer(head: _Bytes, end: int) -> tuple[int, bytes]:
     return producer, topic
 
 
-def _fields(data: _Bytes) -> Iterator[tuple[int, int | _Bytes | None]]:
-    """Yield the fields of a command or of a part; raises Unreadable, for a group, too: no command has one."""
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        if not 8 <= tag < 1 << 32:
-            raise Unreadable
-        kind, size = tag & 7, 0
-        if kind == 0:
-            number, at = _varint(data, at)
-            yield tag >> 3, number
-            continue
-        if kind == 2:
-            size, at = _varint(data, at)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-        else:
-            raise Unreadable
-        if at + size > end:
-            raise Unreadable
-        yield tag >> 3, data[at : at + size] if kind == 2 else None
-        at += size
-
-
 class _Decoded:
     """The fields of a command that matter here: the last value of each, as protobuf has it."""
 
-    __slots__ = ("close", "count", "kind", "producer", "send", "topic")
+    __slots__ = ("close", "count", "kind", "left", "producer", "send", "topic")
 
-    def __init__(self, command: _Bytes) -> None:
+    def __init__(self, left: int) -> None:
+        # How many more fields may be read.
+        self.left = left
         self.kind, self.count = 0, 1
         self.producer: int | None = None
         self.send: int | None = None
         self.close: int | None = None
         self.topic: bytes | None = None
-        for number, value in _fields(command):
+
+    def read(self, command: _Bytes) -> None:
+        """Take a command; raises Unreadable."""
+        for number, value in self._fields(command):
             if number == 1 and isinstance(value, int):
                 self.kind = value
             elif value is None or isinstance(value, int):
@@ -168,22 +153,47 @@ class _Decoded:
             elif number == 15:
                 self._take_close(value)
 
+    def _fields(self, data: _Bytes) -> Iterator[tuple[int, int | _Bytes | None]]:
+        """Yield the fields of a command or of a part; raises Unreadable, for a group, too: no command has one."""
+        at, end = 0, len(data)
+        while at < end:
+            tag, at = _varint(data, at)
+            if not self.left or not 8 <= tag < 1 << 32:
+                raise Unreadable
+            kind, size = tag & 7, 0
+            if kind == 0:
+                number, at = _varint(data, at)
+                self.left -= 1
+                yield tag >> 3, number
+                continue
+            if kind == 2:
+                size, at = _varint(data, at)
+            elif kind in (1, 5):
+                size = 8 if kind == 1 else 4
+            else:
+                raise Unreadable
+            if at + size > end:
+                raise Unreadable
+            self.left -= 1
+            yield tag >> 3, data[at : at + size] if kind == 2 else None
+            at += size
+
     def _take_producer(self, part: _Bytes) -> None:
-        for number, value in _fields(part):
+        for number, value in self._fields(part):
             if number == 2 and isinstance(value, int):
                 self.producer = value
             elif number == 1 and value is not None and not isinstance(value, int):
                 self.topic = bytes(value) if len(value) <= MOST_TOPIC_BYTES else None
 
     def _take_send(self, part: _Bytes) -> None:
-        for number, value in _fields(part):
+        for number, value in self._fields(part):
             if number == 1 and isinstance(value, int):
                 self.send = value
             elif number == 3 and isinstance(value, int):
                 self.count = value
 
     def _take_close(self, part: _Bytes) -> None:
-        for number, value in _fields(part):
+        for number, value in self._fields(part):
             if number == 1 and isinstance(value, int):
                 self.close = value
 
@@ -191,12 +201,14 @@ class _Decoded:
 class ProducerScanner:
     """Scan a client's stream from its first byte, in reads of any size; tells `sink` what is found."""
 
-    __slots__ = ("_head", "_left", "_sink", "_wanted")
+    __slots__ = ("_fields_read", "_head", "_left", "_sink", "_wanted")
 
     def __init__(self, sink: ProducerSink) -> None:
         self._sink = sink
         self._left = 0
         self._head = b""
+        # Fields of unusual orders that their frames' bytes have not paid for yet.
+        self._fields_read = 0
         self._wanted = 0
 
     @property
@@ -333,11 +345,15 @@ class ProducerScanner:
     def _decode(self, command: _Bytes, frame_bytes: int) -> None:
         """Decode a command in an unusual order for the sink."""
         sink = self._sink
+        before = max(0, self._fields_read - frame_bytes // BYTES_A_FIELD)
+        found = _Decoded(MOST_FIELDS - before)
         try:
-            found = _Decoded(command)
+            found.read(command)
         except Unreadable:
             sink.send(None, 1, frame_bytes)
             return
+        finally:
+            self._fields_read = MOST_FIELDS - found.left
         if found.kind == CommandType.SUBSCRIBE:
             sink.subscribed()
         elif found.kind == CommandType.PRODUCER:

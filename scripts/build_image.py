@@ -1,8 +1,9 @@
 """Build the image of deploy/image/Dockerfile without a Docker engine and without a registry of images (deploy/image).
 
 Rule: nothing is written outside .cache, deploy/image/wheels and the archive named by an option. debootstrap makes the
-base from the mirror that apt uses here, and libraries come from the index that pip uses here; the image keeps no trace
-of either. The build needs root, as debootstrap does.
+base from the packages of one date, which the archive of Debian keeps; where that archive cannot be reached, from those
+of today at the mirror that apt uses here. Libraries come from the index that pip uses here. The image keeps no trace of
+either. The build needs root, as debootstrap does.
 """
 
 import argparse
@@ -23,16 +24,13 @@ from typing import Any, Final
 from proxy.core.version import VERSION
 from scripts.build_native import Build, kept_wheel, key_of
 from scripts.generated import ROOT
+from scripts.image_base import SOURCES, SUITE, SUITE_PYTHON, Base, NoSnapshot, base_from
 
 DOCKERFILE: Final = ROOT / "deploy" / "image" / "Dockerfile"
-SUITE: Final = "bookworm"
-# The Python version of the suite, for which wheels are fetched.
-SUITE_PYTHON: Final = "3.11"
 # The packages that the base of the Dockerfile needs.
 PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates"
 # Half of the size of debootstrap's result; licences (usr/share/doc) stay.
 UNNEEDED: Final = ("var/cache/apt", "var/lib/apt/lists", "usr/share/locale", "usr/share/man", "var/log")
-BASE: Final = f"localhost/pulsar-proxy-base:{SUITE}"
 NAME: Final = f"localhost/pulsar-proxy:{VERSION}"
 # A build step shares kernel and network with the machine: a machine without an engine may offer nothing else.
 ISOLATION: Final = "chroot"
@@ -92,25 +90,26 @@ class Images:
         finally:
             self.buildah("rm", container)
 
-    def make_base(self) -> None:
+    def make_base(self, base: Base) -> None:
         """Build the base image from Debian packages, unless the store has it."""
-        if self.has(BASE):
+        if self.has(base.name):
             return
         directory = self.home / "base"
         shutil.rmtree(directory, ignore_errors=True)
-        run([self._tools.debootstrap, "--variant=minbase", f"--include={PACKAGES}", SUITE, str(directory), *_mirror()])
+        variant = ("--variant=minbase", f"--include={PACKAGES}")
+        run([self._tools.debootstrap, *variant, SUITE, str(directory), *base.arguments])
         for unneeded in UNNEEDED:
             shutil.rmtree(directory / unneeded, ignore_errors=True)
         container = self.buildah("from", "scratch")
         self.buildah("add", "--quiet", container, str(directory), "/")
-        self.buildah("commit", "--quiet", "--rm", "--format", "docker", container, BASE)
+        self.buildah("commit", "--quiet", "--rm", "--format", "docker", container, base.name)
         shutil.rmtree(directory)
 
     def fetch_wheels(self) -> Path:
         """Fetch the locked libraries with their hashes, from pip's own index and with its credentials."""
         wheels = self.home / "wheels"
         locked = [ROOT / "requirements" / f"{name}.txt" for name in ("image", "build")]
-        wanted = "".join(path.read_text(encoding="utf-8") for path in locked)
+        wanted = SUITE_PYTHON + "".join(path.read_text(encoding="utf-8") for path in locked)
         complete = wheels / "fetched-for.txt"
         if complete.exists() and complete.read_text(encoding="utf-8") == wanted:
             return wheels
@@ -122,10 +121,10 @@ class Images:
         complete.write_text(wanted, encoding="utf-8")
         return wheels
 
-    def build(self) -> str:
+    def build(self, base: Base) -> str:
         """Return the name of the image, after building it if its inputs have changed; raises BuildFailed."""
         stage_extension(Build())
-        made = arguments()
+        made = arguments(base)
         inputs = digest(made)
         built = self.home / "built-of.txt"
         if built.exists() and built.read_text(encoding="utf-8") == inputs and self.has(NAME):
@@ -133,7 +132,7 @@ class Images:
         # Run in parallel, as both steps mostly wait for other machines.
         with ThreadPoolExecutor(max_workers=1) as beside:
             wheels = beside.submit(self.fetch_wheels)
-            self.make_base()
+            self.make_base(base)
             self._bud(wheels.result(), made)
         # The previous image has lost its name to the new image, and would otherwise stay in the store.
         self.buildah("rmi", "--prune")
@@ -162,12 +161,12 @@ def stage_extension(build: Build) -> Path | None:
     return None if wheel is None else Path(shutil.copy2(wheel, folder))
 
 
-def arguments() -> dict[str, str]:
+def arguments(base: Base) -> dict[str, str]:
     """Return the build arguments of the Dockerfile for this state of the sources."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
     # The revision in the image says "dirty" if the sources differ from their commit.
     revision = _git("describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
-    return {"BASE": BASE, "VERSION": VERSION, "REVISION": revision, "CREATED": _date(epoch)}
+    return {"BASE": base.name, "VERSION": VERSION, "REVISION": revision, "CREATED": _date(epoch)}
 
 
 def digest(made: Mapping[str, str], root: Path = ROOT) -> str:
@@ -205,15 +204,6 @@ def run(command: Sequence[str]) -> str:
     return done.stdout.strip()
 
 
-def _mirror() -> list[str]:
-    # The mirror from which apt gets the suite on this machine; without apt, debootstrap uses its default mirror.
-    if shutil.which("apt-get") is None:
-        return []
-    lines = run(["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).splitlines()
-    found = [line.split() for line in lines]
-    return next(([words[1]] for words in found if len(words) == 2 and words[0] == SUITE), [])
-
-
 def _git(*arguments: str) -> str:
     # An archive of the sources has no git history.
     try:
@@ -230,16 +220,21 @@ def main() -> int:
     """Build the image, write the archive if an option names a file, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts.build_image", description="build the image without a Docker engine")
     parser.add_argument("--archive", metavar="FILE", help="write the image to an archive for `docker load`")
+    parser.add_argument(
+        "--base", choices=SOURCES, default="either",
+        help="packages of the base: of the snapshot, of today, or of today if the snapshot cannot be had (default)",
+    )  # fmt: skip
     options = parser.parse_args()
     images = Images(ROOT / ".cache" / "image", Tools())
     try:
         with images.owned():
-            name = images.build()
-            print(f"built {name}")
+            base = base_from(options.base)
+            name = images.build(base)
+            print(f"built {name} on {base.name}")
             if options.archive:
                 images.buildah("push", "--quiet", name, f"docker-archive:{options.archive}:pulsar-proxy:{VERSION}")
                 print(f"wrote {options.archive}")
-    except BuildFailed as error:
+    except (BuildFailed, NoSnapshot) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

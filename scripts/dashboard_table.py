@@ -21,6 +21,9 @@ LIST: Final = "pulsar_proxy_topic_list_"
 # Causes of disconnects that are normal.
 _ORDERLY: Final = "client_closed|broker_closed|idle|shutdown|connection_age"
 REFUSED: Final = "refused_.*|timed_out"
+DUE: Final = "pulsar_proxy_lists_due_total"
+PROMPT: Final = "pulsar_proxy_lists_prompt_total"
+EXPIRES: Final = "pulsar_proxy_tls_cert_expiration_timestamp_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,9 @@ STORM: Final = Row("Is there a storm?", (
     Panel("Topic lists by outcome", "Normal: answered. refused_heap, refused_direct: no memory; timed_out: brokers or "
           "the client itself; cancelled: the client left.", "reqps",
           (Query(rate("pulsar_proxy_lists_answers_total", by="outcome"), "{{outcome}}"),), stacked=True),
+    Panel("Topic lists that began within a second", "The objective is 99 of 100, over a month. Lists that failed for "
+          "what was asked are not in it.", "percentunit",
+          (Query(f"{rate(PROMPT)} / {rate(DUE)}", "of all proxies"),), most=1),
     Panel("Requests that wait", "A queue that falls within 25 s is how a storm should look; one that stands does not "
           "drain.", "short",
           (Query(total(f"{LIST}heap_queue_size"), "for heap memory"),
@@ -150,7 +156,7 @@ MEMORY: Final = Row("Is memory the reason?", (
            Query(most("pulsar_proxy_memory_budget_bytes"), "worst case"),
            Query(f"min ({of('pulsar_proxy_memory_container_limit_bytes')})", "container"))),
     Panel("Memory by part", "What is in use of the limits whose use is counted.", "bytes",
-          (Query(total("pulsar_proxy_memory_budget_used_bytes", by="part"), "{{part}}"),), stacked=True),
+          (Query(total("pulsar_proxy_memory_budget_used_bytes", by="owner"), "{{owner}}"),), stacked=True),
     Panel("Clients being written to", "stalled: took no byte for over a second. Near all: the network, or a client "
           "side without CPU.", "short",
           (Query(total("pulsar_proxy_client_writers"), "written to"),
@@ -206,7 +212,7 @@ ERRORS: Final = Row("What goes wrong?", (
                  "{{peer}}: {{result}}"),
            Query(rate("pulsar_authentication_failures_total", by="reason"), "credentials: {{reason}}"))),
     Panel("Days until a certificate expires", "The alert comes at 7.", "suffix: d",
-          (Query(f"min by (cert) ({of('pulsar_proxy_tls_cert_expiry_seconds')}) / 86400", "{{cert}}"),),
+          (Query(f"(min by (cert) ({of(EXPIRES)}) - time()) / 86400", "{{cert}}"),),
           least=None),  # An expired certificate has a negative number of days.
     Panel("The proxy itself", "Normal: all 0. Internal errors are bugs, with a traceback in the log.", "short",
           (Query(f"sum (increase({of('pulsar_proxy_internal_errors_total')}[$__rate_interval]))", "internal errors"),

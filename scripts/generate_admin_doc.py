@@ -37,7 +37,7 @@ whole JSON was cut. Routes and fields may be added, none will change.
 Whatever is wrong is `{{"reason": "..."}}`: 400 a parameter or field, 401 and 403 who may not, 404 no such path or
 connection, 405 no such method, 409 not now, 413 body too large, 431 header too large, 500 a bug (the log has its
 traceback), 503 too many at once, a token file that cannot be read, or a proxy that `serve` does not run (`reload`,
-`drain`).
+`drain`, `undrain`).
 
 Each change is in the log as a warning `admin change`, before it is made, with `action`, what it is about, and `who`:
 user and process id at the control socket, the address of who knew the token.

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from scripts.alert_table import ALERTS, Alert, names
+from scripts.alert_table import ALERTS, RECORDS, Alert, Record, names
 from scripts.generated import ROOT, placed
 
-RULES = ROOT / "helm/pulsar-proxy-sidecar/rules/pulsar-proxy.yaml"
+RULES = ROOT / "helm/pulsar-proxy-gateway/rules/pulsar-proxy.yaml"
 MONITORING = ROOT / "docs/monitoring.md"
 BEGIN = "<!-- alerts: written by scripts/generate_alerts.py from scripts/alert_table.py, do not edit -->"
 END = "<!-- alerts: end -->"
+RECORDS_BEGIN = "<!-- records: written by scripts/generate_alerts.py from scripts/alert_table.py, do not edit -->"
+RECORDS_END = "<!-- records: end -->"
 HEAD = "# Written by scripts/generate_alerts.py from scripts/alert_table.py; do not edit here.\n"
 
 
@@ -29,11 +31,16 @@ def rule(alert: Alert) -> dict[str, object]:
     }
 
 
+def recorded(record: Record) -> dict[str, object]:
+    return {"record": record.name, "expr": record.expression}
+
+
 def rules() -> str:
-    groups = [
-        {"name": f"pulsar-proxy-{group}", "rules": [rule(alert) for alert in members]}
-        for group, members in groupby(ALERTS, key=lambda alert: alert.group)
-    ]
+    groups: list[dict[str, object]] = []
+    for group, members in groupby(ALERTS, key=lambda alert: alert.group):
+        # The rules of a group are evaluated in their order: alerts see what was recorded a moment ago.
+        records = [recorded(record) for record in RECORDS] if group == "objectives" else []
+        groups.append({"name": f"pulsar-proxy-{group}", "rules": [*records, *map(rule, members)]})
     # Texts must not be folded: Helm reads and writes the file, and a folded text would differ afterwards.
     return HEAD + yaml.safe_dump({"groups": groups}, sort_keys=False, width=10_000)
 
@@ -43,6 +50,12 @@ def table() -> Iterator[str]:
     for alert in ALERTS:
         link = f"[{alert.name}]({alert.runbook.removeprefix('docs/')})"
         yield f"| {link} | {alert.severity} | {alert.holds} | {alert.first} |"
+
+
+def records() -> Iterator[str]:
+    yield from ("| recording rule | what it is |", "|---|---|")
+    for record in RECORDS:
+        yield f"| `{record.name}` | {record.text} |"
 
 
 def head(name: str) -> Iterator[str]:
@@ -55,8 +68,9 @@ def head(name: str) -> Iterator[str]:
 
 
 def files() -> Mapping[Path, str]:
-    pages = {ROOT / "docs/runbooks" / f"{name}.md": head(name) for name in names()}
-    pages[MONITORING] = table()
+    pages = {ROOT / "docs/runbooks" / f"{name}.md": {(BEGIN, END): head(name)} for name in names()}
+    pages[MONITORING] = {(BEGIN, END): table(), (RECORDS_BEGIN, RECORDS_END): records()}
     return {RULES: rules()} | {
-        page: placed(page, {(BEGIN, END): "\n".join(("", *lines, ""))}) for page, lines in pages.items()
+        page: placed(page, {marks: "\n".join(("", *lines, "")) for marks, lines in parts.items()})
+        for page, parts in pages.items()
     }

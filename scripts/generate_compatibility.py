@@ -34,6 +34,10 @@ else. *live*: SIGHUP changes it without a restart, which the Java proxy
 needs for each. A key that is not supported is passed over in silence at the Java proxy's default. Changed, it is
 *warned* about at the start (`the Java proxy knows this key, this proxy does not: ignored; ...`), or *refused* with an
 error and exit code 2, if the proxy would otherwise let in or reach more than its operator asked for.
+
+What the Java proxy leaves without a bound has one here by default: the memory of relays (`relayMemoryPoolMB`, on at
+128; `-1` is off, as in KIP-72), their sockets, and send buffers. [migrate.md](migrate.md) has each, and how to have it
+as before.
 """
 METRICS = """\
 ## Metrics

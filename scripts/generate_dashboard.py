@@ -11,7 +11,7 @@ from typing import Any
 from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel, Query
 from scripts.generated import ROOT
 
-FILE = ROOT / "helm/pulsar-proxy-sidecar/dashboards/pulsar-proxy.json"
+FILE = ROOT / "helm/pulsar-proxy-gateway/dashboards/pulsar-proxy.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 CHOSEN_BY = "pulsar_proxy_build_info"
 HEIGHTS = {"stat": 4, "timeseries": 8}

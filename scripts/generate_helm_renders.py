@@ -82,8 +82,8 @@ def _name(values: Path) -> str:
 
 
 def _examples(name: str, render: Render) -> Mapping[Path, str]:
-    head = f"# Rendered from helm/pulsar-proxy-sidecar with ci/{name}-values.yaml; change it there.\n"
+    head = f"# Rendered from helm/pulsar-proxy-gateway with ci/{name}-values.yaml; change it there.\n"
     return {
-        DEPLOY / f"{target}.yaml": head + render.texts[f"pulsar-proxy-sidecar/templates/pipeline/{template}.yaml"]
+        DEPLOY / f"{target}.yaml": head + render.texts[f"pulsar-proxy-gateway/templates/pipeline/{template}.yaml"]
         for template, target in EXAMPLES.get(name, {}).items()
     }

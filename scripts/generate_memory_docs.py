@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from proxy.app.budget import (
+from proxy.app.memory.budget import (
     LINES,
     MIB,
     Condition,
@@ -41,6 +41,12 @@ _FACTS: Final = {
     Fact.NO_RELAY_POOL: "unless `relayMemoryPoolMB`",
     Fact.SOCKET_BOUND: "with `relaySocketMemoryMB`",
     Fact.NO_SOCKET_BOUND: "unless `relaySocketMemoryMB`",
+    Fact.SEND_MEMORY: "with `clientSocketSendMemoryMB`",
+    Fact.NO_SEND_MEMORY: "unless `clientSocketSendMemoryMB`",
+    Fact.RECEIVE_MEMORY: "with `brokerSocketReceiveMemoryMB`",
+    Fact.NO_RECEIVE_MEMORY: "unless `brokerSocketReceiveMemoryMB`",
+    Fact.COMMAND_BYTES: "with `maxConcurrentLookupRequestMB`",
+    Fact.NO_COMMAND_BYTES: "unless `maxConcurrentLookupRequestMB`",
 }
 _MB: Final = 1_000_000
 # docs/capacity.md says where these come from.
@@ -51,13 +57,12 @@ NAME_BYTES: Final = 100
 
 
 _LEVERS: Final[Mapping[tuple[Key[Any], ...], str]] = {
-    (Config.client_socket_send_buffer_bytes, Config.relay_buffer_bytes): "throughput of far clients",
+    (Config.client_socket_send_memory_mb,): "large answers wait, or leave in small steps, if many read slowly",
+    (Config.relay_memory_pool_mb,): "relays whose peers read slowly are read in turns sooner",
+    (Config.relay_socket_memory_mb,): "relays that stand still are ended sooner",
     (Config.max_concurrent_inbound_connections,): "more clients are refused",
     (Config.max_concurrent_lookup_requests,): "more requests wait on their connections",
-    (
-        Config.broker_connections_total,
-        Config.broker_socket_receive_buffer_bytes,
-    ): "fewer brokers, principals at once",
+    (Config.broker_connections_total,): "fewer brokers, principals at once",
     (Config.max_http_server_connections,): "fewer connections to the web ports",
     (Config.topic_list_max_answer_bytes,): "larger answers are skipped with an error",
 }
@@ -93,7 +98,9 @@ class Pod(NamedTuple):
 def pod(chart: Path | None, changes: Mapping[str, Any]) -> Pod:
     """Return a pod with the default values of a chart, or of the proxy alone, and some changes of keys."""
     values: Mapping[str, Any] = read_values(chart / "values.yaml") if chart else {}
-    keys = {**_BROKERS, **values.get("configData", {}), **changes}
+    # A value of its own in the sidecar's chart, which is a line of the sum.
+    own = {name: values[name] for name in (Config.metrics_port.name,) if values.get(name)}
+    keys = {**_BROKERS, **own, **values.get("configData", {}), **changes}
     extra = int(values["memory"]["extra"].removesuffix("Mi")) * MIB if chart else 0
     return Pod(Config.load(overrides={name: str(value) for name, value in keys.items()}), extra)
 

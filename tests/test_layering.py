@@ -62,11 +62,11 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "config": ({"keys"}, {""}),
     "auth": ({""}, {"own", "providers"}),
     "telemetry": ({""}, {"events"}),
-    "net": ({"spill"}, {""}, {"tls"}),
+    "net": ({"spill", "buffers", "listen"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
     "relay": ({"memory", "rates"}, {""}, {"pooled"}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}, {"ui"}),
-    "app": ({"metrics"}, {""}),
+    "app": ({"metrics"}, {"memory"}, {""}),
     "cli": ({"admin", "demo"}, {"top"}, {""}),
 }
 LAYER_OF = {room: layer for layer, rooms in enumerate(ROOMS) for room in rooms}

@@ -76,7 +76,7 @@ ROWS: dict[str, Row] = {
         "relay, no pool, the kernel's choice",
         "ours",
         relayed=True,
-        settings=(("relayUnsentBytes", "0"), ("relaySocketMemoryMB", "0")),
+        settings=(("relayUnsentBytes", "0"), ("relaySocketMemoryMB", "0"), ("relayMemoryPoolMB", "-1")),
     ),
     "02b": Row("relay: the version before", "ours", relayed=True, before=True),
     "03": Row("+ decode", "ours", settings=_limits(0, 0)),

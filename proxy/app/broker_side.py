@@ -23,6 +23,7 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
 from proxy.core.log import Logger
+from proxy.net.buffers.receive_buffers import ReceiveBuffers
 from proxy.net.dial_places import DialPlaces, most_dials
 
 # Most concurrent lookups of names, each in a thread.
@@ -74,18 +75,18 @@ class BrokerSide:
             only_configured=config.check_active_brokers,
             is_given=is_given,
         )
+        of_connections = (sockets.shared, sockets.hangup, sockets.loop_budget)
         self.pool = BrokerPool(
             loop,
             self.request_dialer,
             self.gate.for_request,
-            sockets.shared,
-            sockets.hangup,
-            sockets.loop_budget,
+            *of_connections,
             counters.brokers,
             log,
             PoolLimits.of(config),
             identities.connect_frames,
             self.brokers,
+            ReceiveBuffers(config.broker_socket_receive_buffer_bytes, config.receive_memory_bytes or None),
         )
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
@@ -115,6 +116,7 @@ class BrokerSide:
         for dialer in (self.dialer, self.request_dialer):
             dialer.timeout_seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
         self.pool.apply(PoolLimits.of(config))
+        self.pool.buffers.apply(config.receive_memory_bytes or None)
 
     def apply_targets(self, config: Config) -> None:
         """Apply the addresses that clients may reach from now on."""

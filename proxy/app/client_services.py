@@ -18,7 +18,7 @@ from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.task_turns import LeaveTurns
-from proxy.net.send_buffers import SendBuffers
+from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
 from proxy.relay.engine import RelayEngine
@@ -86,7 +86,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         writes=parts.writes,
         loop_budget=sockets.loop_budget,
         fairness_keys=parts.memory.fairness_keys,
-        send_buffers=SendBuffers(parts.counters.net),
+        send_buffers=SendBuffers(parts.loop, parts.counters.net, SendSettings.of(parts.config)),
         authentication=parts.identities.clients,
     )
 

@@ -24,14 +24,17 @@ class DeploymentRole(StrEnum):
 
 
 class StopSignal(Enum):
-    """A signal to stop: from an orchestrator, or from somebody who waits at a terminal."""
+    """A signal to stop: from an orchestrator, from somebody who waits at a terminal, or from the process that has taken
+    the listening sockets over.
+    """
 
     TERMINATE = "terminate"
     INTERRUPT = "interrupt"
+    HAND_OVER = "hand over"
 
 
 class Phase(StrEnum):
-    """A phase of the proxy's life; phases never go back."""
+    """A phase of the proxy's life; only an undo goes back, to SERVING."""
 
     SERVING = "serving"
     LEAVING = "leaving"
@@ -73,15 +76,19 @@ class Shutdown:
         self._leave_ends = 0.0
         self._drain_ends = 0.0
         self._seen_at = 0.0
+        self._handed_over = False
 
     @property
     def ready(self) -> bool:
         """Whether readiness probes succeed.
 
         A sidecar stays ready as long as it accepts: only its own application connects to it, and may check readiness.
+        After a hand-over the address is served all the time, whichever process a probe's connection still leads to.
         """
-        return self.phase is Phase.SERVING or (
-            self.phase is Phase.LEAVING and self._plan.role is DeploymentRole.SIDECAR
+        return (
+            self._handed_over
+            or self.phase is Phase.SERVING
+            or (self.phase is Phase.LEAVING and self._plan.role is DeploymentRole.SIDECAR)
         )
 
     @property
@@ -96,7 +103,8 @@ class Shutdown:
             return
         self._plan = plan
         self._seen_at = now
-        if cause is StopSignal.INTERRUPT:
+        self._handed_over = cause is StopSignal.HAND_OVER
+        if cause is not StopSignal.TERMINATE:
             self._begin_drain(now)
         elif plan.role is DeploymentRole.SIDECAR:
             self._leave_ends = self._drain_ends = now + plan.drain_seconds
@@ -104,6 +112,11 @@ class Shutdown:
         else:
             self._leave_ends = now + plan.pre_drain_seconds
             self._advance(Phase.LEAVING)
+
+    def undone(self) -> None:
+        """Serve as before: a drain that is not over was called off."""
+        if self.phase is not Phase.CLOSING:
+            self.phase = Phase.SERVING
 
     def update(self, clients: int, now: float) -> Phase:
         """Advance to the phase at `now`, with this number of clients, and return the phase."""

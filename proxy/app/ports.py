@@ -1,8 +1,9 @@
-"""The ports for Pulsar clients: plain, with TLS, and ports that each lead to a fixed broker."""
+"""The ports for Pulsar clients: plain, with TLS, a Unix socket, and ports that each lead to a fixed broker."""
 
 import asyncio
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from protocol.proxy_header import ProxyHeader
 from proxy.app.metrics.counters import Counters
@@ -13,11 +14,15 @@ from proxy.clients.listener import Listener
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
+from proxy.core.version import VERSION
+from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.net.trusted_balancers import TrustedBalancers
 
 if TYPE_CHECKING:
     from proxy.net.tls.arrivals import Arrival, Arrivals
 
+# A client that was accepted right before another process took over has this long to send its PROXY header.
+HEADER_SECONDS: Final = 1.0
 # Arguments: the address, the PROXY header, and the broker to which the port leads ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
 
@@ -35,6 +40,7 @@ class ClientPorts:
         log: Logger,
         make_client: MakeClient,
     ) -> None:
+        self._listening = sockets.listening
         self._config = config
         self._loop = loop
         self._sockets = sockets
@@ -43,10 +49,13 @@ class ClientPorts:
         self._log = log
         self._make_client = make_client
         self._listeners: list[Listener] = []
+        # The openers of the sockets of each port, and the listeners that accept from them, in the same order.
+        self._ports: list[tuple[Callable[[], list[socket.socket]], list[Listener]]] = []
         self._arrivals: list[Arrivals] = []
         # The last client that came without a bound; None while no bound is set.
         self._bounded_after: int | None = None
         self._received = 0
+        self._handed_over = False
         self.port = 0
         self.tls_port = 0
 
@@ -57,10 +66,39 @@ class ClientPorts:
             self.port = self._open(config.service_port, tls=False)
         if config.service_port_tls is not None:
             self.tls_port = self._open(config.service_port_tls, tls=True)
+        if config.service_socket_path:
+            purpose, mode = PortPurpose(Config.service_socket_path.name), int(config.service_socket_mode, 8)
+            path, backlog = config.service_socket_path, config.accept_backlog
+
+            def listen() -> list[socket.socket]:
+                return [self._listening.listen_at(path, mode, purpose, backlog)]
+
+            self._accept(listen(), "", listen)
+
+    def log_ports(self) -> None:
+        """Log where clients are accepted, and what relays them."""
+        config, engine, log = self._config, self._counters.relay.engine, self._log
+        host = ",".join(config.bind_address)
+        runs = {
+            "version": VERSION, "relay_engine": engine.name, "relay_threads": engine.threads,
+            "relay_engine_reason": engine.reason,
+        }  # fmt: skip
+        if self.port:
+            log.info("listening for clients", host=host, port=self.port, **runs)
+        if self.tls_port:
+            log.info("listening for clients with tls", host=host, tls_port=self.tls_port, **runs)
+        if config.service_socket_path:
+            log.info("listening for clients of this machine", path=config.service_socket_path, **runs)
 
     def open_for_broker(self, port: int, broker: BrokerAddress, tls: bool) -> int:
         """Listen on `port` and relay its clients to `broker`; return the port. Raises OSError if it cannot be bound."""
         return self._open(port, tls=tls, target=str(broker))
+
+    def stop_accepting(self) -> None:
+        """Leave newcomers to the process that has taken over the listening sockets; accepted clients go on."""
+        self._handed_over = True
+        for listener in self._listeners:
+            listener.stop_accepting()
 
     def bound_received(self, size: int) -> None:
         """Bound the kernel's receive buffer of clients that come from now on; 0 leaves the kernel's choice again."""
@@ -78,8 +116,26 @@ class ClientPorts:
 
     async def close(self) -> None:
         """Stop accepting; accepted clients stay connected."""
+        # All at once: `reopen` finds all open or all closed.
         for listener in self._listeners:
-            await listener.close()
+            listener.stop_accepting()
+        for listener in self._listeners:
+            await listener.close(HEADER_SECONDS if self._handed_over else 0.0)
+
+    def reopen(self) -> None:
+        """Listen again on all ports after `close`; raises OSError, and then none of them listens again."""
+        opened: list[tuple[Listener, socket.socket]] = []
+        try:
+            for listen, listeners in self._ports:
+                # A drain that has not begun has closed nothing.
+                if not any(listener.listening for listener in listeners):
+                    opened += zip(listeners, listen(), strict=True)
+        except OSError:
+            for _, listening in opened:
+                listening.close()
+            raise
+        for listener, listening in opened:
+            listener.adopt(listening)
 
     async def end(self) -> None:
         """Abort the TLS handshakes that are in progress after the drain."""
@@ -87,28 +143,53 @@ class ClientPorts:
             await arrivals.close()
 
     def _open(self, port: int, *, tls: bool, target: str = "") -> int:
+        config = self._config
+        key = Config.service_port_tls if tls else Config.service_port
+        purpose = PortPurpose(Config.http_lookup_ports.name if target else key.name, target, tls)
+        opened = self._listening.listen(config.bind_address, port, purpose, config.accept_backlog)
         arrivals = self._handshakes(target) if tls else None
+        if arrivals is not None:
+            self._arrivals.append(arrivals)
+        opened_port = port_of(opened[0])
+
+        def listen() -> list[socket.socket]:
+            return self._listening.listen(config.bind_address, opened_port, purpose, config.accept_backlog)
+
+        self._accept(opened, target, listen, arrivals)
+        return opened_port
+
+    def _accept(
+        self,
+        opened: list[socket.socket],
+        target: str,
+        listen: Callable[[], list[socket.socket]],
+        arrivals: "Arrivals | None" = None,
+    ) -> None:
+        """Accept clients from the sockets of one port: all have the same places for TLS handshakes.
+
+        `listen` opens them again after a drain that was undone.
+        """
+        first = len(self._listeners)
         balancers = None
         if self._config.ha_proxy_protocol_enabled:
             balancers = TrustedBalancers(self._config.trusted_load_balancer_ip_addresses)
-        listener = Listener(
-            self._loop,
-            self._sessions,
-            self._counters.clients,
-            self._counters.net,
-            self._log,
-            self._sockets.options,
-            lambda address, header: self._make_client(address, header, target),
-            arrivals,
-            balancers=balancers,
-        )
-        if arrivals is not None:
-            self._arrivals.append(arrivals)
-        opened = listener.open(self._config.bind_address, port, self._config.accept_backlog)
-        if self._received:
-            listener.bound_received(self._received)
-        self._listeners.append(listener)
-        return opened
+        for listening in opened:
+            listener = Listener(
+                self._loop,
+                self._sessions,
+                self._counters.clients,
+                self._counters.net,
+                self._log,
+                self._sockets.options,
+                lambda address, header: self._make_client(address, header, target),
+                arrivals,
+                balancers=balancers,
+            )
+            listener.adopt(listening)
+            if self._received:
+                listener.bound_received(self._received)
+            self._listeners.append(listener)
+        self._ports.append((listen, self._listeners[first:]))
 
     def _handshakes(self, target: str) -> "Arrivals":
         # Only a port with TLS needs this.

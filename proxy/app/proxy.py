@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
@@ -32,17 +33,17 @@ from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
 from proxy.clients.connection import ClientConnection
+from proxy.clients.connection_log import ConnectionLog
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
-from proxy.config.keys.key import split_address
+from proxy.config.keys.log_components import COMPONENTS
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
-from proxy.core.log_level import LogLevel
+from proxy.core.log_level import LogLevels
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.native import native
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.core.version import VERSION
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.engine_choice import choose_engine
 from proxy.relay.engines import RelayEngines
@@ -53,7 +54,7 @@ from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.tenants import TenantTracker
-from proxy.web.admin.access import AdminAccess, read_token
+from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
 from proxy.web.admin.rates import Rates
@@ -85,24 +86,24 @@ class Proxy:
         self.pending: Mapping[str, str] = {}
         self.phase = Phase.SERVING
         self.readiness = Readiness(loop.time)
-        self.log = log
-        self.loop = loop
+        self.log, self.loop = log, loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
         counters.relay.engine = choose_engine(config, native(), usable_processors())
         loop_budget = LoopBudget(loop, time.perf_counter)
-        self.identities = make_identities(config, loop, loop_budget, counters, log, role_finder)
+        self.identities = make_identities(config, loop, loop_budget, counters, log.of("auth"), role_finder)
         self.tenants = TenantTracker()
         self.usage = UsageTracker(loop, names=self.identities.names, tenants=self.tenants)
-        self.refusals = RefusalLog(log, loop, names=self.identities.names)
+        self.refusals = RefusalLog(log.of("requests"), loop, names=self.identities.names)
         self._rates = Rates()
-        self.log_level = LogLevel(log, loop, config.log_level)
-        self.relay_log = RelayLog(log, loop.time, int(config.proxy_log_level))
+        self.log_levels = LogLevels(log, loop, COMPONENTS, config.log_level, config.component_levels)
+        self.relay_log = RelayLog(log.of("relay"), loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
         counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.shares.held
         counters.requests.unproven_readers_waiting = lambda: self.memory.unproven.waiting
-        self.sockets = Sockets(config, loop, loop_budget, counters, log)
-        self.sessions = Sessions(loop, counters.clients, log, SessionLimits.of(config))
-        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log)
+        self.sockets = Sockets(config, loop, loop_budget, counters, log.of("net"))
+        self.connection_log = ConnectionLog(log.of("connections"), self.identities.names, config)
+        self.sessions = self._sessions()
+        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log.of("brokers"))
         self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
         self.relay_engines = self._relay_engines()
@@ -116,17 +117,17 @@ class Proxy:
         self.spill = self._spill()
         if self.spill is not None:
             self.writes.disk = self.memory.unproven.shares.disk = self.spill.space
-        self.live = RuntimeSettings(self, log, self.log_level, self.relay_log, self.sessions.all_relays)
+        self.live = RuntimeSettings(self, log, self.log_levels, self.relay_log, self.sessions.all_relays)
         # The process that handles signals for this proxy; None if the proxy is embedded in another program.
         self.process: ProcessControl | None = None
         self.services = client_services(self._client_parts())
         self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
         self.admin_port = 0
-        self.client_ports = ClientPorts(config, loop, self.sockets, self.sessions, counters, log, self._new_client)
+        self.client_ports = self._client_ports()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self.overload = self._overload()
         self.web: WebPort | None = None
-        self._export: OtlpExport | None = None
+        self.export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
         counters.config_applied_at = self._created = time.time()
@@ -154,8 +155,11 @@ class Proxy:
         """The plain web port; 0 until it is open, or if it is not configured."""
         return 0 if self.web is None else self.web.port or 0
 
-    async def start(self) -> None:
-        """Listen on all ports and start all background tasks; raises OSError if a port cannot be bound."""
+    async def start(self, *, control: bool = True) -> None:
+        """Listen on all ports and start all background tasks; raises OSError if a port cannot be bound.
+
+        `control`: listen for control, too, where another process may have to leave first.
+        """
         config = self.config
         if self.relay_engines.native is not None:
             self.relay_engines.native.start()
@@ -169,51 +173,35 @@ class Proxy:
             self.event_log.start()
         self.broker_side.start()
         self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
-        self._log_ports()
+        self.client_ports.log_ports()
         warn_of_open_secrets(config, self.log)
-        self._open_admin()
+        self.admin_port = self.admin.open(config, self.log)
+        if control:
+            self.open_control()
         if config.has_web_port:
             await self._start_web()
+        for place in self.sockets.listening.close_unused():
+            self.log.warning("a listening socket that was handed over is not used", address=place)
         self.compute_budget(config)
         self.log_budget()
         self.overload.apply(config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 
-            self._export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
-            self._export.start()
+            self.export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
+            self.export.start()
 
-    def _open_admin(self) -> None:
-        config = self.config
-        control = open_control(config.control_socket_path, self.client_port, self.log)
+    def open_control(self) -> None:
+        """Listen for control; raises OSError if another process does."""
+        control = open_control(self.config.control_socket_path, self.client_port, self.log)
         if control is not None:
             self.admin.accept_at(control)
-        if config.admin_api_address:
-            read_token(config.admin_api_token_file_path)
-            host, port, _ = split_address(config.admin_api_address)
-            self.admin_port = self.admin.listen(host, port)
-            self.log.info("listening for admin", host=host, admin_port=self.admin_port)
 
     def compute_budget(self, config: Config) -> None:
         """Compute the worst case of all memory under a configuration."""
-        from proxy.app.budget import kernels_choice, total_bytes, worst_case_parts
-        from proxy.net.tcp_buffers import tcp_buffers
+        from proxy.app.memory.budget_report import count_budget
 
-        parts = self.counters.budget_parts = worst_case_parts(config, exports=self._exporting is not None)
-        self.counters.budget_bytes = total_bytes(parts)
-        choices = kernels_choice(config, tcp_buffers())
-        self.counters.kernels_choice = {line.owner: line.limit_bytes for line in choices}
-
-    def _log_ports(self) -> None:
-        host, engine = self.config.bind_address, self.counters.relay.engine
-        runs = {
-            "version": VERSION, "relay_engine": engine.name, "relay_threads": engine.threads,
-            "relay_engine_reason": engine.reason,
-        }  # fmt: skip
-        if self.port:
-            self.log.info("listening for clients", host=host, port=self.port, **runs)
-        if self.tls_port:
-            self.log.info("listening for clients with tls", host=host, tls_port=self.tls_port, **runs)
+        count_budget(self.counters, config, exports=self._exporting is not None)
 
     async def _start_web(self) -> None:
         # Half of the start: clients are served meanwhile.
@@ -221,13 +209,17 @@ class Proxy:
         from proxy.app.web_side import PageSources, web_parts
         from proxy.web.port import start_web
 
-        host = self.config.web_address
         shown = PageSources(self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config)
         self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
-        if self.web.port is not None:
-            self.log.info("listening for http", host=host, web_port=self.web.port)
-        if self.web.tls_port is not None:
-            self.log.info("listening for https", host=host, web_tls_port=self.web.tls_port)
+
+    def hand_over(self) -> Path | None:
+        """Leave all listening sockets to the process that has them, too; return the new path of the control socket."""
+        self.sessions.finish_handshakes = True
+        self.client_ports.stop_accepting()
+        if self.web is not None:
+            self.web.stop_accepting()
+        self.sockets.listening.hand_over()
+        return self.admin.step_aside()
 
     def enter(self, phase: Phase, *, ready: bool) -> None:
         """Called when the shutdown enters a phase; `ready`: readiness probes still succeed."""
@@ -235,23 +227,37 @@ class Proxy:
         self.readiness.draining = not ready
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Stop accepting, wait for open requests for at most `drain_seconds`, and close everything.
+        """Drain, and close everything; without `drain_seconds` the limit of the drain is `shutdownDrainMillis`."""
+        seconds = self.config.seconds(Config.shutdown_drain_millis) if drain_seconds is None else drain_seconds
+        ends = self.loop.time() + seconds
+        await self.drain(seconds)
+        await self.close(ends - self.loop.time())
 
-        Without `drain_seconds` the limit is `shutdownDrainMillis`.
-        """
+    async def drain(self, seconds: float) -> None:
+        """Stop accepting, and wait for open requests for at most `seconds`; meanwhile `serve_again` undoes that."""
         if self.phase is not Phase.CLOSING:
-            self.enter(Phase.DRAINING, ready=False)
+            # After a hand-over another process serves at this address.
+            self.enter(Phase.DRAINING, ready=self.sessions.finish_handshakes)
         await self.client_ports.close()
         # Paused producers go on, so that they can end.
         await self.overload.close()
-        seconds = self.config.seconds(Config.shutdown_drain_millis) if drain_seconds is None else drain_seconds
-        ends = self.loop.time() + seconds
         await self.sessions.drain(seconds)
-        self.services.requests.leaving.finish()
+
+    def serve_again(self) -> None:
+        """Undo a drain, whose task the caller cancels; raises OSError if a port cannot be opened again."""
+        self.client_ports.reopen()
+        self.overload.apply(self.config)
+        self.enter(Phase.SERVING, ready=True)
+
+    async def close(self, seconds: float) -> None:
+        """Close everything after the drain; the last events have `seconds` to be written."""
+        ends = self.loop.time() + seconds
+        requests = self.services.requests
+        requests.leaving.finish()
         if self.relay_engines.native is not None:
             await self.relay_engines.native.stop()
-        await self.services.requests.lookups.close()
-        await self.services.requests.topic_lists.close()
+        await requests.lookups.close()
+        await requests.topic_lists.close()
         if self.web is not None:
             # Topic lists over HTTP produce events, so the web port closes before the event log.
             await self.web.close()
@@ -263,24 +269,26 @@ class Proxy:
             await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
         await self.identities.close()
-        if self._export is not None:
+        if self.export is not None:
             # Export last, so that the final export contains everything counted above.
-            await self._export.close()
+            await self.export.close()
         self.close_control()
         await self.admin.closed()
-        self._lag.stop()
         await self.sockets.tls_files.close()
         await self.client_ports.end()
+        self._lag.stop()
         self._scope.cancel()
         await self._scope.emptied()
-        self.log_level.end()
+        self.sessions.accepting.resume()
+        self.log_levels.end()
         self.memory.limiter.close()
         self.relay_engines.close()
         self.sockets.close()
 
     def close_control(self) -> None:
-        """Close the admin API and remove the control socket; also works after a failed start or a cut drain."""
+        """Close the admin API and remove the Unix sockets; also works after a failed start or a cut drain."""
         self.admin.close()
+        self.sockets.listening.remove_files()
 
     def abandon(self) -> None:
         """Leave everything as it is, and wait for nothing: the process is about to end."""
@@ -326,6 +334,7 @@ class Proxy:
         yield self.services.uploads.sweep
         yield self.sockets.hangup.ended.sweep
         yield lambda now: requests.topic_lists.arriving.sweep(now, writes.limits.min_bytes_per_second)
+        yield lambda now: requests.schemas.arriving.sweep(now, writes.limits.min_bytes_per_second)
         yield lambda now: self.refusals.flush()
         yield self.live.tell
         yield self.relay_log.tick
@@ -354,16 +363,9 @@ class Proxy:
         memory = self.memory
         heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
-            self.counters,
-            heap,
-            memory.unproven,
-            memory.heap_waits,
-            memory.direct_waits,
-            self._lag.durations,
-            self.tenants,
-            created=self._created,
-            handshakes=self.services.handshakes,
-        )
+            self.counters, heap, memory.unproven, memory.heap_waits, memory.direct_waits, self._lag.durations,
+            self.tenants, created=self._created, handshakes=self.services.handshakes,
+        )  # fmt: skip
 
     def shown(self) -> Mapping[str, object]:
         """Return the document that `pulsar-proxy top` shows."""
@@ -388,11 +390,9 @@ class Proxy:
 
     def log_budget(self) -> None:
         """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
-        from proxy.app.budget import summands
-        from proxy.app.metrics.budget_report import BudgetReport
+        from proxy.app.memory.budget_report import log_budget
 
-        report = BudgetReport.of(summands(self.counters.budget_parts), self.counters.budget_bytes)
-        report.log(self.log, sum(self.counters.kernels_choice.values()))
+        log_budget(self.counters, self.log)
 
     def _thread_died(self, index: int) -> None:
         self.log.error("a relay thread has died: the proxy ends, because it cannot relay reliably", thread=index)
@@ -405,6 +405,17 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
+    def _client_ports(self) -> ClientPorts:
+        config, sockets, log = self.config, self.sockets, self.log.of("clients")
+        return ClientPorts(config, self.loop, sockets, self.sessions, self.counters, log, self._new_client)
+
+    def _sessions(self) -> Sessions:
+        limits = SessionLimits.of(self.config)
+        sessions = Sessions(self.loop, self.counters.clients, self.log.of("clients"), limits)
+        sessions.connection_log = self.connection_log
+        self.readiness.accepting = sessions.accepting
+        return sessions
+
     def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
         return ClientConnection(self.services, address, header, target)
 
@@ -415,12 +426,13 @@ class Proxy:
         from proxy.telemetry.events.log import EventLog
 
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
-        return EventLog(config, self.loop, own, broker_tls, self.counters.event_log, self.log)
+        return EventLog(config, self.loop, own, broker_tls, self.counters.event_log, self.log.of("events"))
 
     def _relay_engines(self) -> RelayEngines:
         sockets, counters, watch, relay_log = self.sockets, self.counters, self.watch_limits, self.relay_log
+        log = self.log.of("relay")
         return make_engines(
-            self.config, native(), self.loop, sockets, counters, watch, relay_log, self.log, self._thread_died
+            self.config, native(), self.loop, sockets, counters, watch, relay_log, log, self._thread_died
         )
 
     def _spill(self) -> "ListSpill | None":
@@ -428,22 +440,20 @@ class Proxy:
             return None
         from proxy.net.spill.spill import make_spill
 
-        return make_spill(self.config, self.loop, self.writes, self.counters.spill, self.log)
+        return make_spill(self.config, self.loop, self.writes, self.counters.spill, self.log.of("net"))
 
     def _broker_queues(self) -> BrokerQueues:
         memory = self.memory
         return BrokerQueues(self.loop, memory.limiter, memory.heap_waits, TopicListLimits.of(self.config))
 
     def _write_watch(self) -> WriteWatch:
-        memory, write_limits = self.memory, WriteLimits.of(self.config)
-        return WriteWatch(
-            memory.unproven, self.broker_queues, memory.waiters_served, self.counters.net, write_limits, self.log
-        )
+        memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")
+        return WriteWatch(memory.unproven, self.broker_queues, memory.waiters_served, self.counters.net, limits, log)
 
     def _overload(self) -> OverloadSwitch:
         memory, sockets, counters = self.memory, self.sockets, self.counters
         ports, engines = self.client_ports, self.relay_engines
-        identities, log, recorder = self.identities, self.log, self.recorder
+        identities, log, recorder = self.identities, self.log.of("overload"), self.recorder
         return OverloadSwitch(
             OverloadSources(
                 self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, engines, ports
@@ -452,23 +462,12 @@ class Proxy:
 
     def _client_parts(self) -> ClientParts:
         return ClientParts(
-            config=self.config,
-            loop=self.loop,
-            counters=self.counters,
-            identities=self.identities,
-            memory=self.memory,
-            sockets=self.sockets,
-            sessions=self.sessions,
-            broker_side=self.broker_side,
-            broker_queues=self.broker_queues,
-            usage=self.usage,
-            refusals=self.refusals,
-            relay_engine=self.relay_engines,
-            writes=self.writes,
-            log=self.log,
-            spill=self.spill,
+            config=self.config, loop=self.loop, counters=self.counters, identities=self.identities,
+            memory=self.memory, sockets=self.sockets, sessions=self.sessions, broker_side=self.broker_side,
+            broker_queues=self.broker_queues, usage=self.usage, refusals=self.refusals,
+            relay_engine=self.relay_engines, writes=self.writes, log=self.log.of("clients"), spill=self.spill,
             recorder=self.recorder,
-        )
+        )  # fmt: skip
 
     def _admin_sources(self) -> AdminSources:
         memory, requests = self.memory, self.services.requests
@@ -491,4 +490,6 @@ class Proxy:
             top=self.shown,
             phase=lambda: self.phase,
             process=lambda: self.process,
+            listening=self.sockets.listening,
+            budget_bytes=lambda: self.counters.budget_bytes,
         )

@@ -21,7 +21,7 @@ from proxy.config.page import pending_values
 from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
 from proxy.web.admin.reload_report import KeyChange, ReloadReport
 
 LoadConfig = Callable[[], Config]
@@ -43,6 +43,9 @@ _WEB: Final[tuple[Part, ...]] = (steps.apply_web,)
 # Parts are applied in the order of this table, each once: the limiter before the parts that read its limits.
 APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
     Config.log_level: (steps.apply_log_level,),
+    Config.log_level_by_component: (steps.apply_log_level,),
+    Config.connection_log_percent: (steps.apply_connection_log,),
+    Config.connection_log_max_lines_per_second: (steps.apply_connection_log,),
     Config.proxy_log_level: (steps.apply_relay_log, steps.apply_budget),
     Config.max_topic_list_in_flight_heap_mem_size_mb: _MEMORY,
     Config.max_topic_list_in_flight_direct_mem_size_mb: _MEMORY,
@@ -91,6 +94,7 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
     Config.handshake_timeout_millis: (steps.apply_clients,),
     Config.max_handshake_in_flight_mem_size_mb: (steps.apply_clients, steps.apply_budget),
     Config.client_socket_send_buffer_bytes: (steps.apply_clients, steps.apply_budget),
+    Config.client_socket_send_memory_mb: (steps.apply_clients, steps.apply_budget),
     Config.keep_alive_interval_seconds: (steps.apply_clients, steps.apply_broker_pool),
     Config.broker_proxy_read_timeout_ms: (steps.apply_clients,),
     Config.broker_proxy_connect_timeout_ms: _BROKERS,
@@ -372,3 +376,5 @@ class Reloader:
             return await in_thread(self._load, "reload", READ_SECONDS)
         except TimeoutError:
             raise ConfigUnreadable(f"not read within {READ_SECONDS:g} s") from None
+        except NoThread as error:
+            raise ConfigUnreadable(error.strerror) from None

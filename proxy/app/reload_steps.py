@@ -6,6 +6,7 @@ from proxy.app.proxy import Proxy
 from proxy.clients.services import ClientLimits
 from proxy.clients.sessions import SessionLimits
 from proxy.config.config import Config
+from proxy.net.send_buffers import SendSettings
 from proxy.net.write_watch import WriteLimits
 from proxy.requests.topic_lists.broker_queues import TopicListLimits
 
@@ -47,8 +48,9 @@ def apply_requests(proxy: Proxy, config: Config) -> None:
 
 
 def apply_clients(proxy: Proxy, config: Config) -> None:
-    """Apply the limits of a client, the number of clients, and their timeouts."""
+    """Apply the limits of a client, the number of clients, their timeouts and send buffers."""
     proxy.services.limits = ClientLimits.of(config)
+    proxy.services.send_buffers.apply(SendSettings.of(config))
     apply_handshake_memory(proxy.services.handshakes, config)
     proxy.services.direct_mode.apply(config.seconds(Config.broker_proxy_read_timeout_ms))
     proxy.sessions.apply(SessionLimits.of(config))
@@ -83,8 +85,13 @@ def apply_overload(proxy: Proxy, config: Config) -> None:
 
 
 def apply_log_level(proxy: Proxy, config: Config) -> None:
-    """Apply the log level now, or when a temporary level ends."""
-    proxy.log_level.configure(config.log_level)
+    """Apply the log levels now, or when a temporary level ends."""
+    proxy.log_levels.configure(config.log_level, config.component_levels)
+
+
+def apply_connection_log(proxy: Proxy, config: Config) -> None:
+    """Apply the share of connections that are logged, and the most lines of a second."""
+    proxy.connection_log.apply(config)
 
 
 def apply_relay_log(proxy: Proxy, config: Config) -> None:

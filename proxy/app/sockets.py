@@ -1,4 +1,4 @@
-"""The parts that all connections of an event loop share: read buffers, hang-up detection, loop budget, TLS."""
+"""The parts that all connections share: read buffers, hang-up detection, loop budget, TLS, listening sockets."""
 
 import asyncio
 from time import perf_counter
@@ -9,6 +9,7 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
+from proxy.net.listen.listening import ListeningSockets
 from proxy.net.pump import Pump
 from proxy.net.tls.files import TlsFiles
 from proxy.net.tls.shared import TlsShared
@@ -30,6 +31,7 @@ class Sockets:
         self.shared = SharedReadBuffer(config.relay_buffer_bytes)
         self.hangup = HangupWatcher(loop, counters.net)
         self.hangup.ended.limit(config.max_concurrent_inbound_connections)
+        self.listening = ListeningSockets()
         self.pump = Pump(loop, perf_counter)
         self.loop_budget = loop_budget
         self.tls_files = TlsFiles(config, counters.tls, log)

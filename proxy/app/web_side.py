@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protocol.command_type import CommandType
-from proxy.app.budget import summands
 from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
+from proxy.app.memory.budget import summands
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
 from proxy.config.config import Config
+from proxy.net.listen.listening import port_of
 from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
@@ -58,8 +59,9 @@ def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> Web
         validator=parts.broker_side.web_validator,
         hangup=parts.sockets.hangup,
         counters=parts.counters.web,
-        log=parts.log,
+        log=parts.log.of("web"),
         lookups=lookup_ports(parts, ports),
+        listening=parts.sockets.listening,
         withheld=parts.broker_side.gate.withheld,
         loop_budget=parts.sockets.loop_budget,
         guard=guard_of(parts.identities),
@@ -77,24 +79,28 @@ def _tls_streams(parts: ClientParts) -> "TlsStreams":
 
     sockets, counters, places = parts.sockets, parts.counters.tls, parts.config.max_concurrent_tls_handshakes
     current = sockets.tls_files.web
-    return TlsStreams(parts.loop, sockets.tls, sockets.shared, current, places, counters, parts.log)
+    return TlsStreams(parts.loop, sockets.tls, sockets.shared, current, places, counters, parts.log.of("net"))
 
 
 def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:
-    """Return the ports that lookups over HTTP lead to; `ports` opens them."""
+    """Return the ports that lookups over HTTP lead to; `ports` opens them, at once those of the process before."""
     config = parts.config
-    return BrokerPorts(
+    found = BrokerPorts(
         config.http_lookup_ports,
         ports.open_for_broker,
         parts.loop.time,
         parts.log,
         advertised=config.advertised_address,
-        loopback=is_loopback(config.bind_address),
+        loopback=all(map(is_loopback, config.bind_address)),
         tls_to_brokers=config.tls_enabled_with_broker,
         plain_ports=config.service_port is not None,
         tls_ports=config.service_port_tls is not None,
         known=parts.broker_side.known,
     )
+    for each in parts.sockets.listening.broker_ports:
+        if each.purpose is not None:
+            found.reopen(port_of(each.listening), each.purpose.target, tls=each.purpose.tls)
+    return found
 
 
 def guard_of(identities: Identities) -> Guard | None:

@@ -107,7 +107,12 @@ class Watched(Generic[T]):
         if not self.path:
             return False
         # The thread writes the stamp without a lock: each file has one task, so looks never overlap.
-        newer = await asyncio.get_running_loop().run_in_executor(None, self._newer)
+        try:
+            looking = asyncio.get_running_loop().run_in_executor(None, self._newer)
+        except RuntimeError:
+            # No thread can be started now (RLIMIT_NPROC, pids.max, memory): the next look tries again.
+            return False
+        newer = await looking
         if newer is None:
             return False
         self.value = newer[0]

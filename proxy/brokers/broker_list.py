@@ -12,7 +12,7 @@ from typing import Final
 
 from proxy.core.errors import ProxyError
 from proxy.core.log import LinePace, Logger
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, spread
 
 PAUSE_SECONDS: Final = 1.0
 # The longest wait of a client's CONNECT for a list.
@@ -112,7 +112,7 @@ class BrokerList:
         try:
             hosts = await self._ask()
         except ListRefused as error:
-            self._refused_until = self._loop.time() + REFUSED_SECONDS
+            self._refused_until = self._loop.time() + spread(REFUSED_SECONDS)
             if not self._told_refusal:
                 self._told_refusal = True
                 self._log.warning("the list of brokers may not be read and is not used", detail=str(error))

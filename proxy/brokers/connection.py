@@ -9,9 +9,10 @@ more.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, TypeVar
 
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
@@ -22,15 +23,17 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.endpoint import BrokerEndpoint
-from proxy.brokers.request import BrokerRequest, Decision
+from proxy.brokers.request import BrokerConnectionOwner, BrokerRequest, Decision
 from proxy.core.errors import (
     ConnectionClosed,
     DisconnectCause,
+    OutOfMemory,
     QuestionUnanswered,
     RequestFailed,
     protocol_cause,
 )
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
+from proxy.net.buffers.receive_buffers import UNBOUNDED, ReceiveBuffers
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 
@@ -45,33 +48,7 @@ BODY_READ_SECONDS: Final = 0.0002
 MOST_GIVEN_UP: Final = 1000
 LARGE_ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, CommandType.GET_SCHEMA_RESPONSE})
 
-
-class BrokerConnectionOwner(Protocol):
-    """The pool that a broker connection belongs to."""
-
-    def connection_changed(self, connection: "BrokerConnection", *, usable: bool, idle: bool) -> None:
-        """Called when the connection became ready, idle, paused or resumed; `idle` without a question under way."""
-
-    def connection_lost(self, connection: "BrokerConnection", cause: DisconnectCause) -> None:
-        """Called when the connection is gone."""
-
-    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
-        """Called with questions that will have no answer: each is told once, a few in each turn of the loop."""
-
-    def connection_paused(self) -> None:
-        """Called when a connection stops reading until a permit is granted."""
-
-    def question_unanswered(self) -> None:
-        """Called when a question is given up because the broker does not answer it."""
-
-    def unknown_answer(self) -> None:
-        """Called when a broker answers a question that nobody asked."""
-
-    def connection_challenged(self, connection: "BrokerConnection", challenge: pb.CommandAuthChallenge) -> None:
-        """Called when the broker wants credentials; `respond` or `give_up` ends that."""
-
-    def connection_crashed(self, error: BaseException) -> None:
-        """Called with an unexpected exception; the connection ends with it."""
+T = TypeVar("T")
 
 
 class BrokerConnection(BrokerEndpoint):
@@ -84,6 +61,7 @@ class BrokerConnection(BrokerEndpoint):
         "_asked",
         "_awaits_pong",
         "_behind",
+        "_buffer",
         "_chained",
         "_challenged",
         "_connect_frame",
@@ -106,11 +84,13 @@ class BrokerConnection(BrokerEndpoint):
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        owner: BrokerConnectionOwner,
+        owner: BrokerConnectionOwner["BrokerConnection"],
         loop_budget: LoopBudget,
         connect_frame: bytes,
+        buffers: ReceiveBuffers = UNBOUNDED,
     ) -> None:
         super().__init__(loop, shared, hangup)
+        self._buffer = buffers.open(self)
         self._challenged = False
         self._owner = owner
         self._loop_budget = loop_budget
@@ -173,7 +153,8 @@ class BrokerConnection(BrokerEndpoint):
         """Read the answer the connection is paused for into `sink`, and go on."""
         if self._paused_for is question:
             self._diverted = question
-            self._go_on(lambda: self._decoder.divert(sink))
+            self._buffer.answer_begins()
+            self._go_on(partial(self._store, partial(self._decoder.divert, sink)))
 
     def dismiss(self, question: BrokerRequest) -> None:
         """Store nothing (more) of the answer to `question`: the client has left, or there is no memory for it."""
@@ -199,17 +180,25 @@ class BrokerConnection(BrokerEndpoint):
         """Compute how long the pause under way may last, given how long the chain of pauses may last in all."""
         return max(0.0, self._pause_began + longest_seconds - self.loop.time())
 
+    @property
+    def quiet(self) -> bool:
+        """Return whether no question is under way and nothing is unread."""
+        return not self._asked and not self._given_up and not self.unread_bytes()
+
     # --- socket -----------------------------------------------------------------------------------
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Send CONNECT as soon as the connection is there."""
         super().adopt(transport)
+        self._buffer.begin()
         self.write(self._connect_frame)
         self._connect_frame = b""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return space in the body's sink while a body is read, else the shared buffer."""
-        return self._decoder.writable() if self._decoder.diverting else self._shared.small
+        if self._decoder.diverting and (room := self._store(self._decoder.writable)) is not None:
+            return room
+        return self._shared.small
 
     def resume_writing(self) -> None:
         """Take questions again: the broker has taken what was written."""
@@ -225,7 +214,7 @@ class BrokerConnection(BrokerEndpoint):
         diverting = decoder.diverting
         try:
             if diverting:
-                decoder.advance(nbytes)
+                self._store(partial(decoder.advance, nbytes))
             else:
                 decoder.receive_data(self._shared.small[:nbytes])
             if self._behind:
@@ -281,6 +270,7 @@ class BrokerConnection(BrokerEndpoint):
             self.ready.set_exception(error)
             self.ready.exception()
         self._paused_for = self._diverted = None
+        self._buffer.close()
         self._owner.fail(list(asked.values()), error)
         self._owner.connection_lost(self, cause)
 
@@ -421,6 +411,7 @@ class BrokerConnection(BrokerEndpoint):
             self._passed_over(head.request_id)
             self._decoder.skip()
             return
+        self._buffer.announced_bytes = head.rest_bytes
         decision = asked.on_response_head(head)
         if decision is Decision.SKIP:
             self._decoder.skip()
@@ -429,7 +420,19 @@ class BrokerConnection(BrokerEndpoint):
         else:
             self._chained = False
             self._diverted = asked
-            self._decoder.divert(decision)
+            self._buffer.answer_begins()
+            self._store(partial(self._decoder.divert, decision))
+
+    def _store(self, step: Callable[[], T]) -> T | None:
+        """Return what a step that stores an answer returns; without memory its question fails, and others read on."""
+        try:
+            return step()
+        except MemoryError:
+            question = self._diverted
+            assert question is not None
+            self.dismiss(question)
+            question.failed(OutOfMemory())
+            return None
 
     def _on_body_end(self, end: BodyEnd) -> None:
         self._diverted = None

@@ -46,7 +46,9 @@ class SocketOptions:
     receive_buffer_bytes: int = 0
 
     def apply(self, sock: socket.socket) -> None:
-        """Set the options on `sock`."""
+        """Set the options on `sock`; the kernel tells the end of a Unix socket's other end by itself."""
+        if sock.family == socket.AF_UNIX:
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.keep_alive_idle_seconds:
             self._keep_alive(sock)

@@ -22,7 +22,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket, TargetRefused
 from proxy.core.log import LinePace, Logger
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, spread
 
 # The time limit of a probe, and the longest wait of a request for probes.
 PROBE_SECONDS: Final = 1.0
@@ -340,10 +340,10 @@ class Brokers:
         while True:
             for host, port in self._settings.hosts:
                 await self._resolve_host(host, port)
-            await asyncio.sleep(PROBE_SECONDS)
+            await asyncio.sleep(spread(PROBE_SECONDS))
             # If all brokers are down, resolve again at once: new addresses may help.
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._settings.dns_ttl_seconds - PROBE_SECONDS)):
+                async with asyncio.timeout(max(0.0, spread(self._settings.dns_ttl_seconds) - PROBE_SECONDS)):
                     await self._none_up.wait()
 
     async def _resolve_host(self, host: str, port: int) -> None:

@@ -15,7 +15,7 @@ from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_h
 from proxy.brokers.broker_list import ListRefused, ListUnavailable
 from proxy.brokers.known_brokers import LONGEST_HOST
 from proxy.core.errors import CredentialsUnavailable
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
 
 PATH: Final = "/admin/v2/brokers"
 ANSWER_SECONDS: Final = 3.0
@@ -47,6 +47,8 @@ class ListQuestion:
             authorization = await authorization_header(self._own)
         except TimeoutError:
             raise ListUnavailable(f"the HTTP client was not loaded within {_IMPORT_SECONDS:g} s") from None
+        except NoThread as error:
+            raise ListUnavailable(str(error.strerror)) from None
         except CredentialsUnavailable as error:
             raise ListUnavailable(str(error)) from error
         headers = {} if authorization is None else {"Authorization": authorization}

@@ -42,6 +42,7 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TaskTurns
 from proxy.core.tasks import TaskScope
+from proxy.net.buffers.receive_buffers import UNBOUNDED, ReceiveBuffers
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 
@@ -125,6 +126,7 @@ class BrokerPool:
         limits: PoolLimits,
         connect_frames: ConnectFrames,
         reports: BrokerReports,
+        buffers: ReceiveBuffers = UNBOUNDED,
     ) -> None:
         self._loop = loop
         self._connect_frames = connect_frames
@@ -140,6 +142,7 @@ class BrokerPool:
         self._pace = LinePace()
         self._limits = limits
         self._reports = reports
+        self.buffers = buffers
         self._scope = TaskScope(self._opening_crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
         self._keys: dict[BrokerConnection, PoolKey] = {}
@@ -393,7 +396,8 @@ class BrokerPool:
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
-        return BrokerConnection(self._loop, self._shared, self._hangup, self, self._loop_budget, connect_frame)
+        shared = (self._loop, self._shared, self._hangup, self, self._loop_budget)
+        return BrokerConnection(*shared, connect_frame, self.buffers)
 
     # --- challenges -------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ address would be shown credentials that are good elsewhere (`stale_serves`).
 """
 
 import asyncio
+import errno
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
@@ -46,8 +47,10 @@ MOST_FAILED: Final = 1024
 KNOWN_AT_ONCE: Final = 2
 # Most threads that hang for one name, beside a query that is not given up yet.
 MOST_HANGING_OF_A_NAME: Final = 2
-# Errors that say nothing about the name: the resolver could not be reached.
-_RESOLVER_FAILED: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY})
+# Errors that say nothing about the name: the resolver could not be reached, or there was no thread to ask it.
+_RESOLVER_FAILED: Final = frozenset(
+    {socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM, socket.EAI_MEMORY, errno.EAGAIN}
+)
 
 
 class CachingResolver:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from proxy.app.budget import summands, total_bytes, worst_case_parts
-from proxy.app.metrics.budget_report import BudgetReport
+from proxy.app.memory.budget import summands, total_bytes, worst_case_parts
+from proxy.app.memory.budget_report import BudgetReport
 from proxy.app.metrics.otel_settings import otel_settings
 from proxy.app.secret_modes import open_secrets
 from proxy.app.start_checks import StartFault, start_faults

@@ -10,7 +10,7 @@ import argparse
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from protocol.host_port import host_port
@@ -22,6 +22,8 @@ LARGEST_ANSWER: Final = 8192
 _WHERE: Final = (
     Config.bind_address,
     Config.control_socket_path,
+    Config.metrics_bind_address,
+    Config.metrics_port,
     Config.proxy_role,
     Config.service_port,
     Config.service_port_tls,
@@ -59,12 +61,18 @@ def obstacle_of(config: Config, environ: Mapping[str, str], timeout_seconds: flo
 
     `timeout_seconds` bounds the whole exchange with a port, and each wait on the control socket.
     """
-    host = _EVERYWHERE.get(config.web_address, config.web_address)
+    host = _asked(config.web_addresses)
     if config.web_service_port:
         return _ask_port(host, config.web_service_port, timeout_seconds, encrypted=False)
+    if config.metrics_port:
+        return _ask_port(_asked(config.metrics_addresses), config.metrics_port, timeout_seconds, encrypted=False)
     if config.web_service_port_tls and not config.tls_require_trusted_client_cert_on_connect:
         return _ask_port(host, config.web_service_port_tls, timeout_seconds, encrypted=True)
     return _ask_socket(config, environ, timeout_seconds)
+
+
+def _asked(addresses: Sequence[str]) -> str:
+    return _EVERYWHERE.get(addresses[0], addresses[0])
 
 
 def _ask_port(host: str, port: int, timeout_seconds: float, *, encrypted: bool) -> str | None:

@@ -91,6 +91,12 @@ def _parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_sources(parser, _serve)
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="take the listening sockets over from the proxy that runs with the same control socket, if one does, and "
+        "have it drain; no client is refused meanwhile",
+    )
 
 
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
@@ -248,6 +254,7 @@ def _serve(options: argparse.Namespace) -> int:
     import uvloop
 
     from proxy.auth.failures import SettingFault
+    from proxy.cli.inherited import TakeOverFailed, inherited_of
     from proxy.cli.serve import ignore_hangup, run
     from proxy.cli.systemd import manager_of_this_process
     from proxy.core.log import adopt_stdlib_logging, open_log
@@ -260,8 +267,12 @@ def _serve(options: argparse.Namespace) -> int:
     for warning in config.warnings:
         log.warning("configuration", detail=str(warning))
     try:
+        inherited = inherited_of(config, os.environ, log, take_over=options.take_over)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(run(config, log, lambda: _load(options), manager_of_this_process()))
+            code = runner.run(run(config, log, lambda: _load(options), manager_of_this_process(), inherited))
+    except TakeOverFailed as error:
+        log.error("cannot take over", detail=str(error))
+        return FAILED
     except OSError as error:
         log.error("cannot start", detail=error.strerror or str(error))
         return FAILED

@@ -11,17 +11,21 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from proxy.app.lifecycle import Phase, Shutdown, ShutdownPlan, StopSignal
 from proxy.app.proxy import Proxy
 from proxy.app.reload import LiveChanges, LoadConfig, Reloader
+from proxy.cli.inherited import Inherited, Predecessor
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
 from proxy.core.log import Logger
+from proxy.core.process_memory import SYSTEM_PATHS, machine_memory_bytes
+from proxy.core.threads import in_thread
 from proxy.web.admin.reload_report import ReloadReport
+from proxy.web.admin.sources import NotUndone
 
 STANDARD_ERROR: Final = 2
 # The exit code after a thread of the relay engine has died (EX_SOFTWARE of sysexits.h).
@@ -34,15 +38,20 @@ SECONDS_TO_CLOSE: Final = 5.0
 GC_THRESHOLDS: Final = (5000, 20, 1_000_000)
 
 
-async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceManager) -> int:
+async def run(
+    config: Config, log: Logger, load: LoadConfig, manager: ServiceManager, inherited: Inherited | None = None
+) -> int:
     """Run a proxy until a signal stops it; `load` reads the configuration again from the sources of `config`.
 
-    Return the exit code. Raises OSError if the proxy cannot start.
+    `inherited`: listening sockets that other processes have handed over. Return the exit code. Raises OSError if the
+    proxy cannot start.
     """
+    inherited = inherited or Inherited()
     _raise_file_limit(log)
     if not config.core_dump_enabled:
         forbid_core_dumps()
     proxy = Proxy(config, log)
+    proxy.sockets.listening.inherit(inherited.handed)
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
@@ -61,13 +70,15 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
-        await proxy.start()
+        await proxy.start(control=inherited.predecessor is None)
         # Objects made at the start live as long as the process: the collector need not visit them during a storm.
         gc.collect()
         gc.freeze()
         # A full collection takes tens of milliseconds with thousands of clients, so it runs in quiet moments only.
         gc.set_threshold(*GC_THRESHOLDS)
         gc.enable()
+        if inherited.predecessor is not None:
+            await _replace(inherited.predecessor, proxy, ending, log)
         manager.ready(f"serving on port {proxy.client_port}")
         manager.watch(loop)
         await ending.run()
@@ -80,6 +91,26 @@ async def run(config: Config, log: Logger, load: LoadConfig, manager: ServiceMan
         proxy.abandon()
         loop.remove_signal_handler(signal.SIGHUP)
         ignore_hangup()
+
+
+async def _replace(predecessor: Predecessor, proxy: Proxy, ending: "_Ending", log: Logger) -> None:
+    """Stop the accepting of the process whose sockets this process has, as soon as this process is ready."""
+    if not await ending.until_ready():
+        # The predecessor accepts as before.
+        return
+    budgets = proxy.counters.budget_bytes + predecessor.budget_bytes
+    machine = machine_memory_bytes(SYSTEM_PATHS)
+    fits = machine is None or budgets <= machine
+    (log.info if fits else log.warning)(
+        "memory budget of two processes", budget_bytes=budgets, machine_bytes=machine, pid=predecessor.pid
+    )
+    connections = await in_thread(predecessor.leave, "hand-over", None)
+    log.info("took over", pid=predecessor.pid, connections=connections)
+    try:
+        proxy.open_control()
+    except OSError as error:
+        # Clients are served, and by nobody else.
+        log.warning("no control socket", detail=error.strerror or str(error))
 
 
 class _Process:
@@ -100,9 +131,16 @@ class _Process:
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
         return self._ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)
 
+    def undo_drain(self) -> None:
+        self._ending.undo()
+
+    def hand_over(self) -> Mapping[str, object]:
+        return self._ending.hand_over()
+
     def fail(self) -> None:
         self._ending.exit_code = THREAD_DIED
         self._ending.begin(StopSignal.INTERRUPT)
+        self._ending.cannot_be_undone()
 
 
 class _ReloadNotes:
@@ -128,10 +166,26 @@ class _Ending:
         self._loop = asyncio.get_running_loop()
         self._shutdown = Shutdown()
         self._signal = asyncio.Event()
+        # The drain, or the closing after it.
+        self._work: asyncio.Task[None] | None = None
+        # Whether only the admin API has asked for the end, which may still call that off.
+        self._may_undo = False
+        self._told = False
         self.exit_code = 0
 
     def signalled(self, cause: StopSignal) -> None:
-        """Called when a signal arrives, or when the admin API drains: enter the next phase."""
+        """Called when a signal arrives: enter the next phase."""
+        self._may_undo = False
+        plan = self._enter_next(cause)
+        self._tell_stopping(plan.longest_seconds + SECONDS_TO_CLOSE)
+
+    def _tell_stopping(self, longest_seconds: float) -> None:
+        """Notify the service manager, once, that the proxy stops: from then on it ends the process if need be."""
+        if not self._told:
+            self._told = True
+            self._manager.stopping("stopping", longest_seconds)
+
+    def _enter_next(self, cause: StopSignal) -> ShutdownPlan:
         first = self._shutdown.phase is Phase.SERVING
         plan = ShutdownPlan.of(self._proxy.config)
         self._shutdown.signalled(cause, plan, self._loop.time())
@@ -140,32 +194,95 @@ class _Ending:
         if first:
             reason = f"{plan.role} asked to {cause.value}"
             self._log.info("stopping", connections=len(self._proxy.sessions), reason=reason)
-            self._manager.stopping("stopping", plan.longest_seconds + SECONDS_TO_CLOSE)
+        return plan
 
     def begin(self, cause: StopSignal) -> Mapping[str, object] | None:
-        """Begin the shutdown as if by a signal, and return its longest time; None if the shutdown has begun already."""
+        """Begin the shutdown as if by a signal, and return its longest time; None if the shutdown has begun already.
+
+        Until the drain is over, `undo` calls the shutdown off: so the service manager is not told that the proxy stops.
+        """
         if self._shutdown.phase is not Phase.SERVING:
             return None
         connections = len(self._proxy.sessions)
-        self.signalled(cause)
-        plan, phase = ShutdownPlan.of(self._proxy.config), self._shutdown.phase
+        plan = self._enter_next(cause)
+        phase, self._may_undo = self._shutdown.phase, True
+        self._manager.status(f"{phase}, as the admin API was asked to")
         seconds = plan.longest_seconds if cause is StopSignal.TERMINATE else plan.drain_seconds
         return {"phase": str(phase), "connections": connections, "longest_seconds": seconds}
 
+    def cannot_be_undone(self) -> None:
+        """Stop for good: nobody may call the shutdown off any more."""
+        self._may_undo = False
+
+    def undo(self) -> None:
+        """Serve again, although the admin API asked for the end; raises NotUndone."""
+        if self._shutdown.phase is Phase.SERVING:
+            raise NotUndone("the proxy serves: there is no drain to undo")
+        if not self._may_undo or (self._work is not None and self._work.done()):
+            raise NotUndone("the proxy stops because of a signal or a fault, or is closing: that cannot be undone")
+        try:
+            # First, because only this can fail: the drain goes on then.
+            self._proxy.serve_again()
+        except OSError as error:
+            raise NotUndone(f"{error.strerror}: the drain goes on") from error
+        if self._work is not None:
+            self._work.cancel()
+        self._may_undo = False
+        self._shutdown.undone()
+        self._log.info("drain undone", connections=len(self._proxy.sessions))
+        self._manager.status("serving again")
+        self._signal.set()
+
+    def hand_over(self) -> Mapping[str, object]:
+        """Accept no more and begin to drain, unless the shutdown has begun already: another process has the sockets."""
+        path = self._proxy.hand_over()
+        begun = self.begin(StopSignal.HAND_OVER) or {
+            "phase": str(self._shutdown.phase),
+            "connections": len(self._proxy.sessions),
+            "longest_seconds": ShutdownPlan.of(self._proxy.config).longest_seconds,
+        }
+        # The other process serves at the same addresses.
+        self.cannot_be_undone()
+        self._tell_stopping(ShutdownPlan.of(self._proxy.config).longest_seconds + SECONDS_TO_CLOSE)
+        return {**begun, "control_socket": None if path is None else str(path)}
+
+    async def until_ready(self) -> bool:
+        """Wait until readiness probes succeed; return False if the shutdown begins before."""
+        while self._shutdown.phase is Phase.SERVING and self._proxy.readiness.obstacle is not None:
+            await self._wait_a_while()
+        return self._shutdown.phase is Phase.SERVING
+
     async def run(self) -> None:
         """Wait for a signal, then return when everything is closed, or at a second signal."""
-        await self._signal.wait()
-        while (phase := self._update_phase()) is Phase.LEAVING:
+        while True:
+            await self._signal.wait()
+            while (phase := self._update_phase()) is Phase.LEAVING:
+                self._signal.clear()
+                await self._wait_a_while()
             self._signal.clear()
-            await self._wait_a_while()
-        self._signal.clear()
-        left = self._shutdown.seconds_left(self._loop.time())
+            if phase is Phase.SERVING:
+                # The drain was undone before it closed anything.
+                continue
+            ends = self._loop.time() + self._shutdown.seconds_left(self._loop.time())
+            if await self._do(self._proxy.drain(ends - self._loop.time())):
+                self.cannot_be_undone()
+                self._tell_stopping(SECONDS_TO_CLOSE)
+                await self._do(self._proxy.close(max(0.0, ends - self._loop.time())))
+                return
+            if self._shutdown.phase is Phase.CLOSING:
+                return
+
+    async def _do(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run a part of the end; return False if a signal, or an undo, came first and cancelled the work."""
         async with asyncio.TaskGroup() as group:
-            stop = group.create_task(self._proxy.stop(left if phase is Phase.DRAINING else 0.0))
+            task = self._work = group.create_task(work)
             again = group.create_task(self._signal.wait())
-            await asyncio.wait((stop, again), return_when=asyncio.FIRST_COMPLETED)
-            stop.cancel()
+            await asyncio.wait((task, again), return_when=asyncio.FIRST_COMPLETED)
+            done = task.done()
+            task.cancel()
             again.cancel()
+        self._work = None
+        return done and not task.cancelled()
 
     def _update_phase(self) -> Phase:
         before = self._proxy.phase

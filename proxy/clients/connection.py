@@ -202,7 +202,11 @@ class ClientConnection(TurnTaker):
     def adopt(self, transport: asyncio.Transport) -> None:
         """Adopt the transport, and set the client's name from it."""
         super().adopt(transport)
-        self.name = peer_name(transport) if self._header is None else str(self._header.source)
+        if self._header is not None:
+            self.name = str(self._header.source)
+        elif transport.get_extra_info("peername"):
+            # A client of a Unix socket keeps the name of its user.
+            self.name = peer_name(transport)
 
     def origin(self) -> ProxyHeader | None:
         """Return the addresses of both ends of the connection, for brokers that are sent them; None otherwise."""

@@ -34,7 +34,7 @@ from proxy.telemetry.events.recorder import RequestOrigin
 class ClientHandshake:
     """Brings a client from its CONNECT to lookup mode or to a relay."""
 
-    __slots__ = ("_client", "_decoder", "_large", "_refresh", "_scope", "_send_buffer_bytes", "_services", "_state")
+    __slots__ = ("_client", "_decoder", "_large", "_refresh", "_scope", "_services", "_state")
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class ClientHandshake:
         self._state = state
         self._scope = scope
         self._large = large
-        self._send_buffer_bytes = 0
         self._refresh: ClientRefresh | None = None
 
     def begin(self, connect: pb.CommandConnect) -> None:
@@ -93,8 +92,7 @@ class ClientHandshake:
             self._refresh.answered(response, self._large.detach_permit())
 
     def close(self) -> None:
-        """Release the send buffer and the credentials of a client that is gone."""
-        self._services.send_buffers.release(self._send_buffer_bytes)
+        """Release the credentials of a client that is gone."""
         if self._refresh is not None:
             self._refresh.close()
 
@@ -163,9 +161,7 @@ class ClientHandshake:
         client, limits = self._client, self._services.limits
         self._state.enter(State.LOOKUP)
         self._decoder.max_frame_bytes = limits.max_frame_bytes
-        assert client.transport is not None
-        own_socket = client.transport.get_extra_info("socket")
-        self._send_buffer_bytes = self._services.send_buffers.assign(own_socket, limits.send_buffer_bytes)
+        client.output.buffer = self._services.send_buffers.open(client.output)
         self._services.sessions.handshake_done(client)
         client.output.send(commands.connected_lookup(connect, self._services.server_version))
 

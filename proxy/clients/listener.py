@@ -13,10 +13,9 @@ from proxy.clients.counters import ClientCounters
 from proxy.clients.sessions import NoPlace, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
-from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.core.tasks import TaskScope
-from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.counters import NetCounters
+from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.proxy_headers import AwaitedHeaders
 from proxy.net.trusted_balancers import TrustedBalancers
 
@@ -55,7 +54,7 @@ class _Refused(asyncio.Protocol):
 
 
 class Listener:
-    """Accepts clients on an address until closed; `balancers` may send PROXY headers."""
+    """Accepts clients from a listening socket until closed; `balancers` may send PROXY headers."""
 
     def __init__(
         self,
@@ -79,27 +78,44 @@ class Listener:
         self._make_client = make_client
         self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
-        self._awaited = AwaitedHeaders(loop, lambda: sessions.handshake_seconds, self._admit, net_counters, log)
+        self._awaited = self._new_headers()
+        self._closed = False
         self._balancers = balancers
         self._lingering: set[_Refused] = set()
         self._pace = LinePace()
         self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)
 
-    def open(self, host: str, port: int, backlog: int) -> int:
-        """Listen, and return the port; raise OSError with the address in its text."""
-        return self._accepting.open(host, port, self._key, backlog)
+    def adopt(self, listening: socket.socket) -> None:
+        """Accept clients from a listening socket, which belongs to this listener from now on; also after `close`."""
+        if self._closed:
+            self._closed, self._awaited = False, self._new_headers()
+        self._accepting.adopt(listening)
+
+    @property
+    def listening(self) -> bool:
+        """Return whether there is a socket to accept from."""
+        return self._accepting.listening
+
+    def _new_headers(self) -> AwaitedHeaders:
+        sessions = self._sessions
+        return AwaitedHeaders(
+            self._loop, lambda: sessions.handshake_seconds, self._admit, self._net_counters, self._log
+        )
 
     def bound_received(self, size: int) -> None:
         """Bound the kernel's receive buffer of clients that come from now on; 0 leaves the kernel's choice again."""
         self._accepting.bound_received(size)
 
-    @property
-    def _key(self) -> str:
-        return "servicePort" if self._tls is None else "servicePortTls"
-
-    async def close(self) -> None:
-        """Stop accepting; accepted clients stay."""
+    def stop_accepting(self) -> None:
+        """Stop accepting; clients whose PROXY header is awaited go on."""
         self._accepting.close()
+
+    async def close(self, header_seconds: float = 0.0) -> None:
+        """Stop accepting; accepted clients stay, those whose PROXY header comes within `header_seconds` too."""
+        self._closed = True
+        self._accepting.close()
+        if header_seconds and len(self._awaited):
+            await self._awaited.finish(header_seconds)
         await self._awaited.close()
         # Wait for accepted clients to become connections: cancelling would leave sockets without an owner.
         await self._scope.emptied()
@@ -131,15 +147,20 @@ class Listener:
             self._refuse_with_error(accepted, refusal)
 
     def _refuse_with_error(self, accepted: socket.socket, refusal: NoPlace) -> None:
-        self._counters.rejected_connections += 1
-        self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-        if self._pace.due(self._loop.time()):
-            self._log.warning("clients refused", reason=refusal.text, connections=self._counters.rejected_connections)
+        cause = refusal.cause
+        self._counters.disconnected(cause)
+        # Operators who pause know what is turned away: upstream's counter, and its alert, are about limits.
+        self._counters.rejected_connections += cause is DisconnectCause.CONNECTION_LIMIT
+        if self._pace.due(self._loop.time(), cause):
+            count = self._counters.rejected_connections
+            if cause is DisconnectCause.PAUSED:
+                count = self._counters.shared.disconnects[cause]
+            self._log.warning("clients refused", reason=refusal.text, connections=count)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
             # A client with TLS cannot read an ERROR before its handshake.
             accepted.close()
             return
-        frame = commands.error(commands.REQUEST_ID_NONE, refusal.error, CONNECTIONS_TEXT)
+        frame = commands.error(commands.REQUEST_ID_NONE, refusal.error, refusal.public)
         refused = _Refused(self._loop, frame, self._lingering.discard)
         self._lingering.add(refused)
         self._scope.start(self._refuse(accepted, refused))

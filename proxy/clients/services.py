@@ -34,7 +34,6 @@ class ClientLimits:
     max_message_bytes: int
     max_outstanding: int
     unanswered_per_second: int
-    send_buffer_bytes: int
     frame_seconds: float
     keep_alive: bool
 
@@ -46,7 +45,6 @@ class ClientLimits:
             max_message_bytes=config.max_message_size,
             max_outstanding=config.max_outstanding_requests_per_connection,
             unanswered_per_second=config.max_unanswered_commands_per_second,
-            send_buffer_bytes=config.client_socket_send_buffer_bytes,
             frame_seconds=config.seconds(Config.topic_list_request_timeout_millis),
             keep_alive=config.keep_alive_interval_seconds > 0,
         )

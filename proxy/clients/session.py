@@ -32,6 +32,11 @@ class ClientSession(ClientView, Hashable, Protocol):
     client_address: str
     target: str
     detail: str
+    received_bytes: int
+
+    @property
+    def in_lookup_mode(self) -> bool:
+        """Whether the requests of the client are served here."""
 
     @property
     def busy(self) -> bool:

@@ -6,21 +6,25 @@ of the connections for keep-alive and credentials: a few in each iteration of th
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias, cast
 
 from protocol.errors import ServerError
+from proxy.clients.accepting import Accepting
+from proxy.clients.connection_log import HANDSHAKE, LOOKUP, RELAY, ConnectionLog, Ended
 from proxy.clients.counters import ClientCounters
 from proxy.clients.newcomers import Newcomers
 from proxy.clients.session import ClientSession
+from proxy.clients.wheel import Wheel
 from proxy.config.config import Config
 from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.expiry_queue import ExpiryQueue
 from proxy.core.key_members import KeySizes
 from proxy.core.log import LinePace, Logger
+from proxy.core.public_causes import CONNECTIONS_TEXT, PAUSED_TEXT
 from proxy.core.registry import Registry
 from proxy.relay.engine import Relay
 
@@ -61,10 +65,17 @@ _STALLED_RELAY: Final = "the peer acknowledged nothing for tcpUserTimeoutMillis"
 
 
 class NoPlace(NamedTuple):
-    """The error for a client that must not come in."""
+    """The error for a client that must not come in; `text` is for the log, `public` for the client."""
 
     error: ServerError
     text: str
+    cause: DisconnectCause = DisconnectCause.CONNECTION_LIMIT
+    public: str = CONNECTIONS_TEXT
+
+
+_PAUSED: Final = NoPlace(
+    ServerError.ServiceNotReady, "an operator has paused accepting (admin pause)", DisconnectCause.PAUSED, PAUSED_TEXT
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,51 +106,6 @@ class SessionLimits:
         )
 
 
-M = TypeVar("M", bound=Hashable)
-
-
-class _Wheel(Generic[M]):
-    """Timer wheel: each member is returned once in `period` calls of `turn`."""
-
-    def __init__(self, period: int) -> None:
-        self._spokes: list[dict[M, None]] = [{} for _ in range(max(1, period))]
-        self._spoke_of: dict[M, int] = {}
-        self._next = 0
-        self._now = 0
-
-    def __len__(self) -> int:
-        return len(self._spoke_of)
-
-    def __iter__(self) -> Iterator[M]:
-        return iter(self._spoke_of)
-
-    def __contains__(self, session: Hashable) -> bool:
-        return session in self._spoke_of
-
-    def add(self, session: M) -> None:
-        self._next = (self._next + 1) % len(self._spokes)
-        self._spokes[self._next][session] = None
-        self._spoke_of[session] = self._next
-
-    def remove(self, session: M) -> None:
-        spoke = self._spoke_of.pop(session, None)
-        if spoke is not None:
-            del self._spokes[spoke][session]
-
-    def resized(self, period: int) -> "_Wheel[M]":
-        """Return a wheel of another period with the same members, in their order."""
-        if max(1, period) == len(self._spokes):
-            return self
-        wheel: _Wheel[M] = _Wheel(period)
-        for session in self._spoke_of:
-            wheel.add(session)
-        return wheel
-
-    def turn(self) -> list[M]:
-        self._now = (self._now + 1) % len(self._spokes)
-        return list(self._spokes[self._now])
-
-
 def _periods(limits: SessionLimits) -> tuple[int, int]:
     """Return the periods in seconds in which each client and each relay is checked."""
     seconds = limits.read_timeout_seconds
@@ -165,19 +131,28 @@ class Sessions:
         self._newcomers: Newcomers[ClientSession | Arrival, Relay] = Newcomers()
         self._crowds = self._newcomers.crowds
         self._handshaking: dict[ClientSession | Arrival, float] = {}
+        # Clients whose CONNECT is accepted and that have no relay yet, for the connection log.
+        self._joining: set[ClientSession] = set()
         client_period, relay_period = _periods(limits)
-        self._clients: _Wheel[ClientSession | Arrival] = _Wheel(client_period)
+        self._clients: Wheel[ClientSession | Arrival] = Wheel(client_period)
         # A session is a relay because `became_relay` brought it, whatever engine made the relay.
-        self._relays: _Wheel[Relay] = _Wheel(relay_period)
-        self._watched: _Wheel[Session] = _Wheel(limits.credentials_seconds)
+        self._relays: Wheel[Relay] = Wheel(relay_period)
+        self._watched: Wheel[Session] = Wheel(limits.credentials_seconds)
         self._looks: dict[Session, Callable[[], None]] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._pace = LinePace()
         self._expiring: ExpiryQueue[Session] = ExpiryQueue()
         self._aged: dict[Session, float] = {}
-        # The address of each client that has given its place to another, until its end is told.
-        self._giving_way: dict[Session, str] = {}
+        # The books' entry of each client that has given its place to another, until its end is told.
+        self._giving_way: dict[Session, Ended] = {}
+        # Whether an operator has paused accepting.
+        self.accepting = Accepting(loop, log)
+        counters.paused = lambda: self.accepting.paused
+        # None until somebody sets it: unit tests need none.
+        self.connection_log: ConnectionLog | None = None
+        # Another process accepts at the same address: clients that were accepted here are served here, so far.
+        self.finish_handshakes = False
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -222,6 +197,8 @@ class Sessions:
         `address` is None before the PROXY header. Clients come again after ServiceNotReady: a place may be free then.
         After NotAllowedError, which the Java proxy sends in both cases, they give up.
         """
+        if self.accepting.paused:
+            return _PAUSED
         limits = self._limits
         most = limits.per_address
         if most and address is not None and self._per_network[self._network(address)] >= most:
@@ -240,21 +217,22 @@ class Sessions:
         address has far more (`newcomers.py`).
         """
         refusal = self.refusal(address)
-        # Above a limit that was lowered nobody is ended.
-        if refusal is None or refusal.error != ServerError.ServiceNotReady or len(self) > self._limits.total:
+        # During a pause, and above a limit that was lowered, nobody is ended.
+        may_end = refusal is not None and refusal.error == ServerError.ServiceNotReady and refusal is not _PAUSED
+        if not may_end or len(self) > self._limits.total:
             return refusal
         victim = self._newcomers.victim(address, self._loop.time(), self._limits.total)
         if victim is None:
             return refusal
         # The end of a relay may be told later, after other newcomers have come: its place is free at once.
-        self._giving_way[victim] = self._take_out(victim) or "?"
+        self._giving_way[victim] = self._take_out(victim) or Ended("?", 0, 0.0, LOOKUP)
         self._abort(victim, DisconnectCause.CONNECTION_LIMIT)
         return None
 
     @property
     def may_make_room(self) -> bool:
         """Return whether a client whose address is not known yet may find a place although there is none."""
-        return self._newcomers.may_come
+        return self._newcomers.may_come and not self.accepting.paused
 
     def add(self, session: "ClientSession | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
@@ -268,6 +246,10 @@ class Sessions:
             jitter = AGE_JITTER * random.uniform(-1, 1)
             self._expiring.add(session, since + self._limits.max_age_seconds * (1 + jitter))
 
+    @property
+    def _logs_connections(self) -> bool:
+        return self.connection_log is not None and self.connection_log.active
+
     # --- reports of connections -------------------------------------------------------------------
 
     def credentials_came(self, session: ClientSession) -> None:
@@ -277,7 +259,14 @@ class Sessions:
     def handshake_done(self, session: ClientSession) -> None:
         """Stop the time limit of the handshake."""
         self._handshaking.pop(session, None)
-        self._crowds.connected(session, self._loop.time())
+        now = self._loop.time()
+        self._crowds.connected(session, now)
+        if self._logs_connections and (entry := self.registry.entry_of(session)) is not None:
+            assert self.connection_log is not None
+            mode = LOOKUP if session.in_lookup_mode else RELAY
+            if mode is RELAY:
+                self._joining.add(session)
+            self.connection_log.connected(entry.id, session, mode, now)
 
     def became_client(self, arrival: "Arrival", client: ClientSession) -> None:
         """Replace an arrival by its client; the time limit of the handshake continues."""
@@ -302,6 +291,7 @@ class Sessions:
     def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
         """Replace a client connection by its relay; `is_known` tells whether a known broker is at its other end."""
         self._handshaking.pop(session, None)
+        self._joining.discard(session)
         address = self._addresses.pop(session)
         self._clients.remove(session)
         self._uncount(address)
@@ -392,6 +382,8 @@ class Sessions:
             self._abort(session, DisconnectCause.SHUTDOWN)
 
     def _close_if_idle(self, session: Session) -> None:
+        if self.finish_handshakes and session in self._handshaking:
+            return
         if session in self._addresses and not session.busy:
             self._look(session, partial(session.close, DisconnectCause.SHUTDOWN))
 
@@ -413,32 +405,43 @@ class Sessions:
 
     def _remove(self, session: Session, cause: DisconnectCause, client: str = "", detail: str = "") -> None:
         """Take the session out of all books, and count and log its end; once."""
-        address = self._giving_way.pop(session, None) or self._take_out(session)
-        if address is None:
+        ended = self._giving_way.pop(session, None) or self._take_out(session)
+        if ended is None:
             return
         self._counters.disconnected(cause)
-        self._log_end(cause, client or address, detail)
+        self._log_end(cause, client or ended.address, detail)
+        if self._logs_connections:
+            assert self.connection_log is not None
+            try:
+                self.connection_log.ended(session, ended, cause, self._loop.time())
+            except Exception as error:
+                self._counters.internal_error(error, "connection log")
         if not self._addresses and not self._giving_way:
             self._emptied.set()
 
-    def _take_out(self, session: Session) -> str | None:
-        """Take a session of any kind out of all books, and return its address; None if it is in none."""
+    def _take_out(self, session: Session) -> Ended | None:
+        """Take a session of any kind out of all books, and return what they had of it; None if it is in none."""
         address = self._addresses.pop(session, None)
         if address is None:
             return None
         client, relay = cast("ClientSession", session), cast("Relay", session)
+        mode = RELAY if session in self._relays else LOOKUP
+        if session in self._handshaking or session in self._joining:
+            mode = HANDSHAKE
+        self._joining.discard(client)
         self._handshaking.pop(client, None)
         self._clients.remove(client)
         self._crowds.remove(client)
         self._newcomers.relays.remove(relay)
         self._relays.remove(relay)
         self._expiring.remove(session)
-        self.registry.remove(session)
+        entry = self.registry.remove(session)
         self._aged.pop(session, None)
         self._unwatch(session)
         self._uncount(address)
         self._counters.active_connections = len(self._addresses)
-        return address
+        number, since = (0, 0.0) if entry is None else (entry.id, entry.since)
+        return Ended(address, number, since, mode)
 
     def _uncount(self, address: str) -> None:
         self._crowds.left(address)

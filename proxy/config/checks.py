@@ -59,8 +59,11 @@ def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:
 
 
 def _check_ports(loader: Loader, config: ConfigValues) -> None:
-    if config.service_port is None and config.service_port_tls is None:
-        expected = f"a port here or in {ConfigKeys.service_port_tls.name}: without a port no client can connect"
+    if config.service_port is None and config.service_port_tls is None and not config.service_socket_path:
+        expected = (
+            f"a port here or in {ConfigKeys.service_port_tls.name}, or {ConfigKeys.service_socket_path.name}: without "
+            "one no client can connect"
+        )
         loader.fault(ConfigKeys.service_port, "nothing", expected)
     if not config.has_web_port:
         text = "nothing, and no webServicePortTls: no /readyz, /healthz, /metrics, /status.html and admin API anywhere"
@@ -71,12 +74,18 @@ def _check_ports(loader: Loader, config: ConfigValues) -> None:
         ConfigKeys.service_port_tls,
         ConfigKeys.web_service_port,
         ConfigKeys.web_service_port_tls,
+        ConfigKeys.metrics_port,
     ):
         port = config.value(key)
         if port and port in taken:
             loader.fault(key, str(port), f"a port other than {taken[port]}")
         elif port:
             taken[port] = key.name
+    if config.metrics_bind_address and config.metrics_port is None:
+        loader.doubt(ConfigKeys.metrics_bind_address, f"has no effect without {ConfigKeys.metrics_port.name}")
+    path, control = ConfigKeys.service_socket_path, ConfigKeys.control_socket_path
+    if config.service_socket_path and config.service_socket_path == config.control_socket_path:
+        loader.fault(path, config.service_socket_path, f"a path other than {control.name}")
 
 
 def _check_authorization(loader: Loader, config: ConfigValues) -> None:

@@ -40,7 +40,8 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
     Parity(
         "OpenTelemetry pulsar.tls.reload",
         "not supported",
-        "new in 5.0; scrape `pulsar_proxy_tls_reloads_total` by result and `pulsar_proxy_tls_cert_expiry_seconds`",
+        "new in 5.0; scrape `pulsar_proxy_tls_reloads_total` by result and "
+        "`pulsar_proxy_tls_cert_expiration_timestamp_seconds`",
     ),
 )
 

@@ -13,6 +13,10 @@ _LARGEST_FRAME_BYTES = 2**31 - 1
 _MIB = 1024 * 1024
 _PER_SECOND = {MILLIS: 1000, SECONDS: 1}
 MOST_PASSWORD_THREADS: Final = 64
+# The size that the kernel is asked for where a connection has a small send buffer; the kernel doubles the size.
+SMALL_SEND_BUFFER_BYTES: Final = 16 * 1024
+# The same of a request connection to a broker and its receive buffer.
+SMALL_RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 # More threads than this move no more bytes: clients, brokers and the kernel's own work need processors, too.
 MOST_DEFAULT_IO_THREADS: Final = 4
 # A Java proxy.conf of a large machine may ask for more; the extension refuses more than these (native/src/relay).
@@ -40,13 +44,19 @@ class ConfigValues(ConfigKeys):
 
     @property
     def has_web_port(self) -> bool:
-        """Whether any web port is configured."""
-        return self.web_service_port is not None or self.web_service_port_tls is not None
+        """Whether any port for HTTP is configured."""
+        ports = (self.web_service_port, self.web_service_port_tls, self.metrics_port)
+        return any(port is not None for port in ports)
 
     @property
-    def web_address(self) -> str:
-        """Address that the web ports listen on."""
+    def web_addresses(self) -> tuple[str, ...]:
+        """Addresses that the web ports listen on."""
         return self.web_bind_address or self.bind_address
+
+    @property
+    def metrics_addresses(self) -> tuple[str, ...]:
+        """Addresses that `metricsPort` listens on."""
+        return self.metrics_bind_address or self.web_addresses
 
     @property
     def broker_hosts(self) -> tuple[tuple[str, int], ...]:
@@ -89,6 +99,33 @@ class ConfigValues(ConfigKeys):
     def relay_socket_bytes(self) -> int:
         """Limit of the kernel memory of all relayed sockets, in bytes; 0 is no bound."""
         return max(0, self.relay_socket_memory_mb) * _MIB
+
+    @property
+    def component_levels(self) -> dict[str, str]:
+        """Levels of the parts of the log that have one of their own."""
+        pairs = (item.partition("=") for item in self.log_level_by_component)
+        return {component: level for component, _, level in pairs}
+
+    @property
+    def send_memory_bytes(self) -> int:
+        """Limit of what send buffers of lookup connections take beyond small ones, in bytes.
+
+        0: each is large from its start. So it is where all of them large do not reach the limit.
+        """
+        beyond = 2 * (self.client_socket_send_buffer_bytes - SMALL_SEND_BUFFER_BYTES)
+        limit = max(0, self.client_socket_send_memory_mb) * _MIB
+        clients = self.max_concurrent_inbound_connections
+        return 0 if beyond <= 0 or (clients and limit >= clients * beyond) else limit
+
+    @property
+    def receive_memory_bytes(self) -> int:
+        """Limit of what receive buffers of request connections take beyond small ones, in bytes.
+
+        0: each is large from its start. So it is where all of them large do not reach the limit.
+        """
+        beyond = 2 * (self.broker_socket_receive_buffer_bytes - SMALL_RECEIVE_BUFFER_BYTES)
+        limit = max(0, self.broker_socket_receive_memory_mb) * _MIB
+        return 0 if beyond <= 0 or limit >= self.broker_connections_total * beyond else limit
 
     @property
     def throttle_acts(self) -> bool:

@@ -46,6 +46,7 @@ class DisconnectCause(StrEnum):
     CONNECTION_AGE = "connection_age"
     MALFORMED_PROXY_HEADER = "malformed_proxy_header"
     CONNECTION_LIMIT = "connection_limit"
+    PAUSED = "paused"
     MEMORY_LIMIT = "memory_limit"
     WRITE_FAILED = "write_failed"
     WRITE_STALLED = "write_stalled"
@@ -130,6 +131,13 @@ class RequestFailed(ProxyError):
 FAIL_OVER: tuple[type[ProxyError], ...] = (ConnectionClosed, BrokerUnavailable)
 
 
+class OutOfMemory(RequestFailed):
+    """The machine has no memory left for an answer, whatever the limits allow."""
+
+    def __init__(self) -> None:
+        super().__init__(ServerError.TooManyRequests, "the proxy has no memory left for the answer")
+
+
 class OverLimit(RequestFailed):
     """A request is refused at once, because waiting would not help against its limit.
 
@@ -153,6 +161,8 @@ def request_failure(error: BaseException) -> RequestFailed:
     """Translate the error that ended a request for the client (upstream's mapping: mostly ServiceNotReady)."""
     if isinstance(error, RequestFailed):
         return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory()
     if isinstance(error, TargetRefused):
         return RequestFailed(ServerError.ServiceNotReady, str(error))
     if isinstance(error, PermitAcquireError):

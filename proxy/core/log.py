@@ -20,6 +20,8 @@ from structlog.typing import WrappedLogger
 from proxy.core.secrets import without_tokens
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# The level of a part of the log that has none of its own.
+AS_THE_REST = ""
 
 # Every field that a log line of the proxy may have. A test fails for a line with any other field.
 FIELDS = {
@@ -37,13 +39,18 @@ FIELDS = {
     "bytes_per_second": "publish rate of a topic",
     "budget_bytes": "largest possible sum of all limited memory",
     "bytes": "size of the subject of the event",
+    "bytes_from_client": "bytes that were read of a client, of a relay since it began",
+    "bytes_to_client": "bytes that were handed on to a client, of a relay since it began",
     "cause": "cause of the end of a connection (label of pulsar_proxy_disconnects_total)",
     "client": "address of the client",
     "client_version": "version that the client states",
     "command": "name or number of a Pulsar command",
     "change": "key of proxy.conf to change so that the request would succeed",
+    "component": "part of the proxy that wrote the line, as logLevels names it",
+    "connection": "id of the connection of a client, as admin connections lists it",
     "commands_since_last_line": "relayed commands since then without a line",
     "connections": "number of connections",
+    "connections_since_last_line": "lines of the connection log that were left out since then",
     "container_limit_bytes": "memory limit of the container",
     "detail": "text of an error",
     "direction": "to_broker or to_client",
@@ -66,7 +73,9 @@ FIELDS = {
     "line": "line in a file",
     "machine_bytes": "memory of the machine",
     "messages_per_second": "publish rate of a topic",
+    "metrics_port": "TCP port of the pages for monitors and probes",
     "method": "method of an HTTP request",
+    "mode": "handshake, lookup or relay: what a connection was, or becomes",
     "names": "names of certificates: server, web, broker_client",
     "namespace": "Pulsar namespace",
     "new": "value after the change",
@@ -127,14 +136,66 @@ class LinePace:
         return True
 
 
+class LineRate:
+    """Allows so many lines in each second, and counts the lines that were left out."""
+
+    __slots__ = ("_left_out", "_second", "_written", "lines_a_second")
+
+    def __init__(self, lines_a_second: int = 100) -> None:
+        self.lines_a_second = lines_a_second
+        self._second = -1
+        self._written = 0
+        self._left_out = 0
+
+    def due(self, now: float) -> bool:
+        """Return whether a line may be written at `now` (seconds); if so, count the line as written."""
+        if int(now) != self._second:
+            self._second, self._written = int(now), 0
+        if self._written >= self.lines_a_second:
+            self._left_out += 1
+            return False
+        self._written += 1
+        return True
+
+    def take_left_out(self) -> int:
+        """Return the number of lines that were left out since the last call."""
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
 class Sink(BytesLogger):
-    """The file of the log lines, and the lowest level that is written."""
+    """The file of the log lines, and the lowest level that is written, of the whole log or of a component.
 
-    __slots__ = ("threshold",)
+    All sinks of a file share its lock, which structlog keeps by file.
+    """
 
-    def __init__(self, file: BinaryIO, threshold: int) -> None:
+    __slots__ = ("_follows", "_whole", "parts", "threshold")
+
+    def __init__(self, file: BinaryIO, threshold: int, whole: "Sink | None" = None) -> None:
         super().__init__(file)
         self.threshold = threshold
+        self._whole = whole
+        self._follows = whole is not None
+        self.parts: dict[str, Sink] = {}
+
+    def part(self, component: str) -> "Sink":
+        """Return the sink of a component; until its level is set, the level is that of the whole log."""
+        whole = self._whole or self
+        found = whole.parts.get(component)
+        if found is None:
+            found = whole.parts[component] = Sink(whole._file, whole.threshold, whole)
+        return found
+
+    def set_threshold(self, threshold: int | None) -> None:
+        """Change the lowest level; None: that of the whole log, now and later."""
+        if threshold is None and self._whole is not None:
+            self._follows, self.threshold = True, self._whole.threshold
+            return
+        assert threshold is not None
+        self._follows, self.threshold = False, threshold
+        for part in self.parts.values():
+            if part._follows:
+                part.threshold = threshold
 
 
 class Logger(BoundLoggerBase):
@@ -171,8 +232,15 @@ class Logger(BoundLoggerBase):
         return next(name for name, number in LEVELS.items() if number == self._logger.threshold)
 
     def set_level(self, level: str) -> None:
-        """Change the level of this logger and of all that share its sink; raise KeyError for an unknown level."""
-        self._logger.threshold = LEVELS[level]
+        """Change the level of this logger and of all that share its sink; raise KeyError for an unknown level.
+
+        A component may get `AS_THE_REST`; components with a level of their own keep it when the whole log's changes.
+        """
+        self._logger.set_threshold(None if level == AS_THE_REST else LEVELS[level])
+
+    def of(self, component: str) -> "Logger":
+        """Return the logger of a part of the proxy, whose lines name it and whose level can be set apart."""
+        return Logger(self._logger.part(component), self._processors, {**self._context, "component": component})
 
 
 def open_log(

@@ -26,6 +26,7 @@ class PublicCause(StrEnum):
 
 # The limits and their keys are the operator's.
 CONNECTIONS_TEXT: Final = "the proxy has too many connections, try again later"
+PAUSED_TEXT: Final = "the proxy takes no new connections now, try again later"
 PROXY_VERSION_TEXT: Final = "must not provide proxy_version"
 # The same for all causes: else a client could scan ports and names with the answers.
 TARGET_TEXT: Final = "the target broker is not available, look the topic up again"

@@ -45,11 +45,16 @@ class Registry(Generic[M]):
             entry.member = new
             self._entry_of[new] = entry
 
-    def remove(self, member: M) -> None:
-        """Remove a member; nothing happens if it is not registered."""
+    def remove(self, member: M) -> Entry[M] | None:
+        """Remove a member and return its entry; None if it is not registered."""
         entry = self._entry_of.pop(member, None)
         if entry is not None:
             del self._entries[entry.id]
+        return entry
+
+    def entry_of(self, member: M) -> Entry[M] | None:
+        """Return the entry of a member; None if it is not registered."""
+        return self._entry_of.get(member)
 
     def find(self, entry_id: int) -> Entry[M] | None:
         """Return the entry with this id; None if its member was removed, or the id was never used."""

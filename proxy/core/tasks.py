@@ -5,10 +5,15 @@ open, and most connections of a proxy are idle.
 
 The clocks of requests are coarse and share a timer: a timer for each of thousands of requests costs memory and a heap's
 work, for deadlines that nearly never come.
+
+A pause before a server is asked again that a whole fleet of proxies shares is spread: up to a quarter shorter, never
+longer, so that what a page says of the longest pause stays true. A time-out that counts from a request's own arrival
+needs none: it repeats the pattern of arrivals, and makes no new herd (docs/adr/0058).
 """
 
 import asyncio
 import heapq
+import random
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
@@ -20,6 +25,15 @@ T = TypeVar("T")
 
 # A deadline passes at most this much too late.
 STEP_SECONDS: Final = 0.05
+# The largest random part of a pause.
+SPREAD_PART: Final = 0.25
+
+Draw = Callable[[], float]
+
+
+def spread(seconds: float, draw: Draw = random.random) -> float:
+    """Return a pause that is up to a quarter shorter; `draw` returns numbers from 0 to 1."""
+    return seconds * (1 - SPREAD_PART * draw())
 
 
 class TaskScope:
@@ -123,6 +137,10 @@ class CoarseDeadlines(Generic[T]):
             if not members:
                 del self._due[step]
 
+    def now(self) -> float:
+        """Return the time of the clock."""
+        return self._clock.time()
+
     def _arm(self, step: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -147,15 +165,16 @@ class CoarseDeadlines(Generic[T]):
 class TaskClock:
     """Cancel the task that runs a `with` block at a deadline, and raise TimeoutError there: as `asyncio.timeout_at`.
 
-    `deadlines` calls `run_out`. Setting `stopped` ends the clock, unless it has run out already.
+    `deadlines` calls `run_out`. `stop` ends the clock, unless it has run out already, and notes when that was.
     """
 
-    __slots__ = ("_cancelling", "_deadline", "_deadlines", "_expired", "_step", "_task", "stopped")
+    __slots__ = ("_cancelling", "_deadline", "_deadlines", "_expired", "_step", "_task", "stopped", "stopped_at")
 
     def __init__(self, deadlines: CoarseDeadlines["TaskClock"], deadline: float) -> None:
         self._deadlines = deadlines
         self._deadline = deadline
         self._expired = self.stopped = False
+        self.stopped_at: float | None = None
         self._step = 0
         self._cancelling = 0
         self._task: asyncio.Task[Any] | None = None
@@ -176,6 +195,11 @@ class TaskClock:
         assert task is not None
         if self._expired and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
+
+    def stop(self) -> None:
+        """End the clock: what it limits has begun; only the first call counts."""
+        if not self.stopped:
+            self.stopped, self.stopped_at = True, self._deadlines.now()
 
     def run_out(self) -> None:
         """Cancel the task, unless the clock was stopped."""

@@ -1,6 +1,7 @@
 """Calls that may block (a file on a hanging disk) off the event loop, with a time limit."""
 
 import asyncio
+import errno
 import os
 import sys
 import threading
@@ -10,8 +11,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class NoThread(OSError):
+    """A call did not run, because no thread could be started for it: RLIMIT_NPROC, pids.max, or no memory."""
+
+
 async def in_thread(function: Callable[[], T], name: str, seconds: float | None) -> T:
     """Call `function` in a thread of its own and raise its exception, or TimeoutError after `seconds` (None: never).
+
+    Raise NoThread if no thread can be started.
 
     Nothing waits for the thread after a timeout: a thread of a pool would delay the exit of the process.
     """
@@ -40,8 +47,11 @@ async def in_thread(function: Callable[[], T], name: str, seconds: float | None)
 
 
 def start_thread(function: Callable[[], None], name: str) -> None:
-    """Call `function`, which must not raise, in a thread that nobody waits for."""
-    threading.Thread(target=function, name=name, daemon=True).start()
+    """Call `function`, which must not raise, in a thread that nobody waits for; raise NoThread if there is none."""
+    try:
+        threading.Thread(target=function, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise NoThread(errno.EAGAIN, "no thread can be started") from error
 
 
 def leave(code: int, thread_name: str) -> None:

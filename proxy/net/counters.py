@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from proxy.core.counters import RoomCounters, SharedCounters
+from proxy.net.buffers.kernel_memory import KernelMemory
 
 
 class EndedReset(StrEnum):
@@ -23,6 +24,8 @@ class NetCounters(RoomCounters):
         "ended_resets",
         "ended_sockets",
         "evicted_bytes",
+        "send_memory",
+        "small_buffer_answers",
         "stalled_readers",
         "writers",
         "writers_kernel_bytes",
@@ -35,6 +38,9 @@ class NetCounters(RoomCounters):
         self.ended_bytes = self.ended_sockets = 0
         self.ended_resets: dict[str, int] = dict.fromkeys(map(str, EndedReset), 0)
         self.evicted_bytes = 0
+        # The memory of send buffers beyond the small ones; None until there is one.
+        self.send_memory: KernelMemory | None = None
+        self.small_buffer_answers = 0
         self.stalled_readers = 0
         self.writers = 0
         self.writers_kernel_bytes = 0

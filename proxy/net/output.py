@@ -8,7 +8,7 @@ have left; without memory the client is closed, so that the proxy stays within i
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import nullcontext
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
@@ -16,8 +16,10 @@ from protocol.commands import PING_FRAME
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskClock
+from proxy.net.body_turn import BodyTurn, ReaderShare
 from proxy.net.pieces import write_pieces
 from proxy.net.pump import Body, Pump
+from proxy.net.send_buffers import SendBuffer, SocketOptionsOf
 from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint, peer_name
 from proxy.net.write_watch import STALLED_SECONDS, WriteLock, WriteProgress, WriteWatch
@@ -28,48 +30,6 @@ ALLOWANCE_BYTES: Final = 4096
 OVERSHOOT_BYTES: Final = 64 * 1024
 # More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
 PROOF_BYTES: Final = 256 * 1024
-
-
-class ReaderShare(Protocol):
-    """The share of memory of an answer whose reader was not proven when the answer got its memory."""
-
-    @property
-    def held(self) -> bool:
-        """Return whether the answer has a share now."""
-
-    def proven(self) -> None:
-        """Called when the client has shown that it reads."""
-
-    def stands(self) -> None:
-        """Called each second while the client stands still with the answer unsent."""
-
-
-class BodyTurn:
-    """A body on its way to the client, in progress (`begun`) or behind another; `spillable` if it may move to disk."""
-
-    __slots__ = ("_turns", "begun", "spillable")
-
-    def __init__(self, turns: dict["BodyTurn", None], spillable: SpillableBody | None) -> None:
-        self._turns = turns
-        self.spillable = spillable
-        self.begun = False
-
-    def __enter__(self) -> "BodyTurn":
-        self._turns[self] = None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del self._turns[self]
-
-    @property
-    def holds_memory(self) -> bool:
-        """Return whether the body holds direct memory that only its client can give back.
-
-        A list that waits behind another one is about to move to disk if that is needed: its client is not to blame for
-        the list's memory, unless the spill has found no place for it.
-        """
-        body = self.spillable
-        return body is None or (body.file is None and (self.begun or body.kept))
 
 
 class Output:
@@ -98,6 +58,7 @@ class Output:
         "_watch",
         "_write_lock",
         "_writing",
+        "buffer",
         "expected_bytes",
         "progress",
         "sent_bytes",
@@ -133,6 +94,8 @@ class Output:
         self._took = False
         self._seen = self.sent_bytes = 0
         self.progress: WriteProgress | None = None
+        # The send buffer, once the client is in lookup mode.
+        self.buffer: SendBuffer | None = None
 
     @property
     def write_lock(self) -> WriteLock:
@@ -213,7 +176,9 @@ class Output:
             return False
         # Half of a send buffer is for the kernel's own records.
         taken = self.expected_bytes + self._endpoint.kernel_queue_bytes()
-        return size + taken <= self._endpoint.send_buffer_bytes() // 2
+        if size + taken <= self._endpoint.send_buffer_bytes() // 2:
+            return True
+        return self.buffer is not None and self.buffer.fits(size + taken)
 
     def call(self, answered: Callable[[], None]) -> None:
         """Send a PING, and call `answered` once when a PONG comes: a client that does not read answers no PING."""
@@ -314,7 +279,7 @@ class Output:
             with self.holding() as turn:
                 async with self._writing:
                     self._clock, self._share = clock, share
-                    await self._send_body(turn, self._write_pieces(prefix, pieces, on_left))
+                    await self._send_body(turn, self._write_pieces(prefix, pieces, on_left), PROOF_BYTES)
         finally:
             # The clock knows its task, and a cancelled task knows this frame: the two would keep the pieces.
             del clock
@@ -339,7 +304,7 @@ class Output:
                     if turn.spillable is not None:
                         turn.spillable.listen(self._moved_to_disk)
                     try:
-                        await self._send_body(turn, pump.send(self._endpoint, prefix, body, self._pumped))
+                        await self._send_body(turn, pump.send(self._endpoint, prefix, body, self._pumped), self._left)
                     finally:
                         self._left, self._pumping = 0, None
                         self._on_disk = False
@@ -348,14 +313,18 @@ class Output:
         finally:
             del clock
 
-    async def _send_body(self, turn: BodyTurn, writing: Coroutine[Any, Any, None]) -> None:
-        endpoint = self._endpoint
+    async def _send_body(self, turn: BodyTurn, writing: Coroutine[Any, Any, None], size: int) -> None:
+        endpoint, buffer = self._endpoint, self.buffer
         try:
+            if buffer is not None and not buffer.begin(size):
+                await buffer.wait(size)
             while endpoint.write_pending or not endpoint.open:
                 await endpoint.drained()
         except BaseException:
             self._clock = self._share = None
             writing.close()
+            if buffer is not None:
+                buffer.end()
             raise
         self._body = turn.begun = True
         handed = self.sent_bytes
@@ -370,6 +339,8 @@ class Output:
         finally:
             self._clock = self._share = None
             self._body = False
+            if buffer is not None:
+                buffer.end()
             if endpoint.open:
                 self._flush()
 
@@ -378,6 +349,7 @@ class Output:
     ) -> Coroutine[Any, Any, None]:
         def left(count: int) -> None:
             self._note_proof()
+            self._grow_late(PROOF_BYTES)
             if on_left is not None:
                 on_left(count)
 
@@ -392,7 +364,7 @@ class Output:
         if self.progress is not None:
             self.progress.handed_bytes += count
         if self._clock is not None and self._body:
-            self._clock.stopped = True
+            self._clock.stop()
             self._clock = None
 
     def _moved_to_disk(self) -> None:
@@ -404,6 +376,11 @@ class Output:
         self._left -= count
         self.handed(count)
         self._note_proof()
+        self._grow_late(self._left)
+
+    def _grow_late(self, left: int) -> None:
+        if self.buffer is not None and self.buffer.lacking:
+            self.buffer.retry(left)
 
     def _note_proof(self) -> None:
         # Only between writes: bytes on their way to the transport would count as taken.
@@ -449,6 +426,17 @@ class Output:
         """End the connection because of an exception of its own."""
         self._endpoint.crashed(error)
 
+    # --- for the send buffer (send_buffers.BufferedOutput) --------------------------------------------------
+
+    def own_socket(self) -> SocketOptionsOf | None:
+        """Return the connection's socket; None if that is gone."""
+        own: SocketOptionsOf | None = self._endpoint.own_socket()
+        return own
+
+    def took_all_but(self, count: int) -> bool:
+        """Return whether the client has acknowledged all but `count` bytes, and nothing is about to be written."""
+        return not self.busy and self.unsent_bytes + self._endpoint.kernel_queue_bytes() <= count
+
     # --- the end of a wait ------------------------------------------------------------------------
 
     def drained(self) -> None:
@@ -461,6 +449,8 @@ class Output:
         self._watch.discard(self)
         self._queue.clear()
         self._callers = None
+        if self.buffer is not None:
+            self.buffer.close()
         if self._permit is not None:
             # The bytes of the permit must not stay in the transport after its release.
             self._permit.release()
@@ -479,6 +469,8 @@ class Output:
         pending = self.pending_bytes
         if pending:
             self._watch.add(self)
+            if self.buffer is not None and not self._body and self._endpoint.write_pending:
+                self.buffer.overflowed()
         # After close nobody would release a permit taken here.
         if pending <= ALLOWANCE_BYTES or not self._endpoint.open:
             return

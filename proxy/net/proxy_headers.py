@@ -83,6 +83,12 @@ class AwaitedHeaders:
         self._counters.awaited_headers += 1
         self._scope.start(self._read(accepted, address, self._loop.time()), partial(self._over, accepted))
 
+    async def finish(self, seconds: float) -> None:
+        """Wait for the headers that are under way, for so long at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._scope.emptied()
+
     async def close(self) -> None:
         """Close all sockets whose header has not been read."""
         self._scope.cancel()

@@ -196,18 +196,7 @@ class _SealedWrite(_Write):
     is part of what a TLS connection may cost (docs/memory.md).
     """
 
-    __slots__ = ("_send_buffer_bytes",)
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        endpoint: Endpoint,
-        prefix: bytes,
-        body: Body,
-        on_moved: Callable[[int], None],
-    ) -> None:
-        super().__init__(loop, endpoint, prefix, body, on_moved)
-        self._send_buffer_bytes = endpoint.send_buffer_bytes()
+    __slots__ = ()
 
     def step(self) -> Step:
         """Write once; FULL if the kernel has not taken all of it. Raises OSError."""
@@ -243,8 +232,8 @@ class _SealedWrite(_Write):
 
     def wanted_bytes(self) -> int:
         """Return how many bytes to write at a time: few where the kernel may not take them all."""
-        # Half of a send buffer is for the kernel's own records.
-        room = self._send_buffer_bytes // 2 - self.endpoint.kernel_queue_bytes()
+        # Half of a send buffer is for the kernel's own records; the buffer may have grown since the last write.
+        room = self.endpoint.send_buffer_bytes() // 2 - self.endpoint.kernel_queue_bytes()
         return SEALED_STEP_BYTES if room > SEALED_STEP_BYTES + SEALED_OVERHEAD_BYTES else SMALL_SEALED_STEP_BYTES
 
 

@@ -343,10 +343,14 @@ class Endpoint(asyncio.BufferedProtocol):
         if self.transport is None:
             return 0
         try:
-            size: int = self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            size: int = self.own_socket().getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         except OSError:
             return 0
         return size
+
+    def own_socket(self) -> Any:
+        """Return the connection's socket, of asyncio or uvloop; None if that is gone."""
+        return None if self.transport is None else self.transport.get_extra_info("socket")
 
     def detach(self) -> asyncio.Transport:
         """Return the transport, paused for reading, for another protocol to adopt.

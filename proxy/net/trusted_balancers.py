@@ -5,20 +5,26 @@ from collections.abc import Iterable
 
 from proxy.core.addresses import inside, parsed
 
+# In the list: every client of a Unix socket. Such a client has the address `unix:<user>` (`unix_sockets`).
+UNIX = "unix"
+
 
 class TrustedBalancers:
     """The addresses from which PROXY headers and X-Forwarded-For are read; `*` in `networks` means any address."""
 
-    __slots__ = ("_any", "_networks")
+    __slots__ = ("_any", "_networks", "_unix")
 
     def __init__(self, networks: Iterable[str]) -> None:
         listed = [text.strip() for text in networks if text.strip()]
         self._any = "*" in listed
-        self._networks = [ipaddress.ip_network(text, strict=False) for text in listed if text != "*"]
+        self._unix = UNIX in listed
+        self._networks = [ipaddress.ip_network(text, strict=False) for text in listed if text not in ("*", UNIX)]
 
     def __contains__(self, address: str) -> bool:
         if self._any:
             return True
+        if address.partition(":")[0] == UNIX:
+            return self._unix
         try:
             return inside(parsed(address), self._networks)
         except ValueError:

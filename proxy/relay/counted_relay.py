@@ -23,7 +23,7 @@ _SHORTEST_TIMER_SECONDS: Final = 0.001
 class CountedEndpoint(RelayEndpoint):
     """A client's endpoint with a meter."""
 
-    __slots__ = ("_scan_seconds", "_slowed", "_timer", "_whole_read", "meter")
+    __slots__ = ("_scan_seconds", "_slowed", "_timer", "_whole_left", "_whole_read", "meter")
 
     def __init__(
         self,
@@ -38,6 +38,8 @@ class CountedEndpoint(RelayEndpoint):
         self.busy_bytes = self._measured_from()
         self._timer: asyncio.TimerHandle | None = None
         self._slowed = self._whole_read = False
+        # Bytes that a drip of a whole read may still pass: frames that are read a little at a time take several reads.
+        self._whole_left = 0
         self._scan_seconds = 0.0
 
     @property
@@ -48,13 +50,15 @@ class CountedEndpoint(RelayEndpoint):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the same buffers as any relay; for a drip no more of one than the frame under way."""
         buffer = self._busy_buffer() if self._busy else self._shared.large
-        return buffer[: self.meter.room] if self.dripping and not self._whole_read else buffer
+        return buffer[: self._whole_left or self.meter.room] if self.dripping else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Count the bytes of a read, then relay them."""
         if self.cause is not None:
             return
         buffer = self._busy_buffer() if self._busy else self._shared.large
+        # A shorter read says that nothing is left in the kernel.
+        self._whole_left = max(0, self._whole_left - nbytes) if nbytes >= SMALL_READ_BYTES else 0
         try:
             if nbytes >= self.busy_bytes:
                 now = self.relay.loop_budget.now
@@ -87,12 +91,15 @@ class CountedEndpoint(RelayEndpoint):
         super()._spend(seconds + self._scan_seconds)
 
     def drip(self, *, whole_read: bool = False) -> None:
-        """Read one frame in spite of a pause, or with `whole_read` once, wherever that read ends in a frame."""
-        self._whole_read |= whole_read and bool(self.paused)
+        """Read one frame in spite of a pause, or with `whole_read` a relay buffer, wherever that ends in a frame."""
+        if whole_read and self.paused:
+            self._whole_read, self._whole_left = True, len(self._shared.bulk)
         super().drip()
 
     def dripped(self) -> None:
-        """End a drip whose frame, or whose read, has passed."""
+        """End a drip whose frame, or whose buffer, has passed."""
+        if self._whole_read and self._whole_left:
+            return
         if self._whole_read or self.meter.between_frames:
             self._whole_read = False
             super().dripped()

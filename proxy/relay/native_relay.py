@@ -7,6 +7,7 @@ on.
 
 import asyncio
 from collections.abc import Hashable
+from functools import partial
 from typing import Final, Protocol
 
 from protocol.scanner import FrameMatch
@@ -324,7 +325,23 @@ class NativeRelay:
         permits.ask_in_turn(self._engine.loop_budget, self._order.network)
 
     def on_producer(self, generation: int) -> None:
-        """Answer which slot a PRODUCER has: the client is not read until then."""
+        """Answer which slot a PRODUCER has, now or in the turn of the network: the client is not read until then."""
+        turns = self._engine.loop_budget
+        # Others that wait for their turns come first: a crowd asks again as soon as an answer lets it.
+        if turns.spent() or turns.sharers:
+            turns.defer_client(self._order.network, partial(self._answer_in_turn, generation))
+        else:
+            self._assign_slot(generation)
+
+    def _answer_in_turn(self, generation: int) -> None:
+        # The relay, and with it the engine, may have ended.
+        if self.pair and not self.over:
+            try:
+                self._assign_slot(generation)
+            except Exception as error:
+                self.crashed(error)
+
+    def _assign_slot(self, generation: int) -> None:
         pairs, slots = self._engine.pairs, self._engine.slots
         topic = pairs.take_topic(self.pair, generation)
         if topic is None or slots is None:

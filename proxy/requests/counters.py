@@ -36,11 +36,14 @@ class RequestCounters(RoomCounters):
         "list_outcomes",
         "list_questions",
         "lists_asked_again",
+        "lists_due",
         "lists_given_up",
         "lists_joined",
+        "lists_prompt",
         "lookups_waiting",
         "refused_requests",
         "rejected",
+        "schemas_given_up",
         "unproven_readers_bytes",
         "unproven_readers_waiting",
     )
@@ -58,8 +61,11 @@ class RequestCounters(RoomCounters):
         self.list_groups = 0
         self.list_questions = 0
         self.lists_joined = 0
+        self.lists_due = 0
+        self.lists_prompt = 0
         self.lists_asked_again = 0
         self.lists_given_up = 0
+        self.schemas_given_up = 0
         self.lookups_waiting = 0
         # Read from the share of unproven readers; 0 without one.
         self.unproven_readers_bytes: Callable[[], int] = int
@@ -68,6 +74,19 @@ class RequestCounters(RoomCounters):
     def list_ended(self, outcome: str) -> None:
         """Count the end of a topic-list request."""
         self.list_outcomes[outcome] = self.list_outcomes.get(outcome, 0) + 1
+
+    def list_given_up(self) -> None:
+        """Count a topic list whose broker sent too slowly."""
+        self.lists_given_up += 1
+
+    def schema_given_up(self) -> None:
+        """Count a schema whose broker sent too slowly."""
+        self.schemas_given_up += 1
+
+    def list_due(self, *, prompt: bool) -> None:
+        """Count a topic-list request that should be answered within a second; `prompt`: it was."""
+        self.lists_due += 1
+        self.lists_prompt += prompt
 
     def request_failed(self, kind: str) -> None:
         """Count a request, other than a topic list, that was answered with an error."""

@@ -12,13 +12,16 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
+from protocol.topic_list import OpaqueAnswer
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import NoShare, SchemaRequest
+from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskClock
+from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 from proxy.requests.lookups import Slot
@@ -54,6 +57,8 @@ class SchemaService:
         self._fairness_keys = fairness_keys
         self._shares = shares
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
+        # Swept once a second (`proxy.app.proxy`).
+        self.arriving = ArrivingAnswers("schema", counters.schema_given_up)
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""
@@ -139,8 +144,7 @@ class SchemaService:
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.get_schema_request(request, request_id))
         try:
-            longest_wait = self._limiter.direct.timeout_seconds
-            answer = await question.answer(connection, 2 * longest_wait, longest_wait)
+            answer = await self._arrived(question, connection)
             await client.output.send_body(
                 answer.prefix(request.request_id),
                 answer.consume(),
@@ -149,6 +153,18 @@ class SchemaService:
             )
         finally:
             question.release()
+
+    async def _arrived(self, question: SchemaRequest, connection: BrokerConnection) -> OpaqueAnswer:
+        """Return the whole answer; a broker that sends too slowly while others wait for memory has left it."""
+        longest_wait = self._limiter.direct.timeout_seconds
+        self.arriving.watch(question, self._memory_awaited)
+        try:
+            return await question.answer(connection, 2 * longest_wait, longest_wait)
+        finally:
+            self.arriving.forget(question)
+
+    def _memory_awaited(self) -> bool:
+        return self._limiter.direct.short or self._shares.short
 
     def _fail(self, client: ClientView, request: pb.CommandGetSchema, error: Exception) -> None:
         self._counters.request_failed("get schema")

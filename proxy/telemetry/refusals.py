@@ -15,7 +15,7 @@ from typing import Final
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireQueueFull, PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
-from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL, OverLimit
+from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL, OutOfMemory, OverLimit
 from proxy.core.log import LinePace, Logger
 
 TOP_HOLDERS: Final = 3
@@ -151,6 +151,25 @@ class RefusalLog:
                 queued=None,
                 change=error.key,
                 reason=error.message[:LONGEST_TEXT],
+                top_holders=(),
+            )
+        )
+
+    def note_out_of_memory(self, error: OutOfMemory, client: str, subject: str) -> None:
+        """Log a refusal because the machine has no memory, or count it towards the next line."""
+        self._keep(
+            Refusal(
+                time=self._now(),
+                stage="machine_memory",
+                client=client[:LONGEST_TEXT],
+                subject=subject[:LONGEST_TEXT],
+                limiter=None,
+                asked=None,
+                held=None,
+                limit=None,
+                queued=None,
+                change="memory of the machine or container, ulimit -v; or lower maxTopicListInFlightHeapMemSizeMB",
+                reason=error.message,
                 top_holders=(),
             )
         )

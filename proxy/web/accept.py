@@ -18,7 +18,7 @@ from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.key_members import KeyMembers
 from proxy.core.tasks import TaskScope
-from proxy.net.accept_loop import AcceptLoop
+from proxy.net.listen.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import read_proxy_header
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.forward.settings import WebLimits
@@ -33,8 +33,15 @@ ACCEPTS_A_TURN: Final = 16
 HANDSHAKE_SECONDS: Final = 10.0
 
 
+def bound_buffers(listening: socket.socket, limits: WebLimits) -> None:
+    """Bound the kernel's buffers of the connections of a web port: a read returns at most the receive buffer's size."""
+    # The kernel doubles the size that is set here.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.buffer_bytes)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+
+
 class HttpListener:
-    """Accept connections on one address until closed.
+    """Accept connections from one listening socket until closed.
 
     `tls` does the TLS handshake of each connection. `balancers` may name the client's address.
     """
@@ -60,17 +67,14 @@ class HttpListener:
         self._opening: dict[socket.socket, Callable[[], object]] = {}
         self._networks: KeyMembers[str, socket.socket] = KeyMembers()
         self._accepting = AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._count_pause)
-        self.port = 0
 
-    def open(self, host: str, port: int, key: str) -> None:
-        """Listen on an address; raises OSError that names the address and the key."""
-        self.port = self._accepting.open(host, port, key, BACKLOG, self._bound_buffers)
+    def adopt(self, listening: socket.socket) -> None:
+        """Accept connections from a listening socket, which belongs to this listener from now on."""
+        self._accepting.adopt(listening)
 
-    def _bound_buffers(self, listening: socket.socket) -> None:
-        # A read returns at most the receive buffer's size. The kernel doubles the size that is set here.
-        buffer_bytes = self._limits.buffer_bytes
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * buffer_bytes)
+    def stop_accepting(self) -> None:
+        """Stop accepting; connections that do not speak HTTP yet go on."""
+        self._accepting.close()
 
     async def close(self) -> None:
         """Stop accepting, and end the connections that do not speak HTTP yet."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limiter.clock import Clock
 from proxy.auth.fairness_key import DisplayNames
-from proxy.core.log import Logger
+from proxy.core.log import LineRate, Logger
 from proxy.web.http.clients import WebClient
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class AccessLog:
         self._log = log
         self._clock = clock
         self._names = names
-        self._routine, self._served, self._unserved = _Pace(), _Pace(), _Pace(UNSERVED_LINES_A_SECOND)
+        self._routine, self._served = LineRate(LINES_A_SECOND), LineRate(LINES_A_SECOND)
+        self._unserved = LineRate(UNSERVED_LINES_A_SECOND)
 
     def begin(self, client: WebClient) -> AccessEntry:
         return AccessEntry(client, self._clock.time())
@@ -77,35 +78,10 @@ class AccessLog:
         write = self._log.debug if entry.routine else self._log.info
         write(EVENT, **fields)
 
-    def _pace(self, entry: AccessEntry, response: "StreamResponse | None") -> "_Pace":
+    def _pace(self, entry: AccessEntry, response: "StreamResponse | None") -> LineRate:
         if entry.routine:
             return self._routine
         return self._unserved if response is None or response.status in _IN_VAIN else self._served
-
-
-class _Pace:
-    """Allow so many lines in each second, and count the lines left out."""
-
-    __slots__ = ("_left_out", "_lines_a_second", "_second", "_written")
-
-    def __init__(self, lines_a_second: int = LINES_A_SECOND) -> None:
-        self._lines_a_second = lines_a_second
-        self._second = -1
-        self._written = 0
-        self._left_out = 0
-
-    def due(self, now: float) -> bool:
-        if int(now) != self._second:
-            self._second, self._written = int(now), 0
-        if self._written >= self._lines_a_second:
-            self._left_out += 1
-            return False
-        self._written += 1
-        return True
-
-    def take_left_out(self) -> int:
-        left_out, self._left_out = self._left_out, 0
-        return left_out
 
 
 def _path(raw_path: str) -> str:

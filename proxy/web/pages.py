@@ -4,7 +4,7 @@ Rule: a page does not import aiohttp, and delays Pulsar traffic by a few millise
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -23,6 +23,8 @@ from proxy.web.readiness import Readiness
 # A look at a file takes no second, unless its disk hangs.
 LOOK_SECONDS: Final = 10.0
 ROWS_A_PIECE: Final = 256
+# The pages of `metricsPort`: nothing there is passed on, changed, or shows the configuration.
+METRICS_PAGES: Final = ("/metrics", "/healthz", "/readyz", "/status.html")
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -104,6 +106,12 @@ class PageTable:
         if any(known.path == page.path and known.method == page.method for known in self._pages):
             raise ValueError(f"{page.method} {page.path} is served already")
         self._pages.append(page)
+
+    def only(self, paths: Collection[str]) -> "PageTable":
+        """Return a table of some of these pages, which are rendered once for both."""
+        table = PageTable(self.renderings)
+        table._pages = [page for page in self._pages if page.path in paths]
+        return table
 
     def find(self, method: str, segments: list[str]) -> tuple[Page, dict[str, str]] | tuple[None, tuple[str, ...]]:
         """Return the page for a path and the values in the path, or None and the methods that the path has."""

@@ -7,9 +7,10 @@ start. A request on a web port delays Pulsar traffic by a few milliseconds at mo
 import asyncio
 import importlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from limiter.semaphore import AsyncSemaphore
@@ -21,6 +22,7 @@ from proxy.config.credential_targets import withholds
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
+from proxy.net.listen.listening import ListeningSockets, PortPurpose, port_of
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.reader_shares import ReaderShares
@@ -32,12 +34,12 @@ from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.replay_copies import ReplayCopies
 from proxy.web.forward.routes import RouteTable
-from proxy.web.forward.settings import WebLimits, WebTargets
+from proxy.web.forward.settings import METRICS_CONNECTIONS, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.http.clients import Guard
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.gate import Gate
-from proxy.web.pages import PageTable
+from proxy.web.pages import METRICS_PAGES, PageTable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -81,12 +83,13 @@ class WebParts:
     tls_client: CurrentContext | None = None
     names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
+    listening: ListeningSockets = field(default_factory=ListeningSockets)
     # Called once a second, for numbers of the last minutes.
     tick: Callable[[float], None] = lambda now: None
 
 
 class WebPort:
-    """The web server, listening on `port` and `tls_port`; each is None if it is not configured."""
+    """The web server on `port` and `tls_port`, and that of `metrics_port`; each is None if it is not configured."""
 
     def __init__(self, parts: WebParts) -> None:
         self._parts = parts
@@ -95,55 +98,97 @@ class WebPort:
         self._gate = Gate(self._loop, self._limits.gate, self._rates, parts.log)
         parts.pages.renderings.keep_seconds = self._limits.page_reuse_seconds
         self._listeners: list[HttpListener] = []
-        self._server: _Server | None = None
+        self._servers: list[_Server] = []
         self._client: aiohttp.ClientSession | None = None
         self._services: ProxyServices | None = None
-        self._site: Site | None = None
+        self._sites: list[Site] = []
         self.port: int | None = None
         self.tls_port: int | None = None
+        self.metrics_port: int | None = None
         self.tick = parts.tick
 
     async def start(self) -> None:
-        """Listen on `webServicePort` and `webServicePortTls`, if set; raises OSError if an address cannot be bound."""
+        """Listen on the ports that are set; raises OSError if an address cannot be bound."""
+        parts, config = self._parts, self._parts.config
+        hosts = config.web_addresses
+        try:
+            if config.web_service_port is not None or config.web_service_port_tls is not None:
+                server = self._served(parts.pages, self._limits, passes_on=True)
+                if config.web_service_port is not None:
+                    self.port = self._listen(server, self._limits, hosts, config.web_service_port, "webServicePort")
+                if config.web_service_port_tls is not None and parts.tls_server is not None:
+                    port, tls = config.web_service_port_tls, parts.tls_server
+                    self.tls_port = self._listen(server, self._limits, hosts, port, "webServicePortTls", tls)
+                parts.lookups.web_ports = (self.port, self.tls_port)
+            if config.metrics_port is not None:
+                # Connections of its own: clients of the web ports never keep a probe or a monitor out.
+                small = self._limits.buffer_bytes // 2
+                limits = replace(self._limits, max_connections=METRICS_CONNECTIONS, send_buffer_bytes=small)
+                server = self._served(parts.pages.only(METRICS_PAGES), limits, passes_on=False)
+                hosts = config.metrics_addresses
+                self.metrics_port = self._listen(server, limits, hosts, config.metrics_port, "metricsPort")
+        except BaseException:
+            await self.close()
+            raise
+        self._log_ports()
+
+    def _log_ports(self) -> None:
+        config, log = self._parts.config, self._parts.log
+        host = ",".join(config.web_addresses)
+        if self.port is not None:
+            log.info("listening for http", host=host, web_port=self.port)
+        if self.tls_port is not None:
+            log.info("listening for https", host=host, web_tls_port=self.tls_port)
+        if self.metrics_port is not None:
+            log.info("listening for metrics", host=",".join(config.metrics_addresses), metrics_port=self.metrics_port)
+
+    def _served(self, pages: PageTable, limits: WebLimits, *, passes_on: bool) -> "_Server":
+        """Return a server for some pages; `passes_on`: other requests go to brokers."""
         from proxy.web.server import Site
 
         parts, config = self._parts, self._parts.config
         extra = extra_headers(config.proxy_http_response_headers_json)
-        reverse_proxy, tunnels = self._passing_on(extra)
-        self._site = Site(
-            self._limits, parts.pages, RouteTable(WebTargets.of(config).extra), self._gate, parts.counters,
+        reverse_proxy, tunnels = self._passing_on(extra) if passes_on else (None, None)
+        routes = RouteTable(WebTargets.of(config).extra if passes_on else ())
+        site = Site(
+            limits, pages, routes, self._gate, parts.counters,
             AccessLog(parts.log, self._loop, parts.names), parts.hangup, guard=parts.guard,
             guard_metrics=config.authenticate_metrics_endpoint,
             forwarding_balancers=self._balancers(config.web_service_trust_x_forwarded_for),
             loop_budget=parts.loop_budget, extra_headers=extra,
             reverse_proxy=reverse_proxy, tunnels=tunnels,
         )  # fmt: skip
-        self._server = self._site.server()
-        try:
-            if config.web_service_port is not None:
-                self.port = self._listen(self._server, config.web_service_port, "webServicePort", None)
-            if config.web_service_port_tls is not None and parts.tls_server is not None:
-                port = config.web_service_port_tls
-                self.tls_port = self._listen(self._server, port, "webServicePortTls", parts.tls_server)
-            parts.lookups.web_ports = (self.port, self.tls_port)
-        except BaseException:
-            await self.close()
-            raise
+        self._sites.append(site)
+        self._servers.append(site.server())
+        return self._servers[-1]
 
-    def _listen(self, server: "_Server", port: int, key: str, tls: "TlsStreams | None") -> int:
-        from proxy.web.accept import HttpListener
+    def _listen(
+        self,
+        server: "_Server",
+        limits: WebLimits,
+        hosts: Sequence[str],
+        port: int,
+        key: str,
+        tls: "TlsStreams | None" = None,
+    ) -> int:
+        from proxy.web.accept import BACKLOG, HttpListener, bound_buffers
 
-        parts, limits = self._parts, self._limits
-        listener = HttpListener(
-            server,
-            parts.counters,
-            limits,
-            tls=tls,
-            balancers=self._balancers(parts.config.web_service_ha_proxy_protocol_enabled),
-        )
-        self._listeners.append(listener)
-        listener.open(parts.config.web_address, port, key)
-        return listener.port
+        parts = self._parts
+        prepare = partial(bound_buffers, limits=limits)
+        opened = parts.listening.listen(hosts, port, PortPurpose(key), BACKLOG, prepare)
+        for listening in opened:
+            balancers = self._balancers(parts.config.web_service_ha_proxy_protocol_enabled)
+            listener = HttpListener(server, parts.counters, limits, tls=tls, balancers=balancers)
+            self._listeners.append(listener)
+            listener.adopt(listening)
+        return port_of(opened[0])
+
+    def stop_accepting(self) -> None:
+        """Leave newcomers to the process that has taken over, and end connections that ask for nothing more."""
+        for listener in self._listeners:
+            listener.stop_accepting()
+        for server in self._servers:
+            server.end_idle()
 
     def _balancers(self, believed: bool) -> TrustedBalancers | None:
         return TrustedBalancers(self._parts.config.trusted_load_balancer_ip_addresses) if believed else None
@@ -184,8 +229,8 @@ class WebPort:
         if self._services is not None:
             self._services.limits = limits
             self._services.list_permits.apply(limits.most_asked_lists)
-        if self._site is not None:
-            self._site.limits = limits
+        for site in self._sites:
+            site.limits = limits
         self._parts.pages.renderings.keep_seconds = limits.page_reuse_seconds
 
     async def close(self) -> None:
@@ -194,8 +239,8 @@ class WebPort:
             await listener.close()
         if self._parts.tls_server is not None:
             await self._parts.tls_server.close()
-        if self._server is not None:
-            await self._server.shutdown(SHUTDOWN_SECONDS)
+        for server in self._servers:
+            await server.shutdown(SHUTDOWN_SECONDS)
         await self._parts.pages.renderings.close()
         if self._client is not None:
             await self._client.close()

@@ -1,6 +1,6 @@
 """The settings of a running proxy, shown and changed by the admin API and by the web port.
 
-Rule: only the two log levels are changed here. Every other key changes by a reload of the configuration's sources. A
+Rule: only the log levels are changed here. Every other key changes by a reload of the configuration's sources. A
 change is one step of the event loop, and is logged with the old and the new value; many changes of a second are one
 line, which says how many.
 """
@@ -13,7 +13,7 @@ from proxy.config.config import Config, ConfigError
 from proxy.config.keys.key import Key
 from proxy.config.page import config_document
 from proxy.core.log import LEVELS, LinePace, Logger
-from proxy.core.log_level import LogLevel
+from proxy.core.log_level import LogLevels
 from proxy.relay.engine import Relay
 from proxy.relay.relay_log import RelayLog
 from proxy.web.http.documents import Answer, Document
@@ -45,13 +45,13 @@ class RuntimeSettings:
         self,
         proxy: ConfigHolder,
         log: Logger,
-        level: LogLevel,
+        levels: LogLevels,
         relay_log: RelayLog,
         relays: Callable[[], Iterator[Relay]],
     ) -> None:
         self._proxy = proxy
         self._log = log
-        self._level = level
+        self._levels = levels
         self._relay_log = relay_log
         self._relays = relays
         # Changes that are not in the log yet, by key: the value before the first of them, and their number.
@@ -66,11 +66,11 @@ class RuntimeSettings:
         return (config, *stats_documents(StatsSources(self._relays, self._relay_log, self.change)))
 
     def change(self, name: str, text: str) -> None:
-        """Change `logLevel` or `proxyLogLevel` until the next reload; raises ConfigError for another value."""
+        """Change a key of log levels until the next reload; raises ConfigError for another value."""
         old = self._proxy.config
         config = old.replace({name: text})
         self._proxy.take_config(config)
-        self._level.configure(config.log_level)
+        self._levels.configure(config.log_level, config.component_levels)
         if config.proxy_log_level != old.proxy_log_level:
             self._relay_log.set_level(int(config.proxy_log_level))
             # The statistics of relays are a line of the memory budget.
@@ -94,19 +94,32 @@ class RuntimeSettings:
         return {**config_document(self._proxy.config, self._proxy.pending), "log_level": self.log_level()}
 
     def log_level(self) -> Mapping[str, object]:
-        """Return the log level, the configured level, and the seconds until it changes back (None: it does not)."""
-        left = self._level.seconds_left
-        return {"level": self._log.level, "configured": self._level.configured, "seconds_left": left}
+        """Return the log level, the configured level, the seconds until it changes back (None: it does not), and the
+        same of each component with a level of its own.
+        """
+        return self._levels.document()
 
-    def change_log_level(self, level: str, seconds: float | None) -> None:
-        """Change the log level for `seconds`, or until the next reload if None; raises ValueError."""
+    def level_of(self, component: str | None) -> str:
+        """Return the level in force of the log, or of a component."""
+        return self._levels.of(component).level
+
+    def change_log_level(self, level: str, seconds: float | None, component: str | None = None) -> None:
+        """Change the level of the log, or of a component, for `seconds`, or until the next reload if None.
+
+        Raises ValueError.
+        """
         if seconds is not None:
-            self._level.set_for(level, seconds)
+            self._levels.of(component).set_for(level, seconds)
             return
         if level not in LEVELS:
             raise ValueError(f"level: got {level!r}, expected one of {', '.join(LEVELS)}")
-        self._level.end()
+        self._levels.of(component).end()
+        name, text = Config.log_level.name, level
+        if component is not None:
+            levels = {**self._proxy.config.component_levels, component: level}
+            name = Config.log_level_by_component.name
+            text = ",".join(f"{part}={own}" for part, own in levels.items())
         try:
-            self.change(Config.log_level.name, level)
+            self.change(name, text)
         except ConfigError as error:
             raise ValueError(str(error)) from error

@@ -210,6 +210,12 @@ class _Server(web.Server):
         self.places.take(connection)
         return True
 
+    def end_idle(self) -> None:
+        """End the connections that have had an answer and ask for nothing; others have a request on its way."""
+        for connection in list(self.connections):
+            if isinstance(connection, HttpConnection) and connection.idle and connection._request_count:
+                self._end(connection)
+
     def end_longest_idle(self) -> bool:
         """End the connection that has been idle the longest; return whether there was one."""
         return self._end(self.places.longest_idle())

@@ -7,10 +7,11 @@ import json
 import re
 from typing import Any, Final
 
-from proxy.app.budget import LINES, Condition, Fact, Given, Is, Line, Part
+from proxy.app.memory.budget import LINES, Condition, Fact, Given, Is, Line, Part
 from proxy.config import java_keys
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
+from proxy.config.keys.log_components import COMPONENTS, LEVELS
 from scripts.generated import json_records
 
 Json = dict[str, Any]
@@ -23,8 +24,13 @@ _CHOICE: Final = re.compile(r"one of (.+)")
 _LINE: Final = r"^[ -~]*$"
 _VARIABLE: Final = r"\$\{[A-Za-z0-9_]+\}"
 _HOST_AND_PORT: Final = r"(localhost|[0-9.]+|\[[0-9A-Fa-f.:]+\]):[0-9]{1,5}"
+_LEVEL: Final = rf" *({'|'.join(COMPONENTS)}) *= *({'|'.join(LEVELS)}) *"
 _PATTERNS: Final = {
+    Config.log_level_by_component.kind.expected: rf"^({_LEVEL}(,{_LEVEL})*| *{_VARIABLE} *| *)$",
     "a host name or an IP address": rf"^ *([A-Za-z0-9._:%-]*|{_VARIABLE}) *$",
+    "host names or IP addresses separated by commas": rf"^ *([A-Za-z0-9._:%, -]*|{_VARIABLE}) *$",
+    # A number would be an octal one for some readers of YAML and a decimal one for others.
+    "permissions in octal such as 0660": rf"^ *(0?[0-7]{{3}}|{_VARIABLE})? *$",
     "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070": rf"^ *({_HOST_AND_PORT}|{_VARIABLE})? *$",
     "pulsar://host:port, several separated by commas": rf"^ *(pulsar://[ -~]+|{_VARIABLE})? *$",
     "pulsar+ssl://host:port, several separated by commas": rf"^ *(pulsar\+ssl://[ -~]+|{_VARIABLE})? *$",
@@ -37,6 +43,7 @@ _TEXTS: Final = (
     "host names separated by commas, * stands for any text",
     "names of topics separated by commas, * stands for any text",
     "IP addresses or networks such as 10.0.0.0/8 separated by commas, or *",
+    "IP addresses or networks such as 10.0.0.0/8, or unix, separated by commas, or *",
     "names separated by commas",
     "origins such as https://console.example.org or http://host:port separated by commas, or *",
 )
@@ -87,6 +94,8 @@ def _about(key: Key[Any]) -> Json:
     about: Json = {"default": default, "blankIsDefault": key.kind.blank_is_default, "dynamic": key.dynamic}
     if found := _WHOLE.fullmatch(key.kind.expected):
         about |= {"least": int(found[1]), "most": int(found[2])}
+    if key.secret:
+        about["secret"] = True
     return about
 
 

@@ -13,7 +13,7 @@ from helm_python import Chart
 
 from scripts.generated import ROOT
 
-GATEWAY: Final = ROOT / "helm/pulsar-proxy-sidecar"
+GATEWAY: Final = ROOT / "helm/pulsar-proxy-gateway"
 LIBRARY: Final = ROOT / "helm/pulsar-proxy-sidecar-lib"
 EXAMPLE: Final = ROOT / "helm/examples/orders"
 

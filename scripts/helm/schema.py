@@ -15,6 +15,7 @@ Json = dict[str, Any]
 
 _QUANTITY: Final[Json] = {"type": ["string", "integer"], "pattern": "^$|^[0-9]+([kMG]|[KMG]i)?$", "minimum": 0}
 _PORT: Final[Json] = {"type": "integer", "minimum": 1, "maximum": 65535}
+_PORT_OR_NONE: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 65535}
 _PERCENT_OR_NUMBER: Final[Json] = {"type": ["integer", "string"], "pattern": "^([0-9]+%)?$", "minimum": 0}
 _NODE_PORT: Final[Json] = {"type": ["integer", "string"], "pattern": "^[0-9]*$"}
 _DURATION: Final[Json] = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))*$"}
@@ -46,7 +47,8 @@ _KNOWN: Final[dict[str, Json]] = {
     "replicaCount": {"type": "integer", "minimum": 0},
     "autoscaling.minReplicas": {"type": "integer", "minimum": 1},
     "autoscaling.maxReplicas": {"type": "integer", "minimum": 1},
-    "autoscaling.cpu.averageUtilization": {"type": "integer", "minimum": 1},
+    "autoscaling.cpu.averageValue": {"type": ["string", "number"], "pattern": "^[0-9]+([.][0-9]+)?m?$", "minimum": 0},
+    "dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
     "memory.limit": _QUANTITY,
     "memory.extra": _QUANTITY,
     "resources.requests.cpu": _CPU,
@@ -65,6 +67,7 @@ _KNOWN: Final[dict[str, Json]] = {
 _BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
     (re.compile(r"service\.nodePorts\.\w+"), _NODE_PORT),
     (re.compile(r"ports\.(containerPorts\.)?(http|https|pulsar|pulsarssl)|port|webPort"), _PORT),
+    (re.compile("metricsPort"), _PORT_OR_NONE),
     (re.compile(r"\w+Monitor\.(interval|scrapeTimeout)|certificate\.(duration|renewBefore)"), _DURATION),
 )
 # Values in the form of Kubernetes' own API, which the chart passes on unchanged.

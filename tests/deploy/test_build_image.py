@@ -7,6 +7,7 @@ import pytest
 from scripts.build_image import Images, Tools, arguments, context, digest, stage_extension
 from scripts.build_native import Build, key_of
 from scripts.generated import ROOT
+from scripts.image_base import ARCHIVE, MOMENT, SNAPSHOT, NoSnapshot, base_from
 from tests.deploy.test_dockerfiles import copied
 
 MADE = {"BASE": "base", "VERSION": "1"}
@@ -83,6 +84,21 @@ def test_what_was_built_of_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
     buildah.write_text('#!/bin/sh\ncase " $* " in *" images "*) echo here ;; *) exit 1 ;; esac\n')
     buildah.chmod(0o755)
     stage_extension(Build())
-    (tmp_path / "built-of.txt").write_text(digest(arguments()))
+    (tmp_path / "built-of.txt").write_text(digest(arguments(SNAPSHOT)))
     images = Images(tmp_path, Tools(str(buildah), "/bin/false", "/bin/false"))
-    assert images.build().startswith("localhost/pulsar-proxy:")
+    assert images.build(SNAPSHOT).startswith("localhost/pulsar-proxy:")
+
+
+def test_the_base_is_of_one_moment_and_says_so_when_it_is_not(tmp_path: Path) -> None:
+    # An archive that can be reached, without a network.
+    release = tmp_path / "dists/trixie/InRelease"
+    release.parent.mkdir(parents=True)
+    release.write_text("Suite: stable\n")
+    there, gone = tmp_path.as_uri(), (tmp_path / "gone").as_uri()
+    assert base_from("snapshot", there) == base_from("either", there) == SNAPSHOT
+    assert (SNAPSHOT.arguments, MOMENT.lower() in SNAPSHOT.name) == ([ARCHIVE], True)
+    with pytest.raises(NoSnapshot, match=r"gone: .*; --base today takes the packages of today instead"):
+        base_from("snapshot", gone)
+    assert base_from("either", gone) == base_from("today", there)
+    assert base_from("today", there).name.endswith("-today")
+    assert arguments(SNAPSHOT)["BASE"] != arguments(base_from("today", there))["BASE"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.app.budget import worst_case_bytes
+from proxy.app.memory.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.core.version import VERSION
 from tests.pulsar.standalone import PULSAR_VERSION
@@ -40,9 +40,15 @@ def test_the_file_follows_the_schema_of_compose() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_image_is_pinned_and_pulsar_is_the_one_that_tests_run_against() -> None:
-    versions = dict(service["image"].rsplit(":", 1) for service in SERVICES.values())
-    assert all(re.fullmatch(r"v?\d+\.\d+\.\d+", version) for version in versions.values()), versions
+IMAGE = re.compile(r"(?P<name>[\w/.-]+):(?P<version>v?\d+\.\d+\.\d+)(?P<digest>@sha256:[0-9a-f]{64})?")
+
+
+def test_every_image_is_pinned_by_digest_and_pulsar_is_the_one_that_tests_run_against() -> None:
+    found = {service["image"]: IMAGE.fullmatch(service["image"]) for service in SERVICES.values()}
+    versions = {image["name"]: image["version"] for image in found.values() if image is not None}
+    assert len(versions) == len(SERVICES), found
+    # The proxy's own image is built here.
+    assert [image["name"] for image in found.values() if image is not None and not image["digest"]] == ["pulsar-proxy"]
     assert versions["apachepulsar/pulsar"] == PULSAR_VERSION
     assert versions["pulsar-proxy"] == SERVICES["proxy"]["build"]["args"]["VERSION"] == VERSION
 

@@ -1,11 +1,13 @@
 """Dockerfiles as text, by hadolint; what they copy is there, and gets through .dockerignore."""
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from scripts.image_base import SUITE_PYTHON
 from tests.support.patience import patient
 from tests.support.tools import tool
 
@@ -52,3 +54,24 @@ def test_shell_scripts_are_what_shellcheck_wants() -> None:
         [tool("shellcheck"), *map(str, scripts)], capture_output=True, text=True, timeout=patient(60)
     )
     assert (found.stdout, found.returncode) == ("", 0)
+
+
+@each
+def test_every_base_is_pinned_by_digest_and_a_python_that_is_supported(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    named = re.findall(r"(?m)^(?:FROM|ARG BASE=)\s*(\S+)", text)
+    bases = [base for base in named if base != "${BASE}"]
+    assert bases
+    for base in bases:
+        found = re.fullmatch(r"python:3\.(\d+)-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
+        assert found is not None, base
+        classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+        assert f"Programming Language :: Python :: 3.{found[1]}" in classifiers
+
+
+def test_the_image_of_the_proxy_has_a_current_python() -> None:
+    found = re.search(r"ARG BASE=python:3\.(\d+)", (ROOT / "deploy/image/Dockerfile").read_text())
+    assert found is not None
+    assert int(found[1]) >= 14
+    # The base that is made without an engine has the one of its suite.
+    assert int(SUITE_PYTHON.removeprefix("3.")) >= 13

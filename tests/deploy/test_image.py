@@ -23,6 +23,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.version import VERSION
 from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
+from scripts.image_base import base_from
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import patient
 from tests.support.tools import tools, unusable
@@ -61,7 +62,7 @@ def image() -> Iterator[Image]:
         unusable("debootstrap", "debootstrap needs root")
     images = Images(ROOT / ".cache" / "image", Tools(buildah, debootstrap, sys.executable))
     with images.owned():
-        name = images.build()
+        name = images.build(base_from("either"))
         with images.root_of(name) as root:
             yield Image(root, images.configuration(name))
 

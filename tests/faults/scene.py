@@ -114,7 +114,7 @@ class Scene:
     def http_connections(self) -> int:
         """Count the open connections of the web port."""
         port = self.stage.proxy.web
-        return 0 if port is None or port._server is None else len(port._server.connections)
+        return 0 if port is None else sum(len(server.connections) for server in port._servers)
 
     def books(self) -> dict[str, int]:
         """Give what must be as before when a flow is over: permits, places, sessions, pairs, tasks, descriptors."""

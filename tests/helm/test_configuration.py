@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from proxy.app.budget import worst_case_bytes
+from proxy.app.memory.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.config.keys.key import BadValue, Key
 from scripts.helm.render import GATEWAY, read_values

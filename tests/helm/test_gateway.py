@@ -42,7 +42,7 @@ DASHBOARD = '{"title": "Fixture", "panels": [{"legendFormat": "{{pod}}", "expr":
 @pytest.fixture
 def with_files(tmp_path: Path) -> LoadedChart:
     """A copy of the chart with rules and a dashboard of its own."""
-    copy = tmp_path / "pulsar-proxy-sidecar"
+    copy = tmp_path / "pulsar-proxy-gateway"
     shutil.copytree(GATEWAY, copy, ignore=shutil.ignore_patterns("rules", "dashboards"))
     for name, text in (("rules/fixture.yaml", RULES), ("dashboards/a_fixture.json", DASHBOARD)):
         (copy / name).parent.mkdir()
@@ -89,7 +89,7 @@ def test_every_dashboard_is_in_a_config_map_as_it_stands(with_files: LoadedChart
 
 
 def test_no_rules_and_no_dashboards_are_nothing(tmp_path: Path) -> None:
-    copy = tmp_path / "pulsar-proxy-sidecar"
+    copy = tmp_path / "pulsar-proxy-gateway"
     shutil.copytree(GATEWAY, copy, ignore=shutil.ignore_patterns("rules", "dashboards"))
     render = monitored(LoadedChart(copy))
     assert render.of_kind("PrometheusRule") == []

@@ -232,7 +232,7 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
 
 
 def test_the_command_of_the_readme_renders() -> None:
-    (command,) = re.findall(r"^\$ (helm .*)", README, re.MULTILINE)
+    (command,) = re.findall(r"^\$ (helm install .*)", README.replace("\\\n", ""), re.MULTILINE)
     arguments, options = split(shlex.split(command)[1:])
     assert Path(ROOT, arguments[-1], "Chart.yaml").is_file()
     path, _, value = options["--set"].partition("=")

@@ -12,7 +12,7 @@ from tests.helm.charts import BROKERS, chart, config_of, proxy_container
 from tests.support.walkthrough import not_run
 
 # docs/helm.md has a test of its own, since its commands take the values file that the page itself shows.
-PAGES = ("docs/operations.md", "helm/pulsar-proxy-sidecar/README.md")
+PAGES = ("docs/operations.md", "helm/pulsar-proxy-gateway/README.md")
 OPTIONS_WITH_A_VALUE = {"--namespace", "-n", "--version"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from helm_python import HelmError
 
-from proxy.app.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
+from proxy.app.memory.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from scripts.generate_memory_docs import BEGIN, END, sidecar_keys, storm_keys
@@ -21,7 +21,8 @@ RANGE = re.compile(r"a whole number from (-?\d+) to (\d+).*")
 FACTORS = {factor.name: factor for line in LINES for part in line.parts for factor in part.times
            if isinstance(factor, Key)}  # fmt: skip
 EVERY_LINE = {
-    "servicePortTls": 6651, "tlsTrustCertsFilePath": "/t/ca", "webServicePortTls": 8443, "tlsEnabledWithBroker": True,
+    "servicePortTls": 6651, "metricsPort": 9090, "tlsTrustCertsFilePath": "/t/ca", "webServicePortTls": 8443,
+    "tlsEnabledWithBroker": True,
     "brokerServiceURLTLS": "pulsar+ssl://b:6651", "brokerWebServiceURLTLS": "https://b:8443",
     "authenticationEnabled": True, "authenticationProviders": "tls", "forwardAuthorizationCredentials": True,
     "proxyLogLevel": 2, "topicListFairness": "TENANT", "eventLogDirectory": "/pulsar/events",
@@ -30,7 +31,8 @@ EVERY_LINE = {
     "overloadThrottleEnabled": True, "adaptivePublisherThrottlingEnabled": True,
 }  # fmt: skip
 # Bounds in sum take the place of what each relay may hold.
-UNBOUNDED = {**EVERY_LINE, "relaySocketMemoryMB": -1, "relayMemoryPoolMB": -1}
+UNBOUNDED = {**EVERY_LINE, "relaySocketMemoryMB": -1, "relayMemoryPoolMB": -1, "clientSocketSendMemoryMB": -1,
+             "brokerSocketReceiveMemoryMB": -1, "maxConcurrentLookupRequestMB": -1}  # fmt: skip
 # Keys that switch a line off are set; words are read in any case.
 FEWEST_LINES = {"controlSocketPath": "none", "topicListFairness": "FIFO", "proxyLogLevel": "0"}
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kubernetes_validate.utils import all_versions
 
-from proxy.app.budget import worst_case_bytes
 from proxy.app.lifecycle import DeploymentRole, ShutdownPlan
+from proxy.app.memory.budget import worst_case_bytes
 from proxy.app.metrics.otel_settings import otel_settings
 from proxy.config.config import Config
 from scripts.generate_helm_renders import difference, golden_path, golden_text, patched
@@ -36,7 +36,7 @@ WITH_PROXY = [path for path in (*GATEWAY_FILES, *EXAMPLE_FILES) if "spark-operat
 # The oldest that the charts take, one between, the newest whose schemas there are.
 VERSIONS = ("1.25.0", "1.31.0", "1.37.0")
 # Containers that values files bring along.
-OF_THE_OPERATOR = {"wait"}
+OF_THE_OPERATOR = {"wait", "logs"}
 MIB = 1024 * 1024
 
 
@@ -112,7 +112,7 @@ def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
 @with_proxy
 def test_memory_is_what_the_proxy_itself_adds_up(path: Path) -> None:
     render = rendered(path)
-    extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 48 if path.is_relative_to(EXAMPLE) else 64)
+    extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 24 if path.is_relative_to(EXAMPLE) else 64)
     exports = otel_settings(environ_of(render))[0] is not None
     expected_mib = -(-(worst_case_bytes(config_of(render), exports=exports) + extra_mib * MIB) // MIB)
     resources = proxy_container(render)["resources"]

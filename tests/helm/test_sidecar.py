@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from proxy.app.memory.budget import worst_case_parts
 from scripts.helm.render import EXAMPLE
 from tests.helm.charts import chart, config_of, example, proxy_container
 
@@ -42,19 +43,49 @@ def test_a_native_sidecar_ends_after_the_application_a_plain_one_beside_it() -> 
 def test_a_sidecar_stays_until_its_application_has_gone() -> None:
     config = config_of(example({}))
     assert config.proxy_role == "sidecar"
-    assert config.bind_address == "127.0.0.1"
+    assert config.bind_address == ("127.0.0.1",)
 
 
-def test_on_loopback_a_command_asks_how_it_is_and_nobody_can_scrape() -> None:
-    proxy = proxy_container(example({}))
+def test_probes_and_prometheus_ask_a_port_of_its_own_while_all_else_is_on_loopback() -> None:
+    render = example({})
+    config = config_of(render)
+    assert (config.bind_address, config.web_addresses) == (("127.0.0.1",), ("127.0.0.1",))
+    assert (config.metrics_port, config.metrics_addresses) == (15650, ("0.0.0.0",))
+    proxy = proxy_container(render)
+    assert proxy["ports"] == [{"name": "pulsar-metrics", "containerPort": 15650}]
+    paths = {probe: proxy[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert paths == {
+        "startupProbe": {"path": "/readyz", "port": 15650},
+        "livenessProbe": {"path": "/healthz", "port": 15650},
+        "readinessProbe": {"path": "/readyz", "port": 15650},
+    }
+    annotations = render.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == "15650"
+
+
+def test_without_that_port_a_command_asks_how_it_is_and_nobody_can_scrape() -> None:
+    render = example({"metricsPort": 0})
+    assert config_of(render).metrics_port is None
+    proxy = proxy_container(render)
     assert "ports" not in proxy
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert proxy[probe]["exec"]["command"][:2] == ["pulsar-proxy", "health"]
+    annotations = render.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert "prometheus.io/port" not in annotations
+
+
+def test_probes_by_command_have_room_for_one_more_of_them() -> None:
+    def memory(**values: Any) -> int:
+        return int(proxy_container(example(values))["resources"]["limits"]["memory"].removesuffix("Mi"))
+
+    # The port's own connections are counted, too.
+    port = worst_case_parts(config_of(example({})))["connections of metricsPort"]
+    assert abs(memory(metricsPort=0) - memory() - 24 + port / (1 << 20)) < 1
 
 
 def test_exposed_it_is_asked_over_http() -> None:
-    render = example({"exposed": True})
-    assert config_of(render).bind_address == "0.0.0.0"
+    render = example({"exposed": True, "metricsPort": 0})
+    assert config_of(render).bind_address == ("0.0.0.0",)
     proxy = proxy_container(render)
     assert proxy["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
     assert proxy["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": 8080}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.budget import EVENT_NAMES_BYTES
+from proxy.app.memory.budget import EVENT_NAMES_BYTES
 from proxy.cli.demo.overload import HeldOutcome, broken
 from proxy.cli.demo.producers import OverloadPlan, OverloadTally
 from proxy.cli.demo.run import configuration, event_log_bytes

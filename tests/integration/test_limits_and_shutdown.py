@@ -21,7 +21,7 @@ from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients import crowds
 from proxy.core.public_causes import CONNECTIONS_TEXT
-from proxy.net.accept_loop import ACCEPT_PAUSE_SECONDS
+from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged

@@ -11,7 +11,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.app.budget import worst_case_parts
+from proxy.app.memory.budget import worst_case_parts
 from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
 from proxy.overload.settings import OverloadSettings
@@ -174,11 +174,19 @@ EFFECTS: Final[dict[str, Effect]] = {
     "brokerConnectionsPerKey": Effect("5", lambda s: _pool(s).per_key, 5),
     "brokerConnectionsTotal": Effect("9", lambda s: _pool(s).total, 9),
     "brokerConnectionIdleMillis": Effect("900000", lambda s: _pool(s).clocks.idle_seconds, 900.0),
-    "clientSocketSendBufferBytes": Effect("32768", lambda s: s.proxy.services.limits.send_buffer_bytes, 32768),
+    "clientSocketSendBufferBytes": Effect(
+        "32768", lambda s: s.proxy.services.send_buffers.settings.buffer_bytes, 32768
+    ),
+    "clientSocketSendMemoryMB": Effect("7", lambda s: s.proxy.services.send_buffers.memory.limit_bytes, 7 * MIB),
     "shutdownPreDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_pre_drain_millis, 100),
     "proxyLogLevel": Effect("2", lambda s: s.proxy.relay_log.level, 2),
     "shutdownDrainMillis": Effect("100", lambda s: s.proxy.config.shutdown_drain_millis, 100),
     "logLevel": Effect("warning", lambda s: s.proxy.log.level, "warning"),
+    "logLevelByComponent": Effect(
+        "net=debug, web=error", lambda s: (s.proxy.log.of("net").level, s.proxy.log.of("web").level), ("debug", "error")
+    ),
+    "connectionLogPercent": Effect("100", lambda s: s.proxy.connection_log.logs(1), True),
+    "connectionLogMaxLinesPerSecond": Effect("7", lambda s: s.proxy.connection_log._rate.lines_a_second, 7),
     "overloadSignals": Effect("proxy", lambda s: overload(s).watches_brokers, False),
     "overloadSampleMillis": Effect("250", lambda s: overload(s).sample_seconds, 0.25),
     "overloadThrottleEnabled": Effect("true", lambda s: overload(s).threshold.enabled, True),
@@ -225,7 +233,9 @@ async def test_a_changed_key_takes_effect(name: str, tmp_path: Path) -> None:
     directory = str(tmp_path / "lists") if name == "topicListSpillMaxMB" else ""
     is_overload = name.startswith(("overload", ADAPTIVE, "publishThrottle"))
     throttles: dict[str, Any] = dict.fromkeys((key for key in THROTTLES if is_overload and key != name), "true")
-    async with staged(topicListSpillDirectory=directory, **throttles) as stage:
+    # A sum bounds nothing where all buffers are small.
+    sizes: dict[str, Any] = {"clientSocketSendBufferBytes": "65536"} if name == "clientSocketSendMemoryMB" else {}
+    async with staged(topicListSpillDirectory=directory, **throttles, **sizes) as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
         await stage.relayed()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.app.budget import REQUEST_BYTES
+from proxy.app.memory.budget import REQUEST_BYTES
 from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.children import Child
 from proxy.cli.demo.script import AfterHandshake
@@ -264,7 +264,8 @@ async def test_large_frames_that_never_end_hold_no_more_than_their_limits_and_on
         await proxy.until(lambda at: at(used) > 0.6 * share, "frames that wait for memory")
         assert (await proxy.scrape())("lists_peak_held_bytes", limiter="direct") <= share + MIB
         at = await proxy.quiet("active_connections")
-        before_connected = at("memory_budget_used_bytes", part="large frames before CONNECTED")
+        labels = {"owner": "handshake_frames", "part": "large frames before CONNECTED"}
+        before_connected = at("memory_budget_used_bytes", **labels)
         assert 0.6 * handshakes * MIB < before_connected <= handshakes * MIB + len(connect)
         # One growth of each may pass its limit: an announced frame of a MiB, a CONNECT of 60 KiB.
         allowed = proxy.allowed(0, direct + handshakes + 1, connections) + len(connect)

@@ -81,8 +81,7 @@ async def test_clients_that_read_wait_for_no_disk(tmp_path: Path, monkeypatch: p
         slow = await slow_readers(stage)
         assert stage.direct.held <= LIMIT_MIB * MIB // 2, "lists that can move count half of their size"
         await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, SLOW + QUICK)))
-        for client in slow:
-            await client.answer()
+        await asyncio.gather(*(client.answer() for client in slow))
 
 
 async def test_a_list_that_fits_into_the_send_buffer_waits_for_no_reader() -> None:

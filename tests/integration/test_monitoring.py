@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from scripts.alert_table import ALERTS
+from scripts.alert_table import ALERTS, RECORDS
 from scripts.dashboard_table import ROWS, VARIABLES
 from tests.integration.test_watch_limits import watch
 from tests.support.auth.tls import PemFiles
@@ -64,6 +64,7 @@ Page = dict[str, set[str]]
 def asked_for() -> dict[str, str]:
     """Give every query of alerts, dashboard and runbooks with where it stands."""
     queries = {alert.expression: alert.name for alert in ALERTS}
+    queries |= {record.expression: record.name for record in RECORDS}
     queries |= {query.expression: panel.title for row in ROWS for panel in row.panels for query in panel.queries}
     for page in (ROOT / "docs/runbooks").glob("*.md"):
         for block in re.findall(r"```promql\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
@@ -96,7 +97,7 @@ async def test_what_is_asked_for_is_on_the_page_of_a_proxy_that_has_worked(tmp_p
     async with staged(**keys, **OPTIONAL) as stage:
         page = labels_of(await page_of_work(stage))
     for query, where in asked_for().items():
-        named = metrics(query) - FOREIGN_METRICS
+        named = metrics(query) - FOREIGN_METRICS - {record.name for record in RECORDS}
         assert named <= page.keys(), where
         assert {name for name in named if not page[name]} <= WITHOUT_SAMPLE, where
         outer = COMMON_LABELS | set(VARIABLES)

@@ -209,7 +209,12 @@ async def test_a_thread_that_dies_ends_the_process_in_order_and_one_that_stands_
     (tmp_path / "pulsar_proxy_native.py").write_text(DYING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("PULSAR_PREFIX_relayEngine", raising=False)
-    keys = {"relayEngine": "native", "brokerProxyAllowedTargetPorts": "*", "shutdownDrainMillis": 500}
+    keys = {
+        "relayEngine": "native",
+        "brokerProxyAllowedTargetPorts": "*",
+        "shutdownDrainMillis": 500,
+        "relayMemoryPoolMB": -1,
+    }
     async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
         await eventually(lambda: proxy.said("a relay thread stands still"), "a look at the threads")
         answer = await proxy.get("/healthz")

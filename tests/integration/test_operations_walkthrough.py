@@ -31,6 +31,7 @@ WALKTHROUGHS = {
     "Install as a gateway",
     "Install as a sidecar",
     "Upgrade",
+    "Restart without a gap",
     "Drain",
     "Reload",
     "Certificate rotation",
@@ -190,6 +191,29 @@ async def test_an_upgrade_loses_no_request(tmp_path: Path) -> None:
         newcomer.close()
 
 
+async def test_a_restart_refuses_nobody_and_loses_no_request(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"shutdownDrainMillis": LONG_MILLIS}
+    async with embedded() as broker, on_call("Restart without a gap", tmp_path, broker, **keys) as (old, walk):
+        gate = broker.script.hold(LISTS)
+        waiting = await waiting_list(old, "demo/ns-0")
+        await eventually(lambda: broker.record.outstanding_topic_questions, "a question at the broker")
+
+        async def newcomer() -> None:
+            # Accepted by the process that takes over, as the other only drains by then.
+            await eventually(lambda: old.said("shutdown phase"), "a drain", 60)
+            client = await connected(old.port)
+            gate.set()
+            assert await list_of(waiting) == TOPICS
+            assert len((await client.topics("demo/ns-1")).topics) == TOPICS
+            client.close()
+            # The page waits for the end of the process, which is a child of this one.
+            assert await old.exit_code() == 0
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(newcomer())
+            await walk.step()
+
+
 async def test_a_drain_answers_what_is_under_way_and_ends_with_0(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"shutdownDrainMillis": LONG_MILLIS}
     async with embedded() as broker, on_call("Drain", tmp_path, broker, **keys) as (proxy, walk):
@@ -337,7 +361,7 @@ def test_commands_that_are_not_run_are_of_this_proxy(page: str) -> None:
         if found and line.startswith("pulsar-proxy "):
             words = shlex.split(command.partition(" | ")[0].partition(" && ")[0], comments=True)
             assert parses(words), line
-        for file in re.findall(r"(?<![\w./])(?:deploy|helm)/[\w./-]+", line):
+        for file in re.findall(r"(?<![\w./])(?:deploy|helm)/[\w./@-]+", line):
             assert (ROOT / file).exists(), line
 
 

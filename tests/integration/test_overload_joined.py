@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from protocol.commands import PING_FRAME, PONG_FRAME
 from proxy.app.overload import OverloadSwitch
 from proxy.app.reload import apply
 from proxy.core.log import open_log
@@ -20,7 +21,7 @@ from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
-from tests.support.sockets.producer_frames import producer_frame, send_frame, subscribe_frame
+from tests.support.sockets.producer_frames import close_frame, producer_frame, send_frame, subscribe_frame
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -208,6 +209,32 @@ async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
             assert len(SMALL) < relay.snapshot().moved[TO_BROKER] - opened <= most
             pressure.set(0.1)
         assert reading.result() == data
+
+
+async def test_q9_ping_and_close_behind_many_messages_pass_while_memory_stays_high(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = THRESHOLD | {"overloadDripMillis": "100", "overloadMaxPauseMillis": "200"}
+    async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED)
+        pressure.set(0.9)
+        await held(stage)
+        counters, most = stage.proxy.counters.overload, stage.proxy.config.relay_buffer_bytes
+        # More than a relay buffer: frame by frame that would take minutes.
+        queued = SMALL * (5 * most // (4 * len(SMALL)))
+        last = PING_FRAME + close_frame(1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pair.client.send(queued + last))
+            reading = group.create_task(pair.broker.receive(len(queued + last)))
+        assert reading.result() == queued + last
+        assert all(paused(stage))
+        # The answer of the broker comes at once, and the end of the client with the next frame.
+        await pair.broker.send(PONG_FRAME)
+        assert await pair.client.receive(len(PONG_FRAME)) == PONG_FRAME
+        pair.client.fin()
+        assert await pair.broker.rest() == b""
+        assert counters.pause_overshoots >= 2
+        assert stage.proxy.relay_engines.slots.samples()[1].relays == 0
 
 
 async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ async def grown(stage: Stage, owner: str, pour: Callable[[], object]) -> Mapping
 
 
 async def test_what_a_paused_producer_has_sent_is_unread_and_nobody_elses() -> None:
-    keys: dict[str, Any] = {**THRESHOLD}
+    keys: dict[str, Any] = {**THRESHOLD, "relayMemoryPoolMB": -1}
     async with staged(**keys) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker, OPENED)
         (relay,) = relays(stage)

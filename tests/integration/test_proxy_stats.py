@@ -97,7 +97,9 @@ async def test_rates_of_topics_need_level_2() -> None:
 async def test_a_relay_that_is_looked_at_carries_every_byte(watched: str) -> None:
     async with staged(proxyLogLevel=2, watchTopicListLimitEnabled=watched) as stage:
         client = await stage.relayed()
-        assert type(relay_of(stage)).__name__ == ("LoggedWatchedRelay" if watched == "true" else "LoggedRelay")
+        assert type(relay_of(stage)).__name__ == (
+            "PooledLoggedWatchedRelay" if watched == "true" else "PooledLoggedRelay"
+        )
         for number in range(50):
             await client.send(producer(number))
             assert (await client.command()).type == pb.BaseCommand.ERROR

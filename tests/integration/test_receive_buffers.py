@@ -1,19 +1,24 @@
-"""Receive buffers of relays: towards brokers by a key, of clients on the listener while a throttle acts."""
+"""Receive buffers: of relays towards brokers by a key, of clients on the listener, of request connections in sum."""
 
 import socket
 import sys
 
 import pytest
 
+from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.reload import apply
+from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.target import BrokerAddress
+from proxy.config.values import SMALL_RECEIVE_BUFFER_BYTES
+from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.engine import Relay
 from proxy.relay.relay import AsyncioRelay
 from tests.integration.test_direct_mode import greet, joined
 from tests.support.brokers.raw_broker import raw_broker
+from tests.support.clients.async_client import schema_frame
 from tests.support.proxies import proxy_under_test
-from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.proxy_under_test import LIST_BYTES, MIB, TOPIC, TOPICS, Stage, namespace, staged
 
 KIB = 1024
 BOUND = 100 * KIB
@@ -85,3 +90,41 @@ async def test_a_port_that_opens_later_has_the_bound() -> None:
         client = await stage.client(port=port)
         await client.connect()
         assert receive_buffers(newest(stage))[0] == 2 * BOUND
+
+
+async def test_a_request_connection_is_narrow_until_it_reads_a_large_answer_and_the_sum_is_kept() -> None:
+    small = 2 * SMALL_RECEIVE_BUFFER_BYTES
+    async with staged(brokerSocketReceiveMemoryMB=2, topicListMaxOutstandingPerBroker=64) as stage:
+        pool, client = stage.proxy.broker_side.pool, await stage.connected()
+        await client.lookup(TOPIC)
+        lookups = set(pool._keys)
+        assert {request_buffer(connection) for connection in lookups} == {small}
+        for number in range(5):
+            assert len((await client.topics(namespace(number))).topics) == TOPICS
+        (lists,) = set(pool._keys) - lookups
+        wide = request_buffer(lists)
+        assert wide > small
+        assert {request_buffer(connection) for connection in lookups} == {small}
+        assert 0 < pool.buffers.memory.used_bytes <= 2 * MIB
+        # Each role or purpose has connections of its own: a schema of the size of a list is such an answer, too.
+        schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(LIST_BYTES))
+        stage.broker.answers.schemas[TOPIC] = [schema]
+        await client.send(schema_frame(client.next_id(), TOPIC))
+        assert len((await client.answer()).getSchemaResponse.schema.schema_data) == LIST_BYTES
+        (schemas,) = set(pool._keys) - lookups - {lists}
+        assert (request_buffer(lists), request_buffer(schemas)) == (small, wide)
+        assert pool.buffers.memory.used_bytes <= 2 * MIB
+        lists.abort(DisconnectCause.BROKER_CLOSED)
+        schemas.abort(DisconnectCause.BROKER_CLOSED)
+        assert pool.buffers.memory.used_bytes == 0
+
+
+async def test_without_a_sum_request_connections_are_wide_from_their_start() -> None:
+    async with staged(brokerSocketReceiveMemoryMB=-1, brokerSocketReceiveBufferBytes=100_000) as stage:
+        await (await stage.connected()).lookup(TOPIC)
+        assert {request_buffer(connection) for connection in stage.proxy.broker_side.pool._keys} == {200_000}
+
+
+def request_buffer(connection: BrokerConnection) -> int:
+    size: int = connection.own_socket().getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    return size

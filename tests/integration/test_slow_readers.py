@@ -17,7 +17,8 @@ from proxy.app import proxy as app
 from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.connection import ClientConnection
-from proxy.net.send_buffers import TCP_WMEM
+from proxy.config.values import SMALL_SEND_BUFFER_BYTES
+from proxy.net.send_buffers import MIDDLE_BYTES, TCP_WMEM
 from proxy.net.write_watch import WriteLimits
 from proxy.relay.relay import AsyncioRelay
 from tests.support.clients.async_client import PING, AsyncClient, Closed, eventually, schema_frame
@@ -241,7 +242,9 @@ class TestSendBuffers:
         return size
 
     async def test_lookup_sockets_have_the_configured_buffer_and_relayed_ones_the_kernels(self) -> None:
-        async with staged(clientSocketSendBufferBytes=50_000, relayEngine="asyncio") as stage:
+        async with staged(
+            clientSocketSendBufferBytes=50_000, clientSocketSendMemoryMB=-1, relayEngine="asyncio"
+        ) as stage:
             client = await stage.connected()
             assert self.send_buffer_of(stage.session_of(client)) == 2 * 50_000
             await stage.relayed()
@@ -250,7 +253,7 @@ class TestSendBuffers:
 
     @pytest.mark.usefixtures("relay_engine")
     async def test_the_gauge_is_what_lookup_sockets_may_fill_now(self) -> None:
-        async with staged(clientSocketSendBufferBytes=50_000) as stage:
+        async with staged(clientSocketSendBufferBytes=50_000, clientSocketSendMemoryMB=-1) as stage:
             clients = [await stage.connected() for _ in range(3)]
             await stage.relayed()
             counters = stage.proxy.counters
@@ -259,6 +262,47 @@ class TestSendBuffers:
             await stage.until(lambda: counters.net.client_send_buffer_bytes == 2 * 100_000, "one less")
             await stage.settle()
             assert counters.net.client_send_buffer_bytes == 0
+
+    async def test_a_client_has_a_large_buffer_once_it_had_a_large_answer_and_gives_it_to_the_next(self) -> None:
+        small, large = 2 * SMALL_SEND_BUFFER_BYTES, 2 * 131_072
+        async with staged(clientSocketSendBufferBytes=131_072, clientSocketSendMemoryMB=1) as stage:
+            clients = [await stage.connected() for _ in range(6)]
+            sessions = [stage.session_of(client) for client in clients]
+            for client in clients:
+                await client.ping()
+            assert [self.send_buffer_of(session) for session in sessions] == [small] * 6
+            memory = stage.proxy.services.send_buffers.memory
+            for number, client in enumerate(clients):
+                assert len((await client.topics(namespace(number))).topics) == TOPICS
+                assert memory.used_bytes <= MIB
+            # A sum of 1 MiB has room for four of them.
+            assert sorted(map(self.send_buffer_of, sessions)) == [small] * 2 + [large] * 4
+            assert stage.proxy.counters.net.client_send_buffer_bytes == 2 * small + 4 * large
+            assert stage.proxy.counters.net.small_buffer_answers == 0
+
+    async def test_who_does_not_read_keeps_the_large_buffers_and_nobody_elses_answer(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = {"clientSocketSendBufferBytes": 131_072, "clientSocketSendMemoryMB": 1}
+        async with timeless(monkeypatch, **keys) as (stage, seconds):
+            unread = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(4)]
+            for number, client in enumerate(unread):
+                await client.ask_topics(namespace(number))
+            await stage.until(lambda: len(stage.proxy.writes) == 4, "four lists being written")
+            await seconds.stand_still()
+            memory, client = stage.proxy.services.send_buffers.memory, await stage.connected()
+            assert len((await client.topics(namespace(9))).topics) == TOPICS
+            assert stage.proxy.counters.net.small_buffer_answers == 1
+            # A part of the sum is for those that have waited in vain.
+            assert self.send_buffer_of(stage.session_of(client)) == 2 * MIDDLE_BYTES
+            large, middle = 131_072 - SMALL_SEND_BUFFER_BYTES, MIDDLE_BYTES - SMALL_SEND_BUFFER_BYTES
+            assert (memory.used_bytes, len(memory.resting)) == (4 * 2 * large + 2 * middle, 1)
+            for each in unread:
+                assert len((await each.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+            # The next answer has the memory of one that has been taken.
+            assert len((await client.topics(namespace(9))).topics) == TOPICS
+            assert self.send_buffer_of(stage.session_of(client)) == 2 * 131_072
+            assert stage.proxy.counters.net.small_buffer_answers == 1
 
     async def test_0_leaves_the_buffer_to_the_kernel_and_counts_what_it_may_grow_to(self) -> None:
         async with staged(clientSocketSendBufferBytes=0) as stage:

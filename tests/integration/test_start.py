@@ -13,13 +13,15 @@ from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"proxy", "protocol", "limiter", "eventlog"}
-# The modules of this repository that a proxy without options needs, and a few to spare. Another 20 modules cost about a
+# The modules of this repository that a proxy without options needs, and a few to spare. Nine of them bound what relays,
+# commands and kernel buffers hold in sum (docs/adr/0066). Another 20 modules cost about a
 # twentieth of the start: import what only some configurations need where it is made, as `proxy.app.proxy` does.
-MOST_OF_OURS = 263
+MOST_OF_OURS = 280
 # Packages and modules that a proxy of one plain port has no use for before it listens.
 UNUSED = (
     "aiohttp", "cryptography", "ctypes", "email", "http", "isal", "opentelemetry", "prometheus_client",
-    "eventlog.files", "eventlog.topic_admin", "proxy.app.budget", "proxy.app.metrics.export", "proxy.app.metrics.table",
+    "eventlog.files", "eventlog.topic_admin", "proxy.app.memory.budget", "proxy.app.metrics.export",
+    "proxy.app.metrics.table",
     "proxy.app.start_checks", "proxy.app.top_document", "proxy.app.web_side", "proxy.auth.check_turns",
     "proxy.auth.own.oauth2", "proxy.auth.providers", "proxy.auth.settings", "proxy.cli.admin", "proxy.cli.demo",
     "proxy.telemetry.events.log", "proxy.web.forward", "proxy.web.pages", "proxy.web.port",

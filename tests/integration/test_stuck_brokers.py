@@ -1,27 +1,34 @@
-"""A broker that announces large lists and sends nothing of them: lists of other brokers come, and so do its own."""
+"""A broker that announces large answers and sends nothing of them: lists of other brokers come, and so do its own."""
 
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.frames import answer_prefix
+from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker, request
-from tests.support.clients.async_client import AsyncClient
+from tests.support.clients.async_client import AsyncClient, schema_frame
 from tests.support.faults.proxy import fault_proxies, service_url
-from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
+from tests.support.proxies.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
 
-HEAP_MB = 4
+# Of heap memory, and of direct memory.
+LIMIT_MB = 4
 ANNOUNCED_BYTES = 7 * MIB // 2
 # The second goes behind the first, on the only connection there is then; the third has the other connection.
 QUESTIONS = 3
+ANSWERS = {
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    pb.BaseCommand.GET_SCHEMA: CommandType.GET_SCHEMA_RESPONSE,
+}
 
 
 @dataclass
 class TwoBrokers:
-    """A stage with two brokers, one of which announces lists that never come; namespaces by their home."""
+    """A stage with two brokers, one of which announces answers that never come; namespaces by their home."""
 
     stage: Stage
     stuck: RawBroker
@@ -31,7 +38,7 @@ class TwoBrokers:
 
 
 @asynccontextmanager
-async def one_of_two_is_stuck() -> AsyncIterator[TwoBrokers]:
+async def one_of_two_is_stuck(**keys: Any) -> AsyncIterator[TwoBrokers]:
     announced: list[int] = []
 
     async def announce(peer: AsyncClient) -> None:
@@ -39,7 +46,7 @@ async def one_of_two_is_stuck() -> AsyncIterator[TwoBrokers]:
         while True:
             asked = await request(peer)
             announced.append(request_id_of(asked))
-            kind = CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
+            kind = ANSWERS[asked.type]
             await peer.send(answer_prefix(kind, announced[-1], ANNOUNCED_BYTES) + b"\x12\x7eab" + 60 * b"x")
 
     async with (
@@ -47,7 +54,8 @@ async def one_of_two_is_stuck() -> AsyncIterator[TwoBrokers]:
         fault_proxies(1) as ways,
         staged(
             brokerServiceURL=f"{service_url(ways)},127.0.0.1:{stuck.port}",
-            maxTopicListInFlightHeapMemSizeMB=HEAP_MB,
+            maxTopicListInFlightHeapMemSizeMB=LIMIT_MB,
+            **keys,
         ) as stage,
     ):
         ways[0].target_port = stage.broker.port
@@ -71,7 +79,7 @@ async def test_lists_of_another_broker_come_while_a_stuck_broker_announces_more_
             await stage.until(lambda number=number: len(two.announced) > number, "announced")  # type: ignore[misc]
         # The last waits for room at its broker, not in the heap.
         await stage.until(lambda: stage.books()["paused broker connections"] == 1, "a list that waits")
-        assert stage.heap.held < HEAP_MB * MIB
+        assert stage.heap.held < LIMIT_MB * MIB
         for name in two.of_the_other[1:4]:
             assert len((await client.topics(name)).topics) == TOPICS
         assert stage.outcome("refused_heap") == 0
@@ -90,3 +98,19 @@ async def test_a_list_that_a_stuck_broker_does_not_send_comes_from_the_other_whi
         answer = await first.answer()
         assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
         assert stage.proxy.counters.requests.lists_given_up >= 1
+
+
+async def test_a_schema_that_a_stuck_broker_does_not_send_keeps_no_list_waiting_for_its_memory() -> None:
+    async with one_of_two_is_stuck(maxTopicListInFlightDirectMemSizeMB=LIMIT_MB) as two:
+        stage, client = two.stage, await two.stage.connected()
+        await client.topics(two.of_the_other[0])
+        stage.broker.answers.schemas[TOPIC] = [pb.Schema(name="s", type=pb.Schema.String, schema_data=b"{}")]
+        # Brokers are asked for schemas in turn.
+        askers = [await stage.connected() for _ in range(2)]
+        for asker in askers:
+            await asker.send(schema_frame(1, TOPIC))
+        await stage.until(lambda: two.announced and stage.direct.held > ANNOUNCED_BYTES, "a schema that is announced")
+        assert len((await client.topics(two.of_the_other[1])).topics) == TOPICS
+        assert stage.proxy.counters.requests.schemas_given_up == 1
+        # The other broker has the schema, too.
+        assert {(await asker.answer()).type for asker in askers} == {pb.BaseCommand.GET_SCHEMA_RESPONSE}

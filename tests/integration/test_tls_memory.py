@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from pathlib import Path
 
-from proxy.app.budget import TLS_CONNECTION_BYTES
+from proxy.app.memory.budget import TLS_CONNECTION_BYTES
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.integration.test_memory_budgets import (
     LIMIT_KEY,

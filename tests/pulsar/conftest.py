@@ -15,9 +15,10 @@ import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import connect
+from tests.pulsar.own_broker import stoppable
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import Proxy, host_and_port, run_proxy
-from tests.pulsar.standalone import Broker
+from tests.pulsar.standalone import Broker, Standalone
 from tests.support.clients.wire import WireClient
 
 DIRECT = os.environ.get("TEST_DIRECT") == "1"
@@ -54,6 +55,13 @@ def new_proxy(broker: Broker, tmp_path: Path) -> Iterator[Callable[[Mapping[str,
             yield lambda keys: stack.enter_context(run_proxy(tmp_path, broker, keys))
     except ProcessFailedError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Standalone]:
+    """Give a broker that the test may stop."""
+    with stoppable(tmp_path) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

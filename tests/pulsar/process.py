@@ -68,6 +68,16 @@ class ChildProcess:
                 raise ProcessFailedError(f"{self.name} was not ready after {patience:.0f} s\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, which must run."""
+        self.ensure_running()
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process by SIGKILL; it must have run until now."""
+        self.send(signal.SIGKILL)
+        self._process.wait()
+
     def ensure_running(self) -> None:
         """Raise ProcessFailedError with the log's end if the process has ended by itself."""
         code = self._process.poll()

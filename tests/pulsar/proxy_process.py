@@ -25,6 +25,7 @@ COMMAND: Final = (sys.executable, "-m", "proxy")
 _ROOT: Final = Path(__file__).parent.parent.parent
 _READY_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
+_PORTS: Final = ("servicePort", "webServicePort")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Proxy:
     web_url: str
     process: ChildProcess
     config: Path
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Return the keys of proxy.conf, which another start of this proxy takes."""
+        return dict(line.split("=", 1) for line in self.config.read_text().splitlines())
 
     def reload(self, keys: Mapping[str, str]) -> None:
         """Add keys to proxy.conf and have it read again; a key that stands there twice has its last value."""
@@ -69,16 +75,16 @@ def _listens(port: int) -> bool:
     return True
 
 
-@contextmanager
-def run_proxy(
+def start_proxy(
     directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
-) -> Iterator[Proxy]:
-    """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end.
+) -> Proxy:
+    """Start a proxy that its caller ends, and wait until it serves; raises ProcessFailedError.
 
     `command` may be a program around the proxy's command line.
     """
-    free_port, web_port = free_ports(2)
-    service_port = int((overrides or {}).get("servicePort", free_port))
+    given = overrides or {}
+    free = free_ports(2)
+    service_port, web_port = (int(given.get(key, port)) for key, port in zip(_PORTS, free, strict=True))
     keys = {
         "servicePort": str(service_port),
         "webServicePort": str(web_port),
@@ -90,7 +96,7 @@ def run_proxy(
         "shutdownPreDrainMillis": "0",
         # Tests look at /metrics right after what they did.
         "webServicePageReuseMillis": "0",
-        **(overrides or {}),
+        **given,
     }
     config = directory / f"proxy-{service_port}.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
@@ -100,9 +106,29 @@ def run_proxy(
     try:
         # The web port comes a moment behind the other.
         process.wait_ready(lambda: answers(proxy.service_url) and _listens(web_port), _READY_SECONDS)
-        yield proxy
-        process.ensure_running()
-    finally:
-        code = process.stop(_STOP_SECONDS)
+    except BaseException:
+        process.stop(_STOP_SECONDS)
+        raise
+    return proxy
+
+
+def stop_proxy(proxy: Proxy) -> None:
+    """End a proxy by SIGTERM; raises ProcessFailedError for an exit code other than 0."""
+    code = proxy.process.stop(_STOP_SECONDS)
     if code != 0:
-        raise ProcessFailedError(f"proxy ended with code {code} after SIGTERM, expected 0\n{process.tail()}")
+        raise ProcessFailedError(f"proxy ended with code {code} after SIGTERM, expected 0\n{proxy.process.tail()}")
+
+
+@contextmanager
+def run_proxy(
+    directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+) -> Iterator[Proxy]:
+    """Run the proxy until the block ends; raises ProcessFailedError, also for an unclean end."""
+    proxy = start_proxy(directory, broker, overrides, command)
+    try:
+        yield proxy
+        proxy.process.ensure_running()
+    except BaseException:
+        proxy.process.stop(_STOP_SECONDS)
+        raise
+    stop_proxy(proxy)

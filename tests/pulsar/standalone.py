@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import string
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Final
 from tests.pulsar.admin import Admin
 from tests.pulsar.process import ChildProcess
 from tests.support.sockets.ports import free_ports
+from tests.support.tools import unusable
 
 PULSAR_VERSION: Final = "4.2.4"
 NAMESPACE: Final = "public/default"
@@ -179,6 +181,7 @@ class Standalone:
         self._command = [*command, "--bookkeeper-port", str(bookie_port)]
         origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"
         self.broker = Broker(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", origin)
+        self._by_docker = by_docker
         self._admin = Admin(self.broker.admin_url, kind.admin_token)
         self._log = directory / "broker.log"
         self._process: ChildProcess | None = None
@@ -192,6 +195,28 @@ class Standalone:
         """Raise ProcessFailedError if it has ended by itself."""
         assert self._process is not None
         self._process.ensure_running()
+
+    def kill(self) -> None:
+        """End it by SIGKILL, in the middle of all that it does."""
+        self._own_process.kill()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop it by SIGSTOP until the block ends: its connections stay, and nobody answers."""
+        process = self._own_process
+        process.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send(signal.SIGCONT)
+
+    @property
+    def _own_process(self) -> ChildProcess:
+        """Return the broker's process; with Docker the child is Docker's client, and the broker another's child."""
+        if self._by_docker:
+            unusable("java", "a broker in docker is no process of ours, and gets no signals")
+        assert self._process is not None
+        return self._process
 
     def stop(self) -> None:
         """End it."""

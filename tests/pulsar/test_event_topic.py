@@ -13,8 +13,8 @@ from eventlog.topic_admin import TopicAdmin, topic_name
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_log import events_in, running_log
 from tests.pulsar.messages import connect
+from tests.pulsar.own_broker import stoppable
 from tests.pulsar.standalone import Broker, Standalone
-from tests.pulsar.test_faults import stoppable
 from tests.support.clients.async_client import eventually
 
 pytestmark = pytest.mark.pulsar

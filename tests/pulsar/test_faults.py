@@ -12,11 +12,10 @@ import pulsar
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.pulsar.harness import check
 from tests.pulsar.messages import connect
-from tests.pulsar.process import ProcessFailedError
+from tests.pulsar.own_broker import stoppable
 from tests.pulsar.proxy_process import host_and_port, run_proxy
-from tests.pulsar.standalone import DEFAULT, Broker, Kind, MissingToolError, Standalone
+from tests.pulsar.standalone import Broker, Kind, Standalone
 from tests.pulsar.traffic import MESSAGE_BYTES, traffic
 from tests.support.clients.wire import WireClient
 from tests.support.faults.proxy import FaultProxy
@@ -27,32 +26,6 @@ pytestmark = pytest.mark.pulsar
 T = TypeVar("T")
 TOPIC = "persistent://public/default/topic"
 Connect = pb.CommandLookupTopicResponse.Connect
-
-
-@contextmanager
-def stoppable(
-    directory: Path, kind: Kind = DEFAULT, before: Callable[[Broker], None] = lambda _: None
-) -> Iterator[Standalone]:
-    """Run a broker that the test may stop; `before` is told where it will be."""
-    own = directory / "own-broker"
-    own.mkdir()
-    try:
-        broker = Standalone(own, by_docker=check({}) == "docker", kind=kind)
-        before(broker.broker)
-        try:
-            broker.start()
-            yield broker
-        finally:
-            broker.stop()
-    except (MissingToolError, ProcessFailedError) as error:
-        pytest.fail(str(error), pytrace=False)
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Standalone]:
-    """Give a broker that the test may stop."""
-    with stoppable(tmp_path) as broker:
-        yield broker
 
 
 @contextmanager

@@ -12,7 +12,8 @@ SUFFIXES = ("_count", "_sum", "_created")
 FOREIGN_METRICS = {"up"}
 COMMON_LABELS = {"cluster", "job", "instance", "namespace", "pod"}
 
-METRIC = re.compile(r"\b(?:pulsar|process)_\w+|\bup\b")
+# A recording rule has colons in its name.
+METRIC = re.compile(r"(?<![\w:])(?:(?:pulsar|process)_[\w:]+|up\b)")
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
 LABEL = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
 VARIABLE = re.compile(r"\$\w+")

@@ -64,6 +64,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool("buildah", "the image", package="buildah"),
         Tool("debootstrap", "the image", package="debootstrap"),
         Tool("unshare", "the image", package="util-linux"),
+        Tool("ip", "an installation without a network", package="iproute2"),
         Tool("mandoc", "manual pages", package="mandoc"),
         Tool("systemd-analyze", "the systemd unit", package="systemd"),
         Tool("chromium", "reports in a browser", package="chromium", programs=BROWSERS),
@@ -77,6 +78,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool("mkfs.ext4", "a disk that is full", package="e2fsprogs"),
         # Packages of Debian are too old in some releases: .ci/run tries what there is.
         Tool("cargo", "the Rust of the native extension", machine=True, optional=True),
+        Tool("go", "a client of Pulsar in Go", machine=True, optional=True),
         Tool("miri", "undefined behaviour in the Rust of the native extension", machine=True, optional=True),
         Tool("thread sanitizer", "races of the native extension's threads", machine=True, optional=True),
         Tool(EXTENSION, "the native extension, relays on the native engine", machine=True, optional=True),

@@ -9,6 +9,7 @@ from typing import Final
 from tests.transcripts.rules import Reason, Rule
 
 _SMALL: Final = "the field that the Java proxy writes has the value that a reader takes if it is left out"
+_FLAGS: Final = "client, 1, feature_flags.supports"
 
 REASONS: Final = (
     Reason(
@@ -28,20 +29,26 @@ REASONS: Final = (
     ),
     Reason(
         "Features of newer releases",
-        "Whether a broker reconciles watchers (Pulsar 4.2) and serves scalable topics (5.0) is told, so that newer "
-        "clients work through the proxy; the Java proxy 4.0.8 does not know these fields.",
+        "A lookup connection promises no reconciling watchers (Pulsar 4.2), and what a client of 5.0 says of scalable "
+        "topics reaches the broker; the Java proxy 4.0.8 does not know these fields.",
         (
-            Rule(235, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),
-            Rule(
-                1,
-                "direct: a broker with all features",
-                "client, 1, feature_flags.supports_topic_watcher_reconcile",
-                None,
-                "true",
-            ),
+            Rule(220, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),
             Rule(
                 1, "relayed: SCALABLE_TOPIC_LOOKUP", "broker 1, 1, feature_flags.supports_scalable_topics", None, "true"
             ),
+        ),
+    ),
+    Reason(
+        "A relayed connection promises what its broker does",
+        "The Java proxy promises for every broker that replicated messages are deduplicated by their place and that "
+        "partitions can be asked for without creating them, and passes on of the broker's features only its watchers.",
+        (
+            Rule(15, "…", f"{_FLAGS}_get_partitioned_metadata_without_auto_creation", "true", None),
+            Rule(15, "…", f"{_FLAGS}_repl_dedup_by_lid_and_eid", "true", None),
+            Rule(15, "…", f"{_FLAGS}_topic_watchers", "false", None),
+            Rule(1, "direct: a broker with all features", f"{_FLAGS}_auth_refresh", None, "true"),
+            Rule(1, "direct: a broker with all features", f"{_FLAGS}_broker_entry_metadata", None, "true"),
+            Rule(1, "direct: a broker with all features", f"{_FLAGS}_partial_producer", None, "true"),
         ),
     ),
     Reason(

@@ -4,6 +4,8 @@ from typing import Final
 
 from tests.transcripts.rules import Reason, Rule
 
+_FLAGS: Final = "client, 1, feature_flags.supports"
+
 TOKEN_REASONS: Final = (
     Reason(
         "Its own name, and one for all clients",
@@ -23,7 +25,16 @@ TOKEN_REASONS: Final = (
     Reason(
         "Features of newer releases",
         "As without authentication.",
-        (Rule(26, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),),
+        (Rule(18, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),),
+    ),
+    Reason(
+        "A relayed connection promises what its broker does",
+        "As without authentication.",
+        (
+            Rule(8, "…", f"{_FLAGS}_get_partitioned_metadata_without_auto_creation", "true", None),
+            Rule(8, "…", f"{_FLAGS}_repl_dedup_by_lid_and_eid", "true", None),
+            Rule(8, "…", f"{_FLAGS}_topic_watchers", "false", None),
+        ),
     ),
     Reason(
         "Fields left out that say nothing",

@@ -177,6 +177,71 @@ page, _ = own_pages("", list, Readiness()).find("GET", ["greeting"])
 assert asyncio.run(page.serve(None)).body == b"hello\\n"
 """,
     ),
+    "A field of an event": Recipe(
+        {
+            "eventlog/schema.py": {
+                "\n\nFieldType = Literal": " + 1",
+                ")  # fmt: skip\n\nFIELD_NAMES": (
+                    '    Field("greeting", "string", "", "What was said first.", True, since=SCHEMA_VERSION),\n'
+                ),
+            },
+            "proxy/telemetry/events/recorder.py": {
+                '        event["heap_queue_len"] = heap_waiting\n': '        event["greeting"] = "hello"\n'
+            },
+        },
+        """
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+from eventlog.schema import FIELDS, SCHEMA_VERSION
+from pipeline.tables import TABLES
+from proxy.telemetry.events.recorder import Recorder
+assert max(field.since for field in FIELDS) == SCHEMA_VERSION
+assert "greeting" in [column.name for column in TABLES["events"].columns]
+recorder = SimpleNamespace(now=lambda: 0, _wall=lambda: 0, identities=MagicMock())
+event = Recorder.begun(recorder, (0, 0, 0, 0, 0, {}), "get_topics", MagicMock(), "demo/ns")
+assert event["greeting"] == "hello"
+""",
+        {"events": "docs/reference/events.md"},
+    ),
+    "A cause of disconnects": Recipe(
+        {
+            "proxy/core/errors.py": {'    INTERNAL_ERROR = "internal_error"\n': '    GREETING = "greeting"\n'},
+            "docs/troubleshooting.md": {
+                "- **Faults**: `write_failed`": "- **Manners**: `greeting` (nothing was said first).\n"
+            },
+        },
+        """
+from types import SimpleNamespace
+from proxy.app.metrics.counters import Counters
+from proxy.app.metrics.table import INSTRUMENTS
+from pathlib import Path
+from proxy.core.errors import DisconnectCause
+assert all(f"`{cause}`" in Path("docs/troubleshooting.md").read_text() for cause in DisconnectCause)
+counters = Counters(DisconnectCause)
+[metric] = [one for one in INSTRUMENTS if one.name == "pulsar_proxy_disconnects"]
+sources = SimpleNamespace(counters=counters)
+assert metric.read(sources)[("greeting",)] == 0
+counters.shared.disconnected(DisconnectCause.GREETING)
+assert metric.read(sources)[("greeting",)] == 1
+""",
+    ),
+    "A value of a chart": Recipe(
+        {
+            "helm/pulsar-proxy-gateway/values.yaml": {
+                "# -- Old versions of the Deployment that are kept\n": '# -- What is said first\ngreeting: "hello"\n'
+            },
+            "helm/pulsar-proxy-gateway/templates/deployment.yaml": {
+                "  {{- with .Values.appAnnotations }}\n": "    greeting: {{ .Values.greeting | quote }}\n"
+            },
+        },
+        """
+from scripts.helm.render import GATEWAY, LoadedChart
+values = {"greeting": "good", "configData": {"brokerServiceURL": "pulsar://b:6650"}}
+[deployment] = LoadedChart(GATEWAY).render(values).of_kind("Deployment")
+assert deployment["metadata"]["labels"]["greeting"] == "good"
+""",
+        {"helm": "helm/pulsar-proxy-gateway/README.md"},
+    ),
     "A table of the pipeline": Recipe(
         {
             "pipeline/tables/usage.py": {
@@ -246,7 +311,9 @@ def checkout(tmp_path: Path) -> Path:
     """Copy what the recipes change and run."""
     for name in COPIED:
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "proxy.conf", tmp_path)
+    # The charts link to the licence.
+    for name in ("proxy.conf", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 
@@ -265,8 +332,8 @@ def test_a_recipe_works_with_the_files_that_it_names(name: str, checkout: Path) 
     for file, edits in recipe.edits.items():
         path = checkout / file
         path.write_text(edited(path.read_text("utf-8") if path.exists() else "", edits), "utf-8")
-    run(checkout, "-c", recipe.proof)
     for generator, page in recipe.generators.items():
         assert "greeting" not in (checkout / page).read_text("utf-8").lower()
         run(checkout, "-m", "scripts.generate", "--only", generator)
         assert "greeting" in (checkout / page).read_text("utf-8").lower()
+    run(checkout, "-c", recipe.proof)

@@ -10,6 +10,7 @@ import pytest
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
+from proxy.core.errors import DisconnectCause
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -188,3 +189,10 @@ def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path
     upgrade = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("\n## Upgrade\n")[2]
     prose = " ".join(upgrade.partition("```")[0].split())
     assert f"`warning:` line (`{warning.text}`)" in prose
+
+
+def test_each_cause_of_a_disconnect_is_explained() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    _, _, section = page.partition("\n## Causes of disconnects\n")
+    named = set(re.findall(r"`([a-z_]+)`", section.partition("\n## ")[0]))
+    assert {str(cause) for cause in DisconnectCause} <= named

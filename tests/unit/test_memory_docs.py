@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.app.budget import LINES, worst_case_bytes
+from proxy.app.memory.budget import LINES, worst_case_bytes
 from proxy.config.config import Config
 from scripts.generate_memory_docs import BEGIN, BLOCKS, files, formula
 from scripts.generated import ROOT
@@ -43,7 +43,11 @@ def test_a_page_that_was_changed_by_hand_is_written_anew() -> None:
     [
         ("process at rest", "64 MiB"),
         ("decoded topic lists", "`maxTopicListInFlightHeapMemSizeMB`"),
-        ("kernel send buffers", "2 x `maxConcurrentInboundConnections` x `clientSocketSendBufferBytes`"),
+        (
+            "kernel send buffers",
+            "2 x `maxConcurrentInboundConnections` x `clientSocketSendBufferBytes` unless `clientSocketSendMemoryMB`; "
+            "32 KiB x `maxConcurrentInboundConnections` with `clientSocketSendMemoryMB`",
+        ),
         ("books of writers", "1.5 KiB x `maxConcurrentInboundConnections`"),
         ("keys that owe", "102 MiB unless `topicListFairness=fifo`"),
         ("askers of the admin API", "10 MiB unless `controlSocketPath=none`; 10 MiB with `adminApiAddress`"),

@@ -12,6 +12,10 @@ dependency on this chart; helm/examples/orders shows all of them in use.
 {{- $v := .values -}}
 {{- $base := dict "servicePort" $v.port "webServicePort" $v.webPort "proxyRole" "sidecar" "shutdownDrainMillis" 15000 -}}
 {{- $_ := set $base "bindAddress" (ternary "0.0.0.0" "127.0.0.1" $v.exposed) -}}
+{{- if $v.metricsPort -}}
+  {{- $_ := set $base "metricsPort" $v.metricsPort -}}
+  {{- $_ := set $base "metricsBindAddress" $v.metricsBindAddress -}}
+{{- end -}}
 {{- if $v.tls.broker.enabled -}}
   {{- $_ := set $base "tlsEnabledWithBroker" true -}}
   {{- if $v.tls.broker.caSecretName -}}{{- $_ := set $base "brokerClientTrustCertsFilePath" "/pulsar/certs/broker-ca/ca.crt" -}}{{- end -}}
@@ -38,7 +42,7 @@ dependency on this chart; helm/examples/orders shows all of them in use.
 
 {{- /* Keys that a value of this chart stands for. */ -}}
 {{- define "pulsar-proxy-sidecar.ownKeys" -}}
-{"servicePort": "`port`", "webServicePort": "`webPort`", "bindAddress": "`exposed`", "proxyRole": "none: it is a sidecar"}
+{"servicePort": "`port`", "webServicePort": "`webPort`", "bindAddress": "`exposed`", "metricsPort": "`metricsPort`", "metricsBindAddress": "`metricsBindAddress`", "proxyRole": "none: it is a sidecar"}
 {{- end -}}
 
 {{- /* For `initContainers` of the pod: the native form, else nothing. */ -}}
@@ -77,10 +81,16 @@ dependency on this chart; helm/examples/orders shows all of them in use.
   envFrom:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- if $v.exposed }}
+  {{- if or $v.exposed $v.metricsPort }}
   ports:
+    {{- if $v.exposed }}
     - name: pulsar-web
       containerPort: {{ $v.webPort }}
+    {{- end }}
+    {{- if $v.metricsPort }}
+    - name: pulsar-metrics
+      containerPort: {{ $v.metricsPort }}
+    {{- end }}
   {{- end }}
   {{- if eq $v.mode "native" }}
   # The application is started when this has succeeded; the plain form has nothing to hold back.
@@ -100,7 +110,7 @@ dependency on this chart; helm/examples/orders shows all of them in use.
     periodSeconds: 10
     timeoutSeconds: 5
   resources:
-    {{- include "pulsar-proxy-lib.resources" (dict "settings" $settings "memory" $v.memory "resources" $v.resources) | nindent 4 }}
+    {{- include "pulsar-proxy-lib.resources" (dict "settings" $settings "memory" (include "pulsar-proxy-sidecar.memory" . | fromJson) "resources" $v.resources) | nindent 4 }}
   securityContext:
     {{- toYaml $v.securityContext | nindent 4 }}
   terminationMessagePolicy: FallbackToLogsOnError
@@ -129,12 +139,27 @@ dependency on this chart; helm/examples/orders shows all of them in use.
     {{- end }}
 {{- end -}}
 
+{{- /* The port of the pod's address that probes and Prometheus ask; 0: none. */ -}}
+{{- define "pulsar-proxy-sidecar.askedPort" -}}
+{{- if .values.metricsPort -}}{{ .values.metricsPort }}{{- else if .values.exposed -}}{{ .values.webPort }}{{- else -}}0{{- end -}}
+{{- end -}}
+
+{{- /* `memory`, with room for a second command where probes are commands: two may run at once. */ -}}
+{{- define "pulsar-proxy-sidecar.memory" -}}
+{{- $memory := deepCopy .values.memory -}}
+{{- if eq (include "pulsar-proxy-sidecar.askedPort" .) "0" -}}
+  {{- $_ := set $memory "extra" (printf "%d" (add (int64 (include "pulsar-proxy-lib.bytes" $memory.extra)) 25165824)) -}}
+{{- end -}}
+{{- toJson $memory -}}
+{{- end -}}
+
 {{- /* Who is asked from outside the pod cannot be on its loopback: there a command in the container asks. */ -}}
 {{- define "pulsar-proxy-sidecar.probe" -}}
-{{- if .values.exposed -}}
+{{- $port := include "pulsar-proxy-sidecar.askedPort" . -}}
+{{- if ne $port "0" -}}
 httpGet:
   path: {{ .path }}
-  port: {{ .values.webPort }}
+  port: {{ $port }}
 {{- else -}}
 exec:
   command: [pulsar-proxy, health, --config, {{ include "pulsar-proxy-lib.confDirectory" . }}/proxy.conf]
@@ -176,9 +201,10 @@ exec:
 {{- define "pulsar-proxy-sidecar.annotations" -}}
 {{- $settings := include "pulsar-proxy-sidecar.settings" . | fromJson -}}
 checksum/pulsar-proxy: {{ include "pulsar-proxy-lib.checksum" (dict "settings" $settings "always" false) }}
-{{- if .values.exposed }}
+{{- $port := include "pulsar-proxy-sidecar.askedPort" . }}
+{{- if ne $port "0" }}
 prometheus.io/scrape: "true"
-prometheus.io/port: {{ .values.webPort | toString | quote }}
+prometheus.io/port: {{ $port | quote }}
 prometheus.io/path: /metrics
 {{- end }}
 {{- end -}}
@@ -212,4 +238,10 @@ sidecar is told when the application has ended, a plain one at the same time.
   {{- fail (printf "configData.shutdownDrainMillis: got %d, expected at least %d: a plain sidecar is told to stop with its application" $drain (mul 1000 $application)) -}}
 {{- end -}}
 {{- if eq .values.mode "native" -}}{{ add $application $own }}{{- else -}}{{ max $application $own }}{{- end -}}
+{{- end -}}
+
+{{- /* For NOTES.txt of the application: what its operator should know of the proxy's values, else nothing. */ -}}
+{{- define "pulsar-proxy-sidecar.notes" -}}
+{{- $settings := include "pulsar-proxy-sidecar.settings" . | fromJson -}}
+{{- include "pulsar-proxy-lib.plainSecretsNote" (dict "settings" $settings "env" .values.extraEnvs) -}}
 {{- end -}}

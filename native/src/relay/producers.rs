@@ -2,8 +2,8 @@
 //! `protocol/producer_scanner.py` does.
 //!
 //! Only the first bytes of a frame are read: 10 of most, 64 of a SEND, 640 of a PRODUCER. A command in an unusual order
-//! is decoded if it has 4 KiB at most, and else counts as messages of an unknown producer. A head that is split between
-//! two reads is kept until it is whole. Sizes that make no sense end the scan for good.
+//! is decoded if it has 4 KiB at most and few fields, and else counts as messages of an unknown producer. A head that is
+//! split between two reads is kept until it is whole. Sizes that make no sense end the scan for good.
 
 /// Both sizes, the tag of BaseCommand.type and its value: all known encoders put these first.
 const SCANNED_BYTES: usize = 10;
@@ -14,6 +14,10 @@ const SHORT_BYTES: usize = 64;
 const PRODUCER_BYTES: usize = 640;
 /// A longer command in an unusual order is not decoded.
 pub const MOST_DECODED: usize = 4096;
+/// Unusual orders may bring a field for so many bytes of their frames, and so many at once: Python's scanner takes
+/// a microsecond for each. Beyond that a command is not decoded.
+pub const BYTES_A_FIELD: u64 = 16;
+pub const MOST_FIELDS: u64 = 256;
 /// A longer topic is not told.
 pub const MOST_TOPIC_BYTES: usize = 512;
 
@@ -188,27 +192,30 @@ struct Decoded {
     ids: [Option<u64>; 3],
     topic: Option<Vec<u8>>,
     count: u64,
+    /// How many more fields may be read.
+    left: u64,
 }
 
 impl Decoded {
-    fn of(command: &[u8]) -> Result<Decoded, ()> {
-        let mut found = Decoded { count: 1, ..Decoded::default() };
+    fn read(&mut self, command: &[u8]) -> Result<(), ()> {
         let mut fields = Fields::of(command);
         while let Some((number, value)) = fields.next()? {
+            self.left = self.left.checked_sub(1).ok_or(())?;
             match (number, value) {
-                (1, Value::Number(kind)) => found.kind = kind,
-                (5, Value::Bytes(part)) => found.part(part, 0)?,
-                (6, Value::Bytes(part)) => found.part(part, 1)?,
-                (15, Value::Bytes(part)) => found.part(part, 2)?,
+                (1, Value::Number(kind)) => self.kind = kind,
+                (5, Value::Bytes(part)) => self.part(part, 0)?,
+                (6, Value::Bytes(part)) => self.part(part, 1)?,
+                (15, Value::Bytes(part)) => self.part(part, 2)?,
                 _ => {}
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     fn part(&mut self, part: &[u8], which: usize) -> Result<(), ()> {
         let mut fields = Fields::of(part);
         while let Some((number, value)) = fields.next()? {
+            self.left = self.left.checked_sub(1).ok_or(())?;
             match (which, number, value) {
                 (0, 2, Value::Number(id)) | (1 | 2, 1, Value::Number(id)) => self.ids[which] = Some(id),
                 (0, 1, Value::Bytes(topic)) => {
@@ -222,10 +229,15 @@ impl Decoded {
     }
 }
 
-fn decode(command: &[u8], frame_bytes: u64) -> Seen {
-    let Ok(found) = Decoded::of(command) else {
+/// Decodes a command; `fields_read`: fields of unusual orders that their frames' bytes have not paid for yet.
+fn decode(command: &[u8], frame_bytes: u64, fields_read: &mut u64) -> Seen {
+    let before = fields_read.saturating_sub(frame_bytes / BYTES_A_FIELD);
+    let mut found = Decoded { count: 1, left: MOST_FIELDS - before, ..Decoded::default() };
+    let read = found.read(command);
+    *fields_read = MOST_FIELDS - found.left;
+    if read.is_err() {
         return Seen::Send(None, 1);
-    };
+    }
     let [producer, send, close] = found.ids;
     match u8::try_from(found.kind).unwrap_or(0) {
         SUBSCRIBE => Seen::Subscribed,
@@ -238,7 +250,7 @@ fn decode(command: &[u8], frame_bytes: u64) -> Seen {
 
 /// Looks at the first bytes of a frame; returns what it is, and its size on the wire.
 #[inline]
-fn inspect(head: &[u8]) -> (Seen, u64) {
+fn inspect(head: &[u8], fields_read: &mut u64) -> (Seen, u64) {
     let Some(&[a, b, c, d, e, f, g, h, tag, kind]) = head.first_chunk::<SCANNED_BYTES>() else {
         return (Seen::Need(SCANNED_BYTES), 0);
     };
@@ -249,11 +261,11 @@ fn inspect(head: &[u8]) -> (Seen, u64) {
         return (Seen::Nonsense, 0);
     }
     let (frame_bytes, command) = (total as u64 + 4, command as usize);
-    (classify(head, tag, kind, command, frame_bytes), frame_bytes)
+    (classify(head, (tag, kind), command, frame_bytes, fields_read), frame_bytes)
 }
 
 #[inline]
-fn classify(head: &[u8], tag: u8, kind: u8, command: usize, frame_bytes: u64) -> Seen {
+fn classify(head: &[u8], (tag, kind): (u8, u8), command: usize, frame_bytes: u64, fields_read: &mut u64) -> Seen {
     let end = SIZES_BYTES + command;
     let usual = tag == 0x08 && kind < 0x80;
     let wanted = match kind {
@@ -275,7 +287,7 @@ fn classify(head: &[u8], tag: u8, kind: u8, command: usize, frame_bytes: u64) ->
     match read {
         Some(seen) => seen,
         None if command <= MOST_DECODED && head.len() < end => Seen::Need(end),
-        None if command <= MOST_DECODED => decode(&head[SIZES_BYTES..end], frame_bytes),
+        None if command <= MOST_DECODED => decode(&head[SIZES_BYTES..end], frame_bytes, fields_read),
         None if usual && kind == PRODUCER => Seen::Producer(Producer::default()),
         None if usual && kind == CLOSE_PRODUCER => Seen::Nothing,
         None => Seen::Send(None, 1),
@@ -291,6 +303,7 @@ pub struct ProducerScanner {
     head: Vec<u8>,
     wanted: usize,
     ended: bool,
+    fields_read: u64,
 }
 
 impl ProducerScanner {
@@ -359,7 +372,7 @@ impl ProducerScanner {
                 if self.head.len() < self.wanted {
                     return None;
                 }
-                let (seen, frame_bytes) = inspect(&self.head);
+                let (seen, frame_bytes) = inspect(&self.head, &mut self.fields_read);
                 if let Seen::Need(count) = seen {
                     self.wanted = count;
                     continue;
@@ -372,7 +385,7 @@ impl ProducerScanner {
                 }
                 continue;
             }
-            let (seen, frame_bytes) = inspect(rest);
+            let (seen, frame_bytes) = inspect(rest, &mut self.fields_read);
             if let Seen::Need(count) = seen {
                 self.head.reserve_exact(count);
                 self.head.extend_from_slice(rest);

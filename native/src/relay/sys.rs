@@ -202,7 +202,13 @@ pub fn socket_memory(socket: BorrowedFd<'_>) -> usize {
 /// Bounds the kernel's receive buffer, which ends its autotuning; the kernel doubles the size. An error leaves it as it
 /// is.
 pub fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) {
-    set_int(socket, libc::SO_RCVBUF, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
+    set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
+}
+
+/// Lets the window that is announced grow to `bytes`: a larger receive buffer alone does not do that on a live socket.
+pub fn set_window_clamp(socket: BorrowedFd<'_>, bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes);
 }
 
 /// Which buffers were set, and so are not autotuned (asm-generic/socket.h, Linux 5.15).
@@ -212,7 +218,7 @@ const RECEIVE_LOCKED: libc::c_int = 2;
 /// Has the kernel tune the receive buffer again.
 pub fn tune_receive_buffer(socket: BorrowedFd<'_>) {
     if let Some(locked) = locked_buffers(socket) {
-        set_int(socket, SO_BUF_LOCK, locked & !RECEIVE_LOCKED);
+        set_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK, locked & !RECEIVE_LOCKED);
     }
 }
 
@@ -222,23 +228,33 @@ pub fn receive_buffer_is_set(socket: BorrowedFd<'_>) -> bool {
     locked_buffers(socket).is_some_and(|locked| locked & RECEIVE_LOCKED != 0)
 }
 
-/// Returns which buffers were set; None from a kernel that does not know.
-fn locked_buffers(socket: BorrowedFd<'_>) -> Option<libc::c_int> {
-    let mut locked: libc::c_int = 0;
-    let mut size = size_of_val(&locked) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `size` bytes into a live variable of that size.
-    let result = unsafe {
-        let into = (&raw mut locked).cast();
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_BUF_LOCK, into, &mut size)
-    };
-    (result == 0).then_some(locked)
+/// Returns the largest window that the kernel announces.
+#[cfg(test)]
+pub fn window_clamp(socket: BorrowedFd<'_>) -> usize {
+    get_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).unwrap_or(0) as usize
 }
 
-fn set_int(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) {
+/// Returns which buffers were set; None from a kernel that does not know.
+fn locked_buffers(socket: BorrowedFd<'_>) -> Option<libc::c_int> {
+    get_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK)
+}
+
+fn get_int(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> Option<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes into a live variable of that size.
+    let result = unsafe {
+        let into = (&raw mut value).cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, into, &mut size)
+    };
+    (result == 0).then_some(value)
+}
+
+fn set_int(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
     let size = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the kernel reads `size` bytes of a live variable of that size.
     unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const value).cast(), size);
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), size);
     }
 }
 
@@ -368,7 +384,7 @@ pub fn most_descriptors() -> u64 {
 #[cfg(test)]
 pub fn set_buffers(socket: BorrowedFd<'_>, bytes: i32) {
     for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
-        set_int(socket, option, bytes);
+        set_int(socket, libc::SOL_SOCKET, option, bytes);
     }
 }
 

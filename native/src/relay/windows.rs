@@ -15,7 +15,6 @@ use super::sys;
 pub const NARROW_BYTES: usize = 64 * 1024;
 /// More than a receiver's own kernel takes for a program that does not read.
 pub const PROVEN_BYTES: u64 = 1024 * 1024;
-
 /// What all windows of an engine have in common.
 pub struct Windows {
     /// The size of a wide window; 0 for the kernel's autotuning.
@@ -69,10 +68,16 @@ impl Window {
         if taken < self.proven_at {
             return;
         }
-        match self.of.as_ref().filter(|windows| !windows.tight()) {
-            Some(windows) if windows.wide > 0 => sys::set_receive_buffer(socket, windows.wide),
-            Some(_) => sys::tune_receive_buffer(socket),
-            None => return,
+        let Some(windows) = self.of.as_ref().filter(|windows| !windows.tight()) else {
+            return;
+        };
+        // The kernel enlarges a window only when a round trip brings more than any before, and never beyond the clamp:
+        // a narrow window that is only handed back stays narrow for ever. So it begins with what was taken.
+        let size = if windows.wide > 0 { windows.wide } else { PROVEN_BYTES as usize };
+        sys::set_receive_buffer(socket, size);
+        sys::set_window_clamp(socket, size);
+        if windows.wide == 0 {
+            sys::tune_receive_buffer(socket);
         }
         self.proven_at = 0;
     }

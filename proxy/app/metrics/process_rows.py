@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from proxy.app.metrics import process
-from proxy.app.metrics.instrument import Instrument, MetricSources
+from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
+from proxy.app.metrics.part_labels import part_labels, word
 from proxy.app.metrics.rows import gauge, labelled, of_process
 from proxy.core.native import native
 from proxy.core.process_memory import (
@@ -18,6 +19,8 @@ from proxy.core.version import VERSION
 
 __all__ = ["PROCESS_ROWS"]
 
+_PART: Final = ("owner", "part")
+
 
 def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     extension = native()
@@ -25,34 +28,44 @@ def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     return {(VERSION, sys.version.partition(" ")[0], sources.counters.relay.engine.name, version): 1}
 
 
-def _used(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+def _parts(sizes: Mapping[str, float]) -> Readings:
+    return {part_labels(part): size for part, size in sizes.items()}
+
+
+def _used(sources: MetricSources) -> Mapping[str, float]:
     """Return the bytes in use of each part of the budget whose use is counted; other parts are limits only."""
     sinks = sources.counters.event_log.sinks()
     return {
-        ("decoded topic lists",): sources.heap.statistics().held,
-        ("encoded topic lists",): sources.direct.statistics().held,
-        ("large frames before CONNECTED",): 0 if sources.handshakes is None else sources.handshakes.statistics().held,
+        "decoded topic lists": sources.heap.statistics().held,
+        "encoded topic lists": sources.direct.statistics().held,
+        "large frames before CONNECTED": 0 if sources.handshakes is None else sources.handshakes.statistics().held,
         **_spill(sources),
-        ("kernel send buffers",): sources.counters.net.writers_kernel_bytes,
+        _send_part(sources): sources.counters.net.writers_kernel_bytes,
         **_relays(sources),
-        ("ended connections, unsent bytes",): sources.counters.net.ended_bytes,
-        **{(f"event log, {sink}",): numbers.buffer_bytes for sink, numbers in sinks.items()},
+        "ended connections, unsent bytes": sources.counters.net.ended_bytes,
+        **{f"event log, {sink}": numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
 
 
-def _relays(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+def _send_part(sources: MetricSources) -> str:
+    """Return the part in which the bytes for clients are: in a sum only the large buffers hold much."""
+    memory = sources.counters.net.send_memory
+    return "kernel send buffers" if memory is None or memory.limit_bytes is None else "large kernel send buffers"
+
+
+def _relays(sources: MetricSources) -> Mapping[str, float]:
     """Return the kernel memory of relayed sockets, and with a pool what relays hold in user space."""
     relay = sources.counters.relay
     bounded = "relays, both directions stalled" if relay.bound is None else "kernel memory of relayed sockets"
-    found: dict[tuple[str, ...], float] = {(bounded,): sum(relay.socket_memory)}
+    found: dict[str, float] = {bounded: sum(relay.socket_memory)}
     if relay.pool is not None:
-        found["relay pool",] = relay.pool.used_bytes
+        found["relay pool"] = relay.pool.used_bytes
     return found
 
 
-def _spill(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
+def _spill(sources: MetricSources) -> Mapping[str, float]:
     spill = sources.counters.spill
-    return {("lists to and from disk",): spill.read_back_bytes} if spill.limit_bytes else {}
+    return {"lists to and from disk": spill.read_back_bytes} if spill.limit_bytes else {}
 
 
 def _fits(sources: MetricSources) -> float:
@@ -70,19 +83,21 @@ PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
     labelled("controller_age_seconds", "controller",
              "Seconds since a periodic background task last finished its work.",
-             lambda c: {name: age() for name, age in c.controllers.items()}, "gauge", "seconds"),
+             lambda c: {word(name): age() for name, age in c.controllers.items()}, "gauge", "seconds"),
     Instrument("pulsar_proxy_memory_budget_bytes", "gauge",
                "Worst case of all memory that has a limit (docs/memory.md).",
                lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
-    labelled("memory_budget_part_bytes", "part",
-             "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
-             "larger of `kernel send buffers` and `relays, both directions stalled` counts.",
-             lambda c: c.budget_parts, "gauge", "bytes"),
-    labelled("memory_kernels_choice_bytes", "part",
-             "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
-             lambda c: c.kernels_choice, "gauge", "bytes"),
+    Instrument("pulsar_proxy_memory_budget_part_bytes", "gauge",
+               "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
+               "larger of `send_buffers` and `stalled_relays` counts. The label `part`, a text, ends with the next "
+               "release.",
+               lambda s: _parts(s.counters.budget_parts), labels=_PART, unit="bytes"),
+    Instrument("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
+               "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
+               lambda s: _parts(s.counters.kernels_choice), labels=_PART, unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_used_bytes", "gauge",
-               "Bytes in use of each part of the budget whose use is counted.", _used, labels=("part",), unit="bytes"),
+               "Bytes in use of each part of the budget whose use is counted.",
+               lambda s: _parts(_used(s)), labels=_PART, unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_fits", "gauge",
                "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
                "it does not.",

@@ -5,6 +5,7 @@ from time import time
 from typing import Final
 
 from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
+from proxy.app.metrics.part_labels import word
 from proxy.app.metrics.rows import (
     counted,
     gauge,
@@ -31,6 +32,17 @@ def _sockets(memory: SocketMemory) -> Mapping[str, float]:
     return {"broker": memory.towards_brokers, "client": memory.towards_clients}
 
 
+def _by_word(counts: Mapping[str, int]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for text, count in counts.items():
+        found[word(text)] = found.get(word(text), 0) + count
+    return found
+
+
+def _timestamps(seconds_left: Mapping[str, float]) -> Readings:
+    return {(name,): round(time() + seconds) for name, seconds in seconds_left.items()}
+
+
 def _sharing(counters: RequestCounters) -> float:
     groups = counters.list_groups
     return (groups + counters.lists_joined) / groups if groups else 1.0
@@ -43,6 +55,12 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
 
     labelled("lists_answers", "outcome", "Topic list requests by outcome.",
              lambda c: c.requests.list_outcomes),
+    counted("lists_due",
+            "Topic list requests that count for the objective: all but those whose client left, and those that a "
+            "broker or the proxy refused for what they asked.",
+            lambda c: c.requests.lists_due),
+    counted("lists_prompt", "Those of them whose answer began, or was on disk, within a second.",
+            lambda c: c.requests.lists_prompt),
     counted("lists_questions", "Topic list requests that the proxy sent to brokers; equal client requests share one.",
             lambda c: c.requests.list_questions),
     counted("lists_asked_again", "Topic list requests sent to a broker again because their connection was lost.",
@@ -50,6 +68,9 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     counted("lists_given_up",
             "Topic lists given up because a broker sent them too slowly while others waited for heap memory.",
             lambda c: c.requests.lists_given_up),
+    counted("schemas_given_up",
+            "Schemas given up because a broker sent them too slowly while others waited for direct memory.",
+            lambda c: c.requests.schemas_given_up),
     counted("lists_joined", "Topic list requests of clients that joined an earlier, equal request.",
             lambda c: c.requests.lists_joined),
     counted("lists_groups", "Groups of equal topic list requests, which share an answer.",
@@ -100,6 +121,13 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     gauge("client_send_buffer_limit_bytes",
           "Kernel memory that the send buffers of all lookup-mode connections may fill, as the kernel counts it.",
           lambda c: c.net.client_send_buffer_bytes, "bytes"),
+    gauge("client_send_memory_used_bytes",
+          "Kernel memory that send buffers of lookup-mode connections may fill beyond small ones "
+          "(clientSocketSendMemoryMB).",
+          lambda c: 0 if c.net.send_memory is None else c.net.send_memory.used_bytes, "bytes"),
+    counted("client_small_buffer_answers",
+            "Large answers whose writing began with a smaller send buffer, because that memory was used up.",
+            lambda c: c.net.small_buffer_answers),
     counted("client_evicted_bytes",
             "Unsent bytes, the kernel's included, of clients that were disconnected for not reading.",
             lambda c: c.net.evicted_bytes, "bytes"),
@@ -120,7 +148,7 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     labelled("spill_kept", "reason", "Times that a slow reader's list stayed in memory, by reason.",
              lambda c: c.spill.kept),
     labelled("internal_errors", "where", "Unexpected exceptions, by part of the proxy; each is in the log.",
-             lambda c: c.shared.internal_errors),
+             lambda c: _by_word(c.shared.internal_errors)),
     labelled("relay_bytes", "direction", "Bytes relayed between clients and brokers, by direction.",
              lambda c: {"to_broker": c.relay.relay_bytes_to_broker, "to_client": c.relay.relay_bytes_to_client},
              unit="bytes"),
@@ -233,6 +261,8 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
             lambda c: c.brokers.unanswered_questions),
     counted("unknown_broker_answers", "Answers of brokers that no request waited for.",
             lambda c: c.brokers.unknown_broker_answers),
+    gauge("accepting_paused", "1: an operator has paused accepting, new clients are turned away; 0: they are taken.",
+          lambda c: float(c.clients.paused())),
     counted("accept_pauses", "Pauses in accepting clients for lack of file descriptors or memory.",
             lambda c: c.shared.accept_pauses),
     Instrument("pulsar_proxy_tls_handshakes", "counter",
@@ -246,17 +276,22 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     labelled("tls_reloads", "result", "Reloads of certificate files that changed, by result.",
              lambda c: c.tls.reloads),
     Instrument("pulsar_proxy_tls_cert_expiry_seconds", "gauge",
-               "Seconds until this proxy's certificates expire; negative after the expiry.",
+               "Seconds until this proxy's certificates expire; negative after the expiry. The next release has only "
+               "the timestamp.",
                lambda s: {(name,): seconds for name, seconds in s.counters.tls.expiries().items()},
                labels=("cert",), unit="seconds"),
     Instrument("pulsar_proxy_tls_cert_expiration_timestamp_seconds", "gauge",
                "Unix time at which this proxy's certificates expire.",
-               lambda s: {(name,): round(time() + seconds) for name, seconds in s.counters.tls.expiries().items()},
+               lambda s: _timestamps(s.counters.tls.expiries()),
                labels=("cert",), unit="seconds"),
     Instrument("pulsar_proxy_tls_revocation_list_expiry_seconds", "gauge",
-               "Seconds until a revocation list expires, after which the certificates of its authority are refused.",
+               "Seconds until a revocation list expires, after which the certificates of its authority are refused. "
+               "The next release has only the timestamp.",
                lambda s: {(name,): seconds for name, seconds in s.counters.tls.list_expiries().items()},
                labels=("cert",), unit="seconds"),
+    Instrument("pulsar_proxy_tls_revocation_list_expiration_timestamp_seconds", "gauge",
+               "Unix time at which a revocation list expires.",
+               lambda s: _timestamps(s.counters.tls.list_expiries()), labels=("cert",), unit="seconds"),
     per_sink("written", "counter", "Events that a sink has written; the sinks are files and topic.",
              lambda n: n.written),
     per_sink("dropped", "counter", "Events that a sink has lost, including events in an open file that was deleted; "

@@ -1,8 +1,9 @@
 """The proxy's own token from an OAuth 2.0 issuer: client credentials (RFC 6749, section 4.4).
 
-A single fetch at a time serves all waiters, and continues if a waiter leaves. A token is kept until a tenth of its life
-is left. While the issuer fails, the old token is used until it expires, and the issuer is asked again after a pause
-that doubles. No error text holds any part of a secret or a token.
+A single fetch at a time serves all waiters, and continues if a waiter leaves. A token is kept until an eighth to a
+tenth of its life is left. While the issuer fails, the old token is used until it expires, and the issuer is asked again
+after a pause that doubles. Both are drawn at random, so that proxies that started together do not come together each
+time. No error text holds any part of a secret or a token.
 
 Rule: the issuer is trusted with its secret and with nothing else. Answers are bounded in time and size and are never
 decompressed, a token is one printable word, and the secret leaves the machine only over https if the issuer has https.
@@ -12,6 +13,7 @@ import asyncio
 import base64
 import binascii
 import json
+import random
 import re
 import ssl
 from collections.abc import Callable, Mapping
@@ -23,7 +25,7 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import read_file
 from proxy.config.credential_parameters import PARAMETERS, OAuth2Parameters, path_of
 from proxy.core.errors import CredentialsUnavailable
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import Draw, TaskScope, spread
 
 FETCH_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024
@@ -31,8 +33,9 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 # Between two tokens, whatever life the issuer gives them.
 LEAST_PAUSE_SECONDS: Final = 1.0
-# The part of a token's life that is left when the next token is fetched.
+# The part of a token's life that is left at least when the next token is fetched, and a random part more.
 RENEWED_AT: Final = 0.1
+RENEWED_EARLIER: Final = 0.025
 # The life of a token whose issuer does not state it (RFC 6749, section 5.1).
 DEFAULT_LIFE_SECONDS: Final = 60.0
 # A token goes into a header (RFC 6750, section 2.1), where a line break would begin another one.
@@ -57,8 +60,10 @@ class Issuer(Protocol):
 class OAuth2Credentials:
     """A token that is kept fresh (implements `proxy.auth.own.broker_credentials.BrokerCredentials`)."""
 
-    def __init__(self, issuer: Issuer, on_crash: Callable[[BaseException], None]) -> None:
+    def __init__(self, issuer: Issuer, on_crash: Callable[[BaseException], None], draw: Draw = random.random) -> None:
         self._issuer = issuer
+        self._draw = draw
+        self._renewed_at = RENEWED_AT
         self._scope = TaskScope(on_crash)
         self._token: Token | None = None
         self._fetched_at = 0.0
@@ -70,7 +75,7 @@ class OAuth2Credentials:
     async def current(self) -> AuthData | None:
         """Return the token, fetching a new one if needed; raise CredentialsUnavailable."""
         now = asyncio.get_running_loop().time()
-        if self._token is None or now >= self._good_until(RENEWED_AT):
+        if self._token is None or now >= self._good_until(self._renewed_at):
             if now >= self._not_before and self._fetch is None:
                 self._begin()
             if self._fetch is not None and (self._token is None or now >= self._good_until(0.0)):
@@ -118,8 +123,9 @@ class OAuth2Credentials:
         else:
             self._token, self._fetched_at = token, loop.time()
             self._pause_seconds, self._problem = 0.0, ""
+            self._renewed_at = RENEWED_AT + RENEWED_EARLIER * self._draw()
         finally:
-            self._not_before = loop.time() + max(LEAST_PAUSE_SECONDS, self._pause_seconds)
+            self._not_before = loop.time() + max(LEAST_PAUSE_SECONDS, spread(self._pause_seconds, self._draw))
 
 
 class HttpIssuer:

@@ -120,7 +120,12 @@ class BasicProvider:
         self, permit: Permit, known: PasswordHash | None, others: Sequence[PasswordHash], password: bytes
     ) -> "asyncio.Future[bool]":
         loop = asyncio.get_running_loop()
-        check = self._threads.submit(_check_all, known, others, password)
+        try:
+            check = self._threads.submit(_check_all, known, others, password)
+        except RuntimeError:
+            # No thread can be started now (RLIMIT_NPROC, pids.max, memory): the next check needs the permit.
+            permit.release()
+            raise CredentialsRefused(Reason.BUSY, "basic: no thread to check a password, try again") from None
         # Set the result before releasing the permit: the next check in the queue must see a proven password.
         matches = asyncio.wrap_future(check)
 

@@ -5,12 +5,14 @@ Rules:
 - Cached keys that are no longer fresh are refreshed in the background and stay in use until they expire: an issuer that
   is down locks out no client whose key is cached.
 - An unknown key id causes a request at most once per `miss_seconds`, so made-up ids cannot flood an issuer. An issuer
-  that failed is left alone for a second, then twice as long each time; checks that need it in this pause fail at once.
+  that failed is left alone for a second, then twice as long each time, up to a quarter less at random; checks that need
+  it in this pause fail at once.
 - At most `MOST_WAITING` checks wait for an issuer, with at most `MOST_WAITING_BYTES` of tokens; further checks fail
   with a busy error. Any client may name an issuer, and a waiting check holds memory.
 """
 
 import asyncio
+import random
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from proxy.auth.failures import Reason
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import CacheRules
+from proxy.core.tasks import Draw, spread
 
 # A fleet that reconnects at once may wait together, but waiting clients must not take unbounded memory.
 MOST_WAITING: Final = 1024
@@ -41,7 +44,7 @@ class _HeldKeys:
 @dataclass(frozen=True, slots=True)
 class _Failure:
     fault: IssuerFault
-    since: float
+    until: float
     rest_seconds: float
 
 
@@ -57,11 +60,13 @@ class IssuerKeys:
         fetch: Callable[[str], Awaitable[Keys]],
         start: Start,
         monotonic: Callable[[], float],
+        draw: Draw = random.random,
     ) -> None:
         self._rules = rules
         self._fetch = fetch
         self._start = start
         self._monotonic = monotonic
+        self._draw = draw
         self._held: OrderedDict[str, _HeldKeys] = OrderedDict()
         self._requests: dict[str, asyncio.Future[None]] = {}
         self._failures: dict[str, _Failure] = {}
@@ -115,17 +120,21 @@ class IssuerKeys:
         # Record a failure until the answer is there, so that the pause holds however this request ends.
         former = self._failures.get(issuer)
         rest_seconds = min(LONGEST_REST_SECONDS, 2 * former.rest_seconds) if former else REST_SECONDS
-        self._failures[issuer] = _Failure(_NO_ANSWER, self._monotonic(), rest_seconds)
+        self._failed(issuer, _NO_ANSWER, rest_seconds)
         try:
             keys = await self._fetch(issuer)
         except IssuerFault as fault:
-            self._failures[issuer] = _Failure(fault, self._monotonic(), rest_seconds)
+            self._failed(issuer, fault, rest_seconds)
             return
         self._failures.pop(issuer, None)
         self._held[issuer] = _HeldKeys(keys, self._monotonic())
         self._held.move_to_end(issuer)
         while len(self._held) > max(self._rules.size, 1):
             self._held.popitem(last=False)
+
+    def _failed(self, issuer: str, fault: IssuerFault, rest_seconds: float) -> None:
+        until = self._monotonic() + spread(rest_seconds, self._draw)
+        self._failures[issuer] = _Failure(fault, until, rest_seconds)
 
     def _answered(self, issuer: str) -> None:
         request = self._requests.pop(issuer)
@@ -147,7 +156,7 @@ class IssuerKeys:
 
     def _rests(self, issuer: str) -> bool:
         failure = self._failures.get(issuer)
-        return failure is not None and self._monotonic() - failure.since < failure.rest_seconds
+        return failure is not None and self._monotonic() < failure.until
 
     def _why_not(self, issuer: str, held: _HeldKeys | None) -> IssuerFault:
         failure = self._failures.get(issuer)

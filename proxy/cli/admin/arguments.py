@@ -8,7 +8,8 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
-from proxy.web.admin.routes import DEFAULT_PAGE, MODES
+from proxy.config.keys.log_components import COMPONENTS, LEVELS
+from proxy.web.admin.routes import DEFAULT_PAGE, LONGEST_PROFILE_SECONDS, MODES
 
 EXIT_CODES: Final = (
     "exit codes: 0 success; 1 no answer, or a refusal of the proxy; 2 wrong arguments or configuration; "
@@ -24,8 +25,12 @@ _WHAT: Final = {
     "log-level": "show or change the log level",
     "set": "change a key that takes effect without a restart, for a while or until the next reload",
     "stacks": "show where each thread and each task of the process is",
+    "profile": "look for some seconds where the threads of the process are, and what they use",
+    "pause": "turn new clients away and be not ready, for a while or until resume",
+    "resume": "take new clients again",
     "reload": "read the configuration again, as on SIGHUP, and report the changes",
     "drain": "drain the proxy and stop it, as on SIGTERM",
+    "undrain": "call off a drain of the admin API before it is over",
 }
 _LISTINGS: Final = {
     "connections": "print at most N rows (default: all)",
@@ -50,11 +55,14 @@ def add_level(parser: argparse.ArgumentParser, duration: Callable[[str], float])
     parser.add_argument(
         "level",
         nargs="?",
-        choices=("debug", "info", "warning", "error"),
+        choices=tuple(LEVELS),
         help="new level; show the current level if none is given",
     )
     parser.add_argument(
         "--for", dest="seconds", type=duration, metavar="S", help="change back to the configured level after S s"
+    )
+    parser.add_argument(
+        "--component", choices=tuple(COMPONENTS), help="part of the log whose level is meant; the others keep theirs"
     )
 
 
@@ -79,6 +87,16 @@ def add_admin(parser: argparse.ArgumentParser, duration: Callable[[str], float])
     made["set"].add_argument("setting", metavar="KEY=VALUE", help="key and new value, as in proxy.conf")
     made["set"].add_argument(
         "--for", dest="seconds", type=duration, metavar="S", help="take the change back after S s (also 10m, 2h)"
+    )
+    made["pause"].add_argument(
+        "--for", dest="seconds", type=duration, metavar="S", help="take new clients again after S s (also 10m, 2h)"
+    )
+    made["profile"].add_argument(
+        "--seconds", type=duration, default=5.0, metavar="N",
+        help=f"duration of the profile, at most {LONGEST_PROFILE_SECONDS:.0f} s (default 5)",
+    )  # fmt: skip
+    made["profile"].add_argument(
+        "--folded", action="store_true", help="print a line for each stack, as tools that draw flame graphs read it"
     )
     made["drain"].add_argument(
         "--at-once", action="store_true", help="skip the waits for a balancer and an application, as on SIGINT"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from proxy.cli.admin.client import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
 from proxy.cli.admin.options import BAD_CONFIG, FAILED, BadOptions, admin_client, problems_of
+from proxy.cli.admin.profile import show_profile
 from proxy.cli.admin.tables import CONNECTIONS, GROUPS, LIMITERS, QUEUE, Column, seconds, table
 from proxy.config.config import ConfigError
 
@@ -130,16 +131,27 @@ def _kill(client: AdminClient, options: argparse.Namespace) -> int:
 def _level(client: AdminClient, options: argparse.Namespace) -> int:
     if options.seconds is not None and options.level is None:
         raise BadOptions("--for: expected a level before this option")
+    if options.component is not None and options.level is None:
+        raise BadOptions("--component: expected a level before this option")
     if options.level is None:
         answer = client.ask("GET", "/v1/log-level")
     else:
-        answer = client.ask("PUT", "/v1/log-level", {"level": options.level, "seconds": options.seconds})
-    left = answer["seconds_left"]
+        asked = {"level": options.level, "seconds": options.seconds}
+        if options.component is not None:
+            asked["component"] = options.component
+        answer = client.ask("PUT", "/v1/log-level", asked)
     if options.json:
         _print_json(answer)
     else:
-        print(answer["level"] if left is None else f"{answer['level']} for {left:.0f} s, then {answer['configured']}")
+        print(_level_text(answer, answer))
+        for component, own in answer.get("components", {}).items():
+            print(f"{component}: {_level_text(own, answer)}")
     return 0
+
+
+def _level_text(level: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    left, later = level["seconds_left"], level["configured"] or whole["level"]
+    return str(level["level"]) if left is None else f"{level['level']} for {left:.0f} s, then {later}"
 
 
 def _set(client: AdminClient, options: argparse.Namespace) -> int:
@@ -207,6 +219,35 @@ def _drain(client: AdminClient, options: argparse.Namespace) -> int:
     return 0
 
 
+def _undrain(client: AdminClient, options: argparse.Namespace) -> int:
+    answer = client.ask("POST", "/v1/undrain", {})
+    if options.json:
+        _print_json(answer)
+    else:
+        print(f"{answer['phase']}: {answer['connections']} connections")
+    return 0
+
+
+def _pause(client: AdminClient, options: argparse.Namespace) -> int:
+    asked = {} if options.seconds is None else {"seconds": options.seconds}
+    return _print_accepting(client.ask("POST", "/v1/pause", asked), options)
+
+
+def _resume(client: AdminClient, options: argparse.Namespace) -> int:
+    return _print_accepting(client.ask("POST", "/v1/resume", {}), options)
+
+
+def _print_accepting(answer: Mapping[str, Any], options: argparse.Namespace) -> int:
+    if options.json:
+        _print_json(answer)
+        return 0
+    left = answer["seconds_left"]
+    until = "until resume" if left is None else f"for {seconds(left)}"
+    state = "accepting" if answer["accepting"] else f"paused {until}"
+    print(f"{state}: {answer['connections']} connections")
+    return 0
+
+
 _COMMANDS: Final[Mapping[str, Command]] = {
     "connections": _connections,
     "queue": _listing("/v1/queue", "waiters", QUEUE),
@@ -217,6 +258,10 @@ _COMMANDS: Final[Mapping[str, Command]] = {
     "log-level": _level,
     "set": _set,
     "stacks": _stacks,
+    "profile": show_profile,
+    "pause": _pause,
+    "resume": _resume,
     "reload": _reload,
     "drain": _drain,
+    "undrain": _undrain,
 }

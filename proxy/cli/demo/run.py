@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from proxy.app.budget import event_log, lists_on_disk
+from proxy.app.memory.budget import event_log, lists_on_disk
 from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
 from proxy.cli.demo.children import Child, ChildFailed
 from proxy.cli.demo.spill import directory_for_lists, lists_moved

@@ -28,7 +28,7 @@ class Outcome:
     storm_seconds: float
     broker_questions: int
     broker_most_outstanding: int
-    # The budget of the event log, if there is one (`proxy/app/budget.py`).
+    # The budget of the event log, if there is one (`proxy/app/memory/budget.py`).
     event_log_bytes: int = 0
     # The budget of lists on their way to and from the disk, and the lists that moved there; None: no directory.
     disk_bytes: int = 0

@@ -98,8 +98,10 @@ def _head(document: Document, columns: int) -> Iterator[tuple[int, list[str]]]:
 
 def _proxy(document: Document) -> Iterator[str]:
     proxy, memory = document["proxy"], document["memory"]
+    # An older proxy does not say whether it accepts.
+    state = proxy["state"] if proxy.get("accepting", True) else f"{proxy['state']}, paused"
     yield (
-        f"pulsar-proxy {proxy['version']}  {proxy['state']}  up {_duration(proxy['uptime_seconds'])}"
+        f"pulsar-proxy {proxy['version']}  {state}  up {_duration(proxy['uptime_seconds'])}"
         f"  pid {proxy['pid']}  {proxy['address']}  cluster {proxy['cluster'] or '-'}"
         f"{_relays(proxy)}"
     )

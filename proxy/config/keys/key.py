@@ -7,10 +7,11 @@ neither files nor other keys.
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, overload
 
+from proxy.config.keys.log_components import COMPONENTS, LEVELS
 from proxy.core.secrets import HIDDEN, masked
 
 T = TypeVar("T")
@@ -201,6 +202,32 @@ def host() -> Kind[str]:
     return Kind(expected, parse)
 
 
+def hosts(*, needed: bool = False) -> Kind[tuple[str, ...]]:
+    """Return the kind of lists of host names and IP addresses; blank is an empty list, or the default if `needed`."""
+    expected = "host names or IP addresses separated by commas"
+    listed = _listed(expected, lambda item: re.fullmatch(r"[A-Za-z0-9._:%-]+", item) is not None)
+
+    def parse(value: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(listed.parse(value)))
+        if needed and not found:
+            raise BadValue(expected)
+        return found
+
+    return Kind(expected, parse, blank_is_default=needed, write=",".join)
+
+
+def mode() -> Kind[str]:
+    """Return the kind of the permissions of a file, in octal."""
+    expected = "permissions in octal such as 0660"
+
+    def parse(value: str) -> str:
+        if not re.fullmatch(r"0?[0-7]{3}", value):
+            raise BadValue(expected)
+        return f"0{value[-3:]}"
+
+    return Kind(expected, parse, blank_is_default=True)
+
+
 def address() -> Kind[str]:
     """Return the kind of an IP address or `localhost` with a port, such as 127.0.0.1:7070; blank is allowed."""
     expected = "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070"
@@ -258,6 +285,12 @@ def networks() -> Kind[tuple[str, ...]]:
     return _listed("IP addresses or networks such as 10.0.0.0/8 separated by commas, or *", _is_network)
 
 
+def networks_or_unix() -> Kind[tuple[str, ...]]:
+    """Return the kind of lists of networks, with the word `unix` for the clients of a Unix socket."""
+    expected = "IP addresses or networks such as 10.0.0.0/8, or unix, separated by commas, or *"
+    return _listed(expected, lambda item: item == "unix" or _is_network(item))
+
+
 def _is_network(item: str) -> bool:
     if item == "*":
         return True
@@ -298,6 +331,26 @@ def port_numbers() -> Kind[tuple[int, ...]]:
 def words() -> Kind[tuple[str, ...]]:
     """Return the kind of names separated by commas; blank is an empty list."""
     return _listed("names separated by commas", str.isprintable)
+
+
+def _or(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def component_levels() -> Kind[tuple[str, ...]]:
+    """Return the kind of lists of a component of the log and its level, such as `brokers=debug`; blank is empty."""
+    expected = f"component=level pairs separated by commas, of {_or(COMPONENTS)} and {_or(LEVELS)}"
+
+    def parse(value: str) -> tuple[str, ...]:
+        found: dict[str, str] = {}
+        for item in filter(None, map(str.strip, value.split(","))):
+            component, _, level = (part.strip() for part in item.partition("="))
+            if component not in COMPONENTS or level not in LEVELS or component in found:
+                raise BadValue(expected + _shown_items(value, [item]))
+            found[component] = level
+        return tuple(f"{component}={level}" for component, level in found.items())
+
+    return Kind(expected, parse, write=",".join)
 
 
 def topic_patterns() -> Kind[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """Keys of shutdown, logs and control."""
 
-from proxy.config.keys.key import Key, address, boolean, choice, text, whole
+from proxy.config.keys.key import Key, address, boolean, choice, component_levels, decimal, text, whole
 from proxy.config.keys.units import HOUR_MILLIS, MILLIS
 
 OPERATION = "Operation"
@@ -54,6 +54,21 @@ class OperationKeys:
     log_level = Key(
         "logLevel", "info", choice("debug", "info", "warning", "error"), section=OPERATION, dynamic=True,
         doc="Lowest level of log lines that are written.",
+    )  # fmt: skip
+    log_level_by_component = Key(
+        "logLevelByComponent", (), component_levels(), section=OPERATION, dynamic=True,
+        doc="Levels of parts of the log that differ from logLevel, such as `brokers=debug,web=warning`. The field "
+        "`component` of a line names its part: auth, brokers, clients, connections, events, net, overload, relay, "
+        "requests or web.",
+    )  # fmt: skip
+    connection_log_percent = Key(
+        "connectionLogPercent", 0.0, decimal(0, 100), section=OPERATION, unit="percent", dynamic=True,
+        doc="Part of the client connections that the connection log has: a line when CONNECT is accepted, a line with "
+        "cause, bytes and duration when the connection ends. 0: none.",
+    )  # fmt: skip
+    connection_log_max_lines_per_second = Key(
+        "connectionLogMaxLinesPerSecond", 100, whole(1, 100_000), section=OPERATION, dynamic=True,
+        doc="Lines of the connection log in a second; a later line says how many were left out.",
     )  # fmt: skip
     log_format = Key(
         "logFormat", "json", choice("json", "console"), section=OPERATION,

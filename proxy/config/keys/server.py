@@ -1,6 +1,17 @@
 """Keys of the listening ports and of the proxy's names."""
 
-from proxy.config.keys.key import Key, boolean, choice, host, networks, text, whole, whole_or_blank
+from proxy.config.keys.key import (
+    Key,
+    boolean,
+    choice,
+    host,
+    hosts,
+    mode,
+    networks_or_unix,
+    text,
+    whole,
+    whole_or_blank,
+)
 from proxy.config.keys.units import SECONDS
 
 SERVER = "Server"
@@ -27,13 +38,34 @@ class ServerKeys:
         doc="Like webServicePort, but with TLS. Empty: no such port. 0: any free port.",
     )  # fmt: skip
     bind_address = Key(
-        "bindAddress", "0.0.0.0", host(), since="pulsar", section=SERVER,
-        doc="Address that all ports listen on (but webBindAddress). Set 127.0.0.1 for a proxy beside an application.",
+        "bindAddress", ("0.0.0.0",), hosts(needed=True), since="pulsar", section=SERVER,
+        doc="Addresses that all ports listen on, separated by commas (but webBindAddress, metricsBindAddress). Set "
+        "127.0.0.1 for a proxy beside an application. `0.0.0.0,::` is every address of IPv4 and IPv6.",
+        better="several addresses, separated by commas",
     )  # fmt: skip
     web_bind_address = Key(
-        "webBindAddress", "", host(), section=SERVER,
-        doc="Address that the web ports listen on. Empty: bindAddress. The ports for clients may so be on loopback and "
-        "/metrics on the address of the pod.",
+        "webBindAddress", (), hosts(), section=SERVER,
+        doc="Addresses that the web ports listen on, separated by commas. Empty: bindAddress. The ports for clients "
+        "may so be on loopback and /metrics on the address of the pod.",
+    )  # fmt: skip
+    metrics_port = Key(
+        "metricsPort", None, whole_or_blank(0, 65535), section=SERVER,
+        doc="Port for /metrics, /healthz, /readyz and /status.html alone, without TLS: nothing is passed on there and "
+        "no configuration is shown. A sidecar can be scraped and probed there while all else is on loopback. Empty: no "
+        "such port. 0: any free port.",
+    )  # fmt: skip
+    metrics_bind_address = Key(
+        "metricsBindAddress", (), hosts(), section=SERVER,
+        doc="Addresses that metricsPort listens on, separated by commas. Empty: as webBindAddress.",
+    )  # fmt: skip
+    service_socket_path = Key(
+        "serviceSocketPath", "", text(), section=SERVER,
+        doc="Unix socket for Pulsar clients without TLS, beside the ports: for a load balancer or a program on this "
+        "machine that connects to one. The address of such a client is `unix:` and its user's number. Empty: none.",
+    )  # fmt: skip
+    service_socket_mode = Key(
+        "serviceSocketMode", "0600", mode(), section=SERVER,
+        doc="Permissions of the file at serviceSocketPath: who may write to it may connect.",
     )  # fmt: skip
     advertised_address = Key(
         "advertisedAddress", "", host(), since="pulsar", section=SERVER,
@@ -48,10 +80,10 @@ class ServerKeys:
         better="v2 and IPv6 for brokers, LOCAL on connections without a client",
     )  # fmt: skip
     trusted_load_balancer_ip_addresses = Key(
-        "trustedLoadBalancerIPAddresses", ("*",), networks(), section=SERVER,
+        "trustedLoadBalancerIPAddresses", ("*",), networks_or_unix(), section=SERVER,
         doc="Addresses and networks of load balancers. Only their connections may begin with a PROXY protocol header, "
         "and only they are believed in X-Forwarded-For, of which the last address counts that is not listed here. "
-        "`*`: any address.",
+        "`unix`: clients of serviceSocketPath. `*`: any address.",
     )  # fmt: skip
     broker_ha_proxy_protocol_version = Key(
         "brokerHaProxyProtocolVersion", "1", choice("1", "2", "none"), section=SERVER,

@@ -11,12 +11,27 @@ class SocketKeys:
 
     client_socket_send_buffer_bytes = Key(
         "clientSocketSendBufferBytes", 262_144, whole(0, 1 << 30), section=SOCKETS, unit=BYTES, dynamic=True,
-        doc="Kernel send buffer of a lookup-mode connection, which is charged to the cgroup. 0: the kernel's choice.",
+        doc="Largest kernel send buffer of a lookup connection, charged to the cgroup; the kernel doubles the size. "
+        "A connection begins with 16 KiB, and gets this for a large answer (clientSocketSendMemoryMB). 0: the kernel's "
+        "choice.",
+    )  # fmt: skip
+    client_socket_send_memory_mb = Key(
+        "clientSocketSendMemoryMB", 512, whole(-1, 1 << 20), section=SOCKETS, unit=MIB, dynamic=True,
+        doc="Memory that the kernel's send buffers of all lookup-mode connections may take beyond 32 KiB each. Answers "
+        "that find none wait a moment, and are then written with a smaller buffer. -1 or 0: no bound in sum, each "
+        "connection has clientSocketSendBufferBytes from its start; so it is, too, where that is no more.",
     )  # fmt: skip
     broker_socket_receive_buffer_bytes = Key(
         "brokerSocketReceiveBufferBytes", 1_048_576, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
-        doc="Kernel receive buffer of a request connection to a broker, which fills up while the proxy waits for "
-        "memory. 0: the kernel's choice.",
+        doc="Largest kernel receive buffer of a request connection to a broker, which fills up while the proxy waits "
+        "for memory; the kernel doubles the size. A connection begins with 64 KiB, and gets this for a large answer "
+        "(brokerSocketReceiveMemoryMB). 0: the kernel's choice.",
+    )  # fmt: skip
+    broker_socket_receive_memory_mb = Key(
+        "brokerSocketReceiveMemoryMB", -1, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
+        doc="Memory that the kernel's receive buffers of all request connections to brokers may take beyond 128 KiB "
+        "each. Answers that find none are read through a small buffer. -1 or 0: no bound in sum, each connection has "
+        "brokerSocketReceiveBufferBytes from its start; so it is, too, where that is no more.",
     )  # fmt: skip
     relay_buffer_bytes = Key(
         "relayBufferBytes", 262_144, whole(65_536, 1 << 24), section=SOCKETS, unit=BYTES,
@@ -42,7 +57,7 @@ class SocketKeys:
         "up to net.ipv4.tcp_rmem.",
     )  # fmt: skip
     relay_memory_pool_mb = Key(
-        "relayMemoryPoolMB", -1, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
+        "relayMemoryPoolMB", 128, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
         doc="Memory for bytes that relays have read and their receivers have not taken, in all (KIP-72). While it is "
         "used up, connections are read only as far as their receivers take bytes; others wait, and are read in turns. "
         "-1 or 0: no pool, each relay holds up to relayBufferBytes in each direction.",

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from proxy.core.threads import NoThread
 from proxy.net.spill.disk import SpillDisk
 from proxy.net.spill.space import SpaceReservation, SpillSpace
-from proxy.net.spill.workers import NoThread, Workers
+from proxy.net.spill.workers import Workers
 
 T = TypeVar("T")
 

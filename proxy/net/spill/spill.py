@@ -34,6 +34,9 @@ LISTS_A_TURN: Final = 500
 # its memory: behind an earlier list of its client its clock goes on, and would refuse what the proxy has ready.
 PATIENT_PART: Final = 0.25
 MOST_FOUND: Final = 256
+# Memory that is short for less than this is a burst. In a burst those that read are served from their part of memory
+# (ADR 23), and each move would take processor time from them.
+BURST_SECONDS: Final = 1.0
 _KEYS: Final = {
     Kept.NO_SPACE: Config.topic_list_spill_max_mb.name,
     Kept.NO_FILES: "the limit of open files",
@@ -83,6 +86,9 @@ class ListSpill:
         self._found: list[SpillableBody] = []
         self._timer: asyncio.TimerHandle | None = None
         self._rests_until = 0.0
+        # When memory became short, and since when sweeps find enough; None: the last sweep found memory short.
+        self._short_since = -math.inf
+        self._enough_since: float | None = -math.inf
         # The bytes and lists written so far, and when they last became more, or no move was under way.
         self._written = (0, 0)
         self._written_at = 0.0
@@ -133,12 +139,30 @@ class ListSpill:
         self._timer = None
         if self._in_memory:
             self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        else:
+            # Nobody sweeps until there is a list again.
+            self._note_enough(self._loop.time())
         if self._unseen:
             # The sweep before is not over: the loop is busy.
             return
         self._unseen = list(self._in_memory)
         self._found.clear()
-        self._look(self._loop.time())
+        now = self._loop.time()
+        self._note_shortage(now)
+        self._look(now)
+
+    def _note_shortage(self, now: float) -> None:
+        """Take note of whether memory is short; memory that is short again within a second is still short."""
+        if not self._direct.short:
+            self._note_enough(now)
+        elif self._enough_since is not None:
+            if now - self._enough_since > BURST_SECONDS:
+                self._short_since = now
+            self._enough_since = None
+
+    def _note_enough(self, now: float) -> None:
+        if self._enough_since is None:
+            self._enough_since = now
 
     def _look(self, now: float) -> None:
         """Judge some lists, and the others in the next turns of the loop: a large memory holds many small lists."""
@@ -194,7 +218,9 @@ class ListSpill:
 
     def _should_move(self, body: SpillableBody) -> bool:
         """Return whether somebody waits for the memory of a slow list, or its own clients would be refused soon."""
-        return self._direct.short or self._loop.time() - body.since >= self._patience_seconds
+        now = self._loop.time()
+        burst = now - self._short_since < BURST_SECONDS
+        return (self._direct.short and not burst) or now - body.since >= self._patience_seconds
 
     def _kept(self, reason: Kept, detail: str) -> None:
         """Count a list that stays in memory, and log it at most once a second."""

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from proxy.core.threads import NoThread
+
 T = TypeVar("T")
-
-
-class NoThread(OSError):
-    """A call did not run, because no thread could be started for it."""
 
 
 class Workers(Protocol):

@@ -162,6 +162,10 @@ class TlsFiles:
         except TimeoutError:
             self._refused(f"not read within {READ_SECONDS:g} s")
             return False
+        except OSError as error:
+            # Without a thread, for one: this watch must outlive it, or no certificate is ever renewed again.
+            self._refused((error.strerror or str(error)).lower())
+            return False
         self._seen, self._last_refusal = seen, ""
         if contexts is not None:
             self._contexts = contexts

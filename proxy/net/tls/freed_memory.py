@@ -6,11 +6,12 @@ so it runs in a thread and rarely.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from proxy.core.process_memory import return_free_pages
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
 
 # Fewer handshakes leave less than 6 MiB.
 CROWD: Final = 128
@@ -50,4 +51,6 @@ class FreedMemory:
             self._scope.start(self._trim())
 
     async def _trim(self) -> None:
-        await in_thread(return_free_pages, "memory", _TRIM_SECONDS)
+        # A trim that finds no thread is due again after the next crowd.
+        with suppress(NoThread):
+            await in_thread(return_free_pages, "memory", _TRIM_SECONDS)

@@ -46,13 +46,16 @@ class ReceiveWindows:
 
     def widen(self, transport: asyncio.BaseTransport) -> None:
         """Set the wide window, or have the kernel tune the buffer again."""
-        if self.wide_bytes:
-            self.set(transport, self.wide_bytes)
-            return
+        # The kernel enlarges a window only when a round trip brings more than any before, and never beyond the clamp: a
+        # narrow window that is only handed back stays narrow. So a wide window begins with what was taken.
+        size = self.wide_bytes or PROVEN_BYTES
+        self.set(transport, size)
         own: Any = transport.get_extra_info("socket")
         with suppress(OSError, AttributeError):
-            locks = own.getsockopt(socket.SOL_SOCKET, SO_BUF_LOCK)
-            own.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, size)
+            if not self.wide_bytes:
+                locks = own.getsockopt(socket.SOL_SOCKET, SO_BUF_LOCK)
+                own.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
 
 
 class ReceiveWindow:

@@ -311,7 +311,7 @@ class ListGroup:
 
     @property
     def held(self) -> bool:
-        """Return whether the list has a share of direct memory now (`proxy.net.output.ReaderShare`)."""
+        """Return whether the list has a share of direct memory now (`proxy.net.body_turn.ReaderShare`)."""
         return self.share is not None and not self.share.released
 
     def proven(self) -> None:

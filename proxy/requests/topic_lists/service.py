@@ -30,14 +30,14 @@ from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
-from proxy.core.errors import FAIL_OVER, OverLimit, ProxyError, RequestFailed, request_failure
+from proxy.core.errors import FAIL_OVER, OutOfMemory, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import CoarseDeadlines, TaskClock, TaskScope
-from proxy.net.output import ReaderShare
+from proxy.net.body_turn import ReaderShare
 from proxy.net.pump import Pump
+from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
-from proxy.requests.topic_lists.arriving import ArrivingLists
 from proxy.requests.topic_lists.bodies import encode
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
@@ -66,6 +66,19 @@ TIMER_SECONDS: Final = 0.002
 A_BURST: Final = 8
 
 OUTCOMES: Final = ("answered", *dict.fromkeys(stage.outcome for stage in Stage), "failed", "cancelled")
+# An answer that begins within this time counts as prompt (docs/monitoring.md, the objective).
+PROMPT_SECONDS: Final = 1.0
+# Errors for what a request asked: no proxy and no broker could have answered it.
+_OF_THE_REQUEST: Final = frozenset(
+    {
+        ServerError.AuthenticationError,
+        ServerError.AuthorizationError,
+        ServerError.UnsupportedVersionError,
+        ServerError.TopicNotFound,
+        ServerError.InvalidTopicName,
+        ServerError.NotAllowedError,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -122,7 +135,7 @@ class TopicListService:
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
         self._groups = ListGroups(loop, fairness_keys.key)
         # Swept once a second (`proxy.app.proxy`).
-        self.arriving = ArrivingLists(queues, counters)
+        self.arriving = ArrivingAnswers("topic list", counters.list_given_up)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
     @property
@@ -202,6 +215,8 @@ class TopicListService:
                 if isinstance(answer, Exception):
                     return answer
                 await self._write(asked, answer, clock, group)
+                began = self._loop.time() if clock.stopped_at is None else clock.stopped_at
+                self._counters.list_due(prompt=began - arrived <= PROMPT_SECONDS)
                 return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -248,8 +263,12 @@ class TopicListService:
             self._usage.refused(request.namespace, client.principal)
         elif isinstance(error, OverLimit):
             self._refusals.note_over_limit(error, client.name, request.namespace)
+        elif isinstance(failure, OutOfMemory):
+            self._refusals.note_out_of_memory(failure, client.name, request.namespace)
         elif not isinstance(error, ProxyError):
             self._counters.internal_error(error, "topic list")
+        if not _own_fault(failure.code, stage):
+            self._counters.list_due(prompt=False)
         self._counters.list_ended(outcome)
         client.output.send(commands.error(request.request_id, failure.code, failure.message))
         asked.record.failed(error)
@@ -345,7 +364,7 @@ class TopicListService:
             raise
         group.question_asked(broker, pending)
         longest_wait = self._limiter.heap.timeout_seconds
-        self.arriving.watch(pending, queue)
+        self.arriving.watch(pending, partial(self._queues.awaited, queue))
         try:
             answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
         except BaseException:
@@ -432,8 +451,16 @@ class TopicListService:
         return recipients
 
 
+def _own_fault(code: int, stage: Stage) -> bool:
+    """Return whether a list failed for what its client asked or did: nothing could have answered that.
+
+    A broker that refuses the proxy's own connection is no fault of a client, whatever the code says.
+    """
+    return stage is Stage.CLIENT_BUSY or (code in _OF_THE_REQUEST and stage is not Stage.BROKER_CONNECTION)
+
+
 def _moved(asked: ListRequest, clock: TaskClock) -> None:
     """Stop the clock of a request whose list is on disk: such a list waits for nobody but its own client."""
-    clock.stopped = True
+    clock.stop()
     if asked.on_disk is not None:
         asked.on_disk()

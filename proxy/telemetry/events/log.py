@@ -27,7 +27,7 @@ from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
 from proxy.telemetry.events.counters import THREAD_NAME, EventLogCounters, SinkNumbers
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class EventLog:
 
     async def _closed(self, sink: _Sink, seconds: float) -> None:
         ended = False
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, NoThread):
             ended = await in_thread(lambda: sink.thread.join(seconds), f"end of {THREAD_NAME}", max(seconds, 0.1) + 1.0)
         if not ended:
             left = sink.drain.in_hand + len(sink.buffer)

@@ -14,6 +14,7 @@ from proxy.core.errors import (
     ConnectionClosed,
     CredentialsUnavailable,
     DisconnectCause,
+    OutOfMemory,
     OverLimit,
     RequestFailed,
     TargetRefused,
@@ -46,6 +47,8 @@ def outcome_of(error: Exception, *, under_way: bool) -> str:
         return "timeout"
     if isinstance(error, OverLimit):
         return "oversize"
+    if isinstance(error, OutOfMemory | MemoryError):
+        return "failed"
     if isinstance(error, _OF_THE_BROKER):
         return "upstream_error"
     # RequestFailed comes from the proxy before it accepts a request, and from the broker afterwards.

@@ -1,7 +1,7 @@
 """Check at the start and at intervals whether the topic of the event log keeps its events.
 
-Rule: a check costs a thread for a bounded time. A line is logged when the answer changes; the metric has the current
-answer.
+Rule: a check costs a thread for a bounded time, and intervals are drawn at random, since a fleet asks one cluster. A
+line is logged when the answer changes; the metric has the current answer.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, TopicName
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
+from proxy.core.tasks import spread
 from proxy.core.threads import in_thread
 from proxy.telemetry.events.counters import EventLogCounters
 
@@ -54,7 +55,7 @@ class TopicWatch:
         """Check at intervals until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(SECONDS_WHILE_KEPT if self._counters.topic_keeps else SECONDS_UNTIL_KEPT)
+            await asyncio.sleep(spread(SECONDS_WHILE_KEPT if self._counters.topic_keeps else SECONDS_UNTIL_KEPT))
 
     async def look(self) -> None:
         """Check once, and log a change."""

@@ -7,7 +7,6 @@ No log line and no error text contains the token.
 
 import hmac
 import socket
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,8 @@ from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
 from proxy.config.config import Config
 from proxy.core.files import read_regular
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
+from proxy.net.listen.unix_sockets import credentials_of
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.origins import names_a_page
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 LEAST_TOKEN: Final = 16
 LARGEST_TOKEN: Final = 4096
 READ_SECONDS: Final = 2.0
-_PEER: Final = struct.Struct("3i")  # struct ucred of Linux: pid, uid, gid
 _KEY: Final = Config.admin_api_token_file_path.name
 
 
@@ -40,7 +39,7 @@ class Peer:
 def peer_of(sock: socket.socket) -> Peer:
     """Return the client of a connection, named by user and process on a Unix socket, by its address otherwise."""
     if sock.family == socket.AF_UNIX:
-        pid, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        pid, uid, _ = credentials_of(sock)
         return Peer(f"uid {uid}, pid {pid}", local=True)
     try:
         host, port, *_ = sock.getpeername()
@@ -78,7 +77,7 @@ class AdminAccess:
             raise self._unknown("send the token: Authorization: Bearer ...")
         try:
             token = await in_thread(lambda: read_token(self._token_file), "admin token", READ_SECONDS)
-        except (SettingFault, TimeoutError) as error:
+        except (SettingFault, TimeoutError, NoThread) as error:
             raise HttpRefused(503, f"the token cannot be read now ({_KEY})", "token") from error
         if not hmac.compare_digest(presented.strip().encode(errors="surrogateescape"), token):
             raise self._unknown("the token is wrong")

@@ -1,18 +1,25 @@
-"""The actions of the admin API: close a connection, change the log level or a dynamic key, reload, drain.
+"""The actions of the admin API: close a connection, change a log level or a dynamic key, pause, profile, reload, drain.
 
 Rule: every action is logged at warning level before it happens, with the client that asked for it. A reload ends every
 change of a key: the configuration's sources decide.
 """
 
+from typing import Final
+
 from proxy.clients.connection import ClientConnection
 from proxy.config.config import ConfigError
 from proxy.core.errors import DisconnectCause
 from proxy.web.admin.connections import LONGEST_NAME, connection_row
+from proxy.web.admin.hand_over import described, send_sockets
 from proxy.web.admin.paging import AdminDocument, Answer
+from proxy.web.admin.profile import Busy, Profiler
 from proxy.web.admin.routes import Parameters
-from proxy.web.admin.sources import AdminSources, ProcessControl
+from proxy.web.admin.sources import AdminSources, NotUndone, ProcessControl
 from proxy.web.admin.views import id_of
 from proxy.web.http.errors import HttpRefused
+
+# The phase in which a proxy has its sockets to itself (`proxy.app.lifecycle.Phase`).
+SERVING: Final = "serving"
 
 
 class Actions:
@@ -20,6 +27,9 @@ class Actions:
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
+        self._profiler = Profiler()
+        # The process that was given the sockets last.
+        self._given_to = ""
 
     async def kill(self, parameters: Parameters, who: str) -> Answer:
         """Close a connection at once and return its last row; raises HttpRefused."""
@@ -36,13 +46,14 @@ class Actions:
         return AdminDocument(row)
 
     async def set_log_level(self, parameters: Parameters, who: str) -> Answer:
-        """Change the log level until the next reload, or for some seconds; raises HttpRefused."""
+        """Change a level of the log, for some seconds or until the next reload; raises HttpRefused."""
         if "level" not in parameters:
             raise HttpRefused(400, 'level: got nothing, expected {"level": ...}', "bad_request")
-        settings, seconds = self._sources.settings, parameters.get("seconds")
-        self._log("log-level", who, old=settings.log_level()["level"], new=parameters["level"], seconds=seconds)
+        settings, seconds, component = self._sources.settings, parameters.get("seconds"), parameters.get("component")
+        old, new = settings.level_of(component), str(parameters["level"])
+        self._log("log-level", who, old=old, new=new, seconds=seconds, component=component)
         try:
-            settings.change_log_level(str(parameters["level"]), None if seconds is None else float(seconds))
+            settings.change_log_level(new, None if seconds is None else float(seconds), component)
         except ValueError as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         return AdminDocument(settings.log_level())
@@ -77,6 +88,71 @@ class Actions:
         if begun is None:
             raise HttpRefused(409, f"the proxy is stopping already: {self._sources.phase()}", "leaving")
         return AdminDocument(begun)
+
+    async def undrain(self, _: Parameters, who: str) -> Answer:
+        """Call off a drain that the admin API began; raises HttpRefused."""
+        process = self._process()
+        self._log("undrain", who)
+        try:
+            process.undo_drain()
+        except NotUndone as error:
+            raise HttpRefused(409, str(error), "leaving") from error
+        return AdminDocument({"phase": str(self._sources.phase()), "connections": len(self._sources.sessions)})
+
+    async def pause(self, parameters: Parameters, who: str) -> Answer:
+        """Turn new clients away until `resume`, or for some seconds."""
+        seconds = parameters.get("seconds")
+        self._log("pause", who, seconds=seconds)
+        self._sources.sessions.accepting.pause(None if seconds is None else float(seconds))
+        return self._accepting()
+
+    async def resume(self, _: Parameters, who: str) -> Answer:
+        """Take new clients again."""
+        self._log("resume", who)
+        self._sources.sessions.accepting.resume()
+        return self._accepting()
+
+    async def profile(self, parameters: Parameters, who: str) -> Answer:
+        """Return a profile of the next seconds; raises HttpRefused."""
+        if "seconds" not in parameters:
+            raise HttpRefused(400, 'seconds: got nothing, expected {"seconds": ...}', "bad_request")
+        self._log("profile", who, seconds=parameters["seconds"])
+        try:
+            return AdminDocument(await self._profiler.profile(float(parameters["seconds"])))
+        except Busy:
+            raise HttpRefused(409, "another profile is being made: try again when it is over", "busy") from None
+
+    def _accepting(self) -> Answer:
+        accepting, connections = self._sources.sessions.accepting, len(self._sources.sessions)
+        left = accepting.seconds_left
+        return AdminDocument({"accepting": not accepting.paused, "seconds_left": left, "connections": connections})
+
+    async def hand_over(self, parameters: Parameters, who: str) -> Answer:
+        """Send the listening sockets to a process of the same user, and go on as before; raises HttpRefused."""
+        self._process()
+        sources = self._sources
+        if sources.phase() != SERVING:
+            raise HttpRefused(409, f"the proxy is stopping already: {sources.phase()}", "leaving")
+        handed = list(sources.listening.opened())
+        self._log("hand-over", who)
+        try:
+            send_sockets(str(parameters.get("to", "")), handed)
+        except ValueError as error:
+            raise HttpRefused(400, f"to: {error}", "bad_request") from error
+        except OSError as error:
+            reason = f"nobody takes the sockets: {(error.strerror or str(error)).lower()}"
+            raise HttpRefused(409, reason, "hand_over") from error
+        self._given_to = str(parameters["to"])
+        return AdminDocument(described(handed, sources.budget_bytes()))
+
+    async def hand_over_done(self, parameters: Parameters, who: str) -> Answer:
+        """Leave newcomers to the process that has got the sockets, and drain; raises HttpRefused."""
+        process, ready = self._process(), parameters.get("to", "")
+        if not ready or ready != self._given_to:
+            # Processes that both accept would each have limits of their own.
+            raise HttpRefused(409, "another process has got the sockets since, or none has", "hand_over")
+        self._log("hand-over done", who)
+        return AdminDocument(process.hand_over())
 
     def _process(self) -> ProcessControl:
         process = self._sources.process()

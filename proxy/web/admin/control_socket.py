@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from proxy.core.log import Logger
+from proxy.net.listen.unix_sockets import SocketFile, Taken, listen_at, refusal_of
 
 NO_SOCKET: Final = "none"
 BACKLOG: Final = 128
 _KEY: Final = "controlSocketPath"
-_LONGEST_PATH_BYTES: Final = 107  # sun_path of Linux, without the terminating 0
 _PRIVATE: Final = 0o700
+_OWNERS: Final = 0o600
 
 
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -48,14 +49,22 @@ class ControlSocket:
 
     def __init__(self, listening: socket.socket, path: Path) -> None:
         self.listening = listening
-        self._identity = _identity(path)
-        self.path = path
+        self._file = SocketFile(path)
+
+    @property
+    def path(self) -> Path:
+        """The path where clients find the socket."""
+        return self._file.path
+
+    def move_aside(self) -> Path:
+        """Leave the path to the process that takes over, and return the path from now on; raises OSError."""
+        self._file.move(self.path.with_name(f"{self.path.name}.{os.getpid()}"))
+        return self.path
 
     def close(self) -> None:
         """Stop listening, and remove the file if it is still this socket; a second call does nothing."""
         self.listening.close()
-        if self._identity is not None and _identity(self.path) == self._identity:
-            self.path.unlink(missing_ok=True)
+        self._file.remove()
 
 
 def open_control(setting: str, port: int, log: Logger) -> ControlSocket | None:
@@ -67,7 +76,7 @@ def open_control(setting: str, port: int, log: Logger) -> ControlSocket | None:
     for path in control_paths(setting, port, os.environ):
         try:
             listening = _listen(path, own_directory=not setting)
-        except _Taken:
+        except Taken:
             raise
         except OSError as error:
             if setting:
@@ -82,35 +91,13 @@ def open_control(setting: str, port: int, log: Logger) -> ControlSocket | None:
     return None
 
 
-class _Taken(OSError):
-    """Another process is listening there."""
-
-
 def _listen(path: Path, *, own_directory: bool) -> socket.socket:
-    """Bind and listen in one step of the loop, so that another start finds either nothing or a live socket."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listening.setblocking(False)
-        if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
-            raise OSError(errno.ENAMETOOLONG, f"expected at most {_LONGEST_PATH_BYTES} bytes")
-        if own_directory:
-            _check_directory(path.parent)
-        _clear(path)
-        # The mode of a socket is fixed by bind(): a chmod afterwards would leave a moment in which others get in.
-        before = os.umask(0o177)
+    if own_directory:
         try:
-            listening.bind(str(path))
-        finally:
-            os.umask(before)
-        listening.listen(BACKLOG)
-    except _Taken:
-        listening.close()
-        raise
-    except OSError as error:
-        listening.close()
-        reason = (error.strerror or str(error)).lower()
-        raise OSError(error.errno, f"cannot listen on {path} ({_KEY}): {reason}") from error
-    return listening
+            _check_directory(path.parent)
+        except OSError as error:
+            raise refusal_of(path, _KEY, error) from error
+    return listen_at(path, _OWNERS, _KEY, BACKLOG)
 
 
 def _check_directory(directory: Path) -> None:
@@ -121,30 +108,3 @@ def _check_directory(directory: Path) -> None:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise OSError(errno.EPERM, f"expected {directory} to be a directory that only its owner writes to")
-
-
-def _clear(path: Path) -> None:
-    """Remove the socket of a dead process; raises OSError for a live socket and for any other file."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EEXIST, "expected a socket or no file, got a file of another kind")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        refused = probe.connect_ex(str(path))
-    if refused == errno.ECONNREFUSED:
-        path.unlink(missing_ok=True)
-    elif refused in (0, errno.EAGAIN):
-        raise _Taken(errno.EADDRINUSE, f"another process listens on {path}: give each proxy a path of its own ({_KEY})")
-    elif refused != errno.ENOENT:
-        raise OSError(refused, os.strerror(refused))
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

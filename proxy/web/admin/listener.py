@@ -12,12 +12,17 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
+from proxy.config.config import Config
+from proxy.config.keys.key import split_address
+from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope, do_nothing
 from proxy.core.threads import in_thread
-from proxy.net.accept_loop import AcceptLoop
-from proxy.web.admin.access import AdminAccess, Peer, peer_of
+from proxy.net.listen.accept_loop import AcceptLoop
+from proxy.net.listen.listening import PortPurpose, port_of
+from proxy.web.admin.access import AdminAccess, Peer, peer_of, read_token
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
 from proxy.web.admin.sources import AdminSources
 
@@ -100,6 +105,19 @@ class AdminListener:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def open(self, config: Config, log: Logger) -> int:
+        """Accept at `adminApiAddress` if there is one; return its port, else 0.
+
+        Raises OSError if the port cannot be bound, or the token cannot be read.
+        """
+        if not config.admin_api_address:
+            return 0
+        read_token(config.admin_api_token_file_path)
+        host, port, _ = split_address(config.admin_api_address)
+        opened = self.listen(host, port)
+        log.info("listening for admin", host=host, admin_port=opened)
+        return opened
+
     def accept_at(self, control: ControlSocket) -> None:
         """Accept on the control socket, and close it with this listener."""
         self._control = control
@@ -107,7 +125,23 @@ class AdminListener:
 
     def listen(self, host: str, port: int) -> int:
         """Accept on an address and return its port; raises OSError that names the key."""
-        return self._loop_of().open(host, port, "adminApiAddress", BACKLOG)
+        (opened,) = self._sources.listening.listen((host,), port, PortPurpose("adminApiAddress"), BACKLOG)
+        self._loop_of().adopt(opened)
+        return port_of(opened)
+
+    def step_aside(self) -> Path | None:
+        """Leave address and path to the process that has taken over; return the path of the control socket from now on.
+
+        Clients of this process find it there until it ends.
+        """
+        control = self._control
+        for accepting in self._accepting:
+            if control is None or not accepting.accepts(control.listening):
+                accepting.close()
+        with suppress(OSError):
+            return None if control is None else control.move_aside()
+        # The directory lets nobody rename: the process that takes over goes without a control socket.
+        return None
 
     def close(self) -> None:
         """Stop accepting, cut all connections, and remove the control socket; a second call does nothing."""

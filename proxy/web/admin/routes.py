@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from proxy.config.keys.log_components import COMPONENTS, LEVELS
 from proxy.web.http.paths import values_in
 
 Kind = Literal["number", "whole", "text", "flag"]
@@ -80,6 +81,8 @@ class Route:
     query: tuple[Parameter, ...] = ()
     body: tuple[Parameter, ...] = ()
     changes: bool = False
+    # Only clients of the control socket may use it.
+    local: bool = False
     fields: str = ""
 
 
@@ -90,7 +93,9 @@ def _limit(default: int, most: int = LARGEST_PAGE) -> Parameter:
 DEFAULT_PAGE: Final = 100
 _BIGGEST: Final = 10**15
 MODES: Final = ("handshake", "lookup", "relay")
-_LEVELS: Final = ("debug", "info", "warning", "error")
+_LEVELS: Final = tuple(LEVELS)
+# The answer to a profile must come within the time of an answer (`listener.ANSWER_SECONDS`).
+LONGEST_PROFILE_SECONDS: Final = 20.0
 
 ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1", "index", "List all routes.", fields="`routes`: `method`, `path`, `doc`, `changes`"),
@@ -146,13 +151,16 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "GET", "/v1/log-level", "log_level", "Show the log level.",
-        fields="`level`, `configured`, `seconds_left` until the level is the configured one again (null: it stays)",
+        fields="`level`, `configured`, `seconds_left` until the level is the configured one again (null: it stays); "
+        "`components`: the same by component, for those that do not follow the rest (an empty `configured`: later yes)",
     ),
     Route(
-        "PUT", "/v1/log-level", "set_log_level", "Change the log level, for a while or until the next reload.",
+        "PUT", "/v1/log-level", "set_log_level",
+        "Change the level of the log, or of one of its components, for a while or until the next reload.",
         body=(
             Parameter("level", "text", "The new level; always needed.", choices=_LEVELS),
             Parameter("seconds", "number", "Change back to the configured level after so many seconds.", 0.1, 86_400),
+            Parameter("component", "text", "Only this part of the log.", choices=tuple(COMPONENTS)),
         ),
         changes=True,
         fields="as `GET /v1/log-level`",
@@ -185,6 +193,54 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=(Parameter("at_once", "flag", "As on SIGINT: do not wait for a load balancer or an application."),),
         changes=True,
         fields="`phase`, `connections`, `longest_seconds`; 409 if the proxy is stopping already",
+    ),
+    Route(
+        "POST", "/v1/undrain", "undrain",
+        "Call off a drain that the admin API began, before it is over; clients that were closed come again.",
+        changes=True,
+        fields="`phase`, `connections`; 409 if nothing drains, a signal stops the proxy, or a port cannot be opened",
+    ),
+    Route(
+        "POST", "/v1/pause", "pause",
+        "Turn new Pulsar clients away, with the cause `paused`, and be not ready, for a while or until `resume`. The "
+        "ports stay open; connected clients and the web ports go on.",
+        body=(Parameter("seconds", "number", "Take new clients again after so many seconds.", 0.1, 86_400),),
+        changes=True,
+        fields="`accepting` (false), `seconds_left` (null: until `resume`), `connections`",
+    ),
+    Route(
+        "POST", "/v1/resume", "resume", "End a pause; nothing happens without one.", changes=True,
+        fields="`accepting` (true), `seconds_left` (null), `connections`",
+    ),
+    Route(
+        "POST", "/v1/profile", "profile",
+        "Look for some seconds, 100 times a second, where each Python thread is. One profile at a time.",
+        body=(
+            Parameter("seconds", "number", "How long; always needed.", 0.1, LONGEST_PROFILE_SECONDS),
+        ),
+        changes=True,
+        fields="`seconds`, `samples`, `threads`: each thread of the process with `name`, `cpu_seconds` meanwhile; "
+        "`functions`; `stacks`, most frequent first: `thread`, `calls` (indexes of `functions`, innermost last), "
+        "`samples`; `left_out`: samples of further stacks; 409 while another profile is made",
+    ),
+    Route(
+        "POST", "/v1/hand-over", "hand_over",
+        "Give the listening sockets to another process of the same user, which accepts beside this one from then on "
+        "(`serve --take-over`). Only on the control socket.",
+        body=(
+            Parameter("to", "text", "Name that the kernel chose for a socket of that process, such as @0001f; needed."),
+        ),
+        changes=True, local=True,
+        fields="`pid`, `version`, `budget_bytes`, `sockets` (`address`, `key`, `broker`, `tls`, `removes_file`) in the "
+        "order of the descriptors; 409 if the proxy is stopping or nobody takes them",
+    ),
+    Route(
+        "POST", "/v1/hand-over/done", "hand_over_done",
+        "Accept no more, because that process is ready; then drain and stop. Only on the control socket.",
+        body=(Parameter("to", "text", "The name that was given the sockets; needed."),),
+        changes=True, local=True,
+        fields="`phase`, `connections`, `longest_seconds`, `control_socket` (its path from now on, null without one); "
+        "409 if another process has got the sockets since",
     ),
 )  # fmt: skip
 

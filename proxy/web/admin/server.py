@@ -98,6 +98,8 @@ class AdminServer(web.Server):
             raise HttpRefused(400, "expected a request of http/1.1", "bad_request")
         await self._access.check(peer, request.headers)
         route, values = _route_of(request)
+        if route.local and not peer.local:
+            raise HttpRefused(403, "this path is for clients of the control socket", "authentication")
         body = await _body_of(request)
         slot.request_received()
         values |= _fields(route, body)

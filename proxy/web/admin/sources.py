@@ -9,12 +9,17 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from proxy.clients.sessions import Sessions
 from proxy.core.log import Logger
+from proxy.net.listen.listening import ListeningSockets
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.groups import ListGroups
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.web.admin.reload_report import ReloadReport
 from proxy.web.http.counters import WebCounters
 from proxy.web.runtime_settings import RuntimeSettings
+
+
+class NotUndone(Exception):
+    """A drain cannot be called off; the text says why."""
 
 
 class ProcessControl(Protocol):
@@ -28,6 +33,12 @@ class ProcessControl(Protocol):
 
     def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
         """Begin to stop, and return how long that may take; None if the proxy is stopping already."""
+
+    def undo_drain(self) -> None:
+        """Call off a drain that the admin API began; raise NotUndone."""
+
+    def hand_over(self) -> Mapping[str, object]:
+        """Leave the listening sockets to the process that has got them, and stop; return how long that may take."""
 
     def fail(self) -> None:
         """Stop in order, with an exit code that says that the proxy has failed."""
@@ -58,3 +69,5 @@ class AdminSources:
     top: Callable[[], Mapping[str, object]]
     phase: Callable[[], str]
     process: Callable[[], ProcessControl | None]
+    listening: ListeningSockets
+    budget_bytes: Callable[[], int]

@@ -81,6 +81,17 @@ class BrokerPorts:
             port = self._open(broker, tls)
         return port
 
+    def reopen(self, port: int, target: str, *, tls: bool) -> None:
+        """Use a port that the process before this one has handed over; raises OSError.
+
+        A port that the configuration no longer has is not opened.
+        """
+        broker = parse_address(target, "a port that was handed over")
+        place = next((place for place in (port, 0) if place in self._free), None)
+        if place is not None and (broker, tls) not in self._opened:
+            self._free.remove(place)
+            self._opened[broker, tls] = self._open_port(port, broker, tls)
+
     def _open(self, broker: BrokerAddress, tls: bool) -> int | None:
         while self._free:
             wanted = self._free.pop(0)

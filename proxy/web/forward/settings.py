@@ -12,6 +12,8 @@ from proxy.web.http.origins import OriginRules
 # A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and
 # one read from the kernel, which doubles the receive buffer (2).
 WINDOW_BUFFERS: Final = 4
+# Connections of `metricsPort`: those of a few monitors, and of probes, each of which asks for a page and leaves.
+METRICS_CONNECTIONS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class WebLimits:
     """Sizes and times of forwarded requests, in bytes and seconds."""
 
     buffer_bytes: int
+    # The size that the kernel is asked for; the kernel doubles it.
+    send_buffer_bytes: int
     max_header_bytes: int
     replay_bytes: int
     exchange_seconds: float
@@ -40,9 +44,11 @@ class WebLimits:
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the limits of a configuration."""
-        exchange_seconds = config.seconds(Config.http_proxy_timeout)
+        buffer_bytes, exchange_seconds = config.http_output_buffer_size, config.seconds(Config.http_proxy_timeout)
         return cls(
-            buffer_bytes=config.http_output_buffer_size,
+            buffer_bytes=buffer_bytes,
+            # Own pages are small, and whole in memory: nothing is streamed but what is passed on.
+            send_buffer_bytes=2 * buffer_bytes if WebTargets.of(config).any else buffer_bytes // 2,
             max_header_bytes=config.http_max_request_header_size,
             replay_bytes=config.http_input_max_replay_buffer_size,
             exchange_seconds=exchange_seconds,

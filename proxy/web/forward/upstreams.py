@@ -1,13 +1,16 @@
 """Choose the next of several web servers, and pause servers that failed; no I/O, no clock of its own.
 
-Rules: servers take turns. A server that could not be reached is paused for a time that doubles, up to a second: it is
-neither hammered nor unused for long after its return. When all servers are paused, requests fail at once.
+Rules: servers take turns. A server that could not be reached is paused for a time that doubles, up to a second, and is
+up to a quarter shorter at random: it is neither hammered nor unused for long after its return. When all servers are
+paused, requests fail at once.
 """
 
+import random
 from dataclasses import dataclass
 from typing import Final
 
 from limiter.clock import Clock
+from proxy.core.tasks import Draw, spread
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -23,9 +26,10 @@ class _Upstream:
 class Upstreams:
     """The servers of a destination, as base URLs without a final slash."""
 
-    def __init__(self, urls: tuple[str, ...], clock: Clock) -> None:
+    def __init__(self, urls: tuple[str, ...], clock: Clock, draw: Draw = random.random) -> None:
         self._servers = [_Upstream(url.rstrip("/")) for url in urls]
         self._clock = clock
+        self._draw = draw
         self._next = 0
 
     def __len__(self) -> int:
@@ -56,7 +60,7 @@ class Upstreams:
             # Several requests that fail together are one failure.
             pause = min(FIRST_PAUSE_SECONDS * 2**server.failures, LONGEST_PAUSE_SECONDS)
             server.failures = min(server.failures + 1, 10)
-            server.paused_until = self._clock.time() + pause
+            server.paused_until = self._clock.time() + spread(pause, self._draw)
 
     def worked(self, url: str) -> None:
         """Clear the failures of a server that has answered."""

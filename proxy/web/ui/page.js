@@ -123,10 +123,11 @@
 
   function show(state) {
     const proxy = state.proxy, badge = at("state");
-    badge.textContent = proxy.state;
-    badge.className = "badge" + (proxy.state === "serving" ? "" : " warn");
+    const shown = proxy.accepting === false ? `${proxy.state}, paused` : proxy.state;
+    badge.textContent = shown;
+    badge.className = "badge" + (shown === "serving" ? "" : " warn");
     badge.hidden = false;
-    document.title = `${proxy.state}: Pulsar proxy ${proxy.cluster}`.trim();
+    document.title = `${shown}: Pulsar proxy ${proxy.cluster}`.trim();
     at("where").textContent = `${proxy.cluster ? proxy.cluster + ", " : ""}${proxy.address}, up ${span(proxy.uptime_seconds)}, ` +
       `process ${proxy.pid}, ${state.clients.lookup_mode} clients in lookup mode, ${state.clients.relayed} relayed ` +
       `(${proxy.relay_engine}), ${state.clients.rejected} rejected` +

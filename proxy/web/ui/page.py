@@ -75,15 +75,16 @@ def _refusal(request: PageRequest, config: Config) -> tuple[int, Mapping[str, ob
     if config.authentication_enabled:
         answer = refusal(config, request.client.role)
         return None if answer is None else (answer.status, {"reason": "this role may not see it (superUserRoles)"})
-    if request.is_local() or _chosen(config.web_bind_address):
+    chosen = config.web_bind_address
+    if request.is_local() or (chosen and all(map(_chosen, chosen))):
         return None
     return 403, {"reason": _ONLY_HERE}
 
 
 def _chosen(address: str) -> bool:
-    """Return whether the web port has an address of its own, which is not every address of the machine."""
+    """Return whether an address of the web port is one that was chosen, not every address of the machine."""
     try:
-        return bool(address) and not ipaddress.ip_address(address.strip("[]")).is_unspecified
+        return not ipaddress.ip_address(address.strip("[]")).is_unspecified
     except ValueError:
         return True
 

@@ -14,7 +14,8 @@ from protocol.commands import REFRESH_DATA, frame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.identity import Authenticated, AuthenticationFailed
-from proxy.clients.sessions import Session, _Wheel
+from proxy.clients.sessions import Session
+from proxy.clients.wheel import Wheel
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import Stage, staged
 
@@ -92,7 +93,7 @@ class Court:
         }
 
 
-class _StillWheel(_Wheel[Session]):
+class _StillWheel(Wheel[Session]):
     """Goes round for nobody: a test looks when it wants to."""
 
     def turn(self) -> list[Session]:

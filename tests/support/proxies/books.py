@@ -27,6 +27,7 @@ def books_of(proxy: Proxy) -> dict[str, int]:
         "estimates on brokers": sum(queue.reservations.held + queue.reservations.queue_size for queue in queues),
         "room at brokers": sum(queue.answers.held + queue.answers.queue_size for queue in queues),
         "lists arriving": len(requests.topic_lists.arriving),
+        "schemas arriving": len(requests.schemas.arriving),
         "outstanding questions": sum(connection.outstanding for connection in proxy.broker_side.pool._keys),
         "paused broker connections": proxy.broker_side.pool.states()["paused"],
         "waiting for a broker connection": sum(map(len, proxy.broker_side.pool._waiters.values())),

@@ -26,7 +26,7 @@ from proxy.core.log import open_log
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.net.hangup import HangupWatcher
-from proxy.net.send_buffers import SendBuffers
+from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.lookups import LookupService
@@ -43,7 +43,6 @@ LIMITS = ClientLimits(
     max_message_bytes=1 << 20,
     max_outstanding=100,
     unanswered_per_second=1000,
-    send_buffer_bytes=0,
     frame_seconds=30.0,
     keep_alive=True,
 )
@@ -154,7 +153,7 @@ class Desk:
             writes=WriteWatch(direct, direct, lambda: 0, self.counters.net, WriteLimits(20.0, 32768), open_log()),
             loop_budget=self.loop_budget,
             fairness_keys=FairnessKeys("fifo"),
-            send_buffers=SendBuffers(self.counters.net),
+            send_buffers=SendBuffers(loop, self.counters.net, SendSettings(0, None)),
         )
         self.visitors: list[Visitor] = []
 

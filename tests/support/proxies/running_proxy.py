@@ -81,7 +81,14 @@ class Running:
 
 
 @asynccontextmanager
-async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -> AsyncIterator[Running]:
+async def child_proxy(
+    directory: Path,
+    broker: EmbeddedBroker,
+    *,
+    # A sequence of words; its type would be asked of every key that a dictionary brings.
+    options: Any = (),
+    **keys: object,
+) -> AsyncIterator[Running]:
     """Run `serve` in front of `broker` until the block ends."""
     settings = {
         "servicePort": 0,
@@ -97,7 +104,7 @@ async def child_proxy(directory: Path, broker: EmbeddedBroker, **keys: object) -
     }
     config = directory / "proxy.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    with Child("proxy", ["serve", "--config", str(config)], directory) as child:
+    with Child("proxy", ["serve", "--config", str(config), *options], directory) as child:
         web = await child.said("web_port")
         service = await child.said("port")
         running = Running(child, config, directory / "proxy.log", service["port"], web["web_port"], [])

@@ -71,6 +71,8 @@ async def waiting_for_the_broker(stage: Stage) -> list[AsyncClient]:
     stage.broker.script.hold(LISTS)
     gate.set()
     await stage.until(lambda: stage.broker.record.topic_questions == 2, "the group's question")
+    # Else the question before is under way, too.
+    await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 1, "the answer before")
     return members
 
 

@@ -77,7 +77,8 @@ class Line:
         self.reports: list[str] = []
         self.tee = tee([self.buffer], lambda error: self.reports.append(repr(error)))
         stamp = Stamp("proxy", BOOT, encode)
-        self.drain = Drain(self.buffer, stamp, self.store, flush_seconds, self.reports.append, lambda: None)
+        report, nothing = self.reports.append, lambda: None
+        self.drain = Drain(self.buffer, stamp, self.store, flush_seconds, report, nothing, lambda: 0.0)
 
     def put(self, count: int = 1, **fields: object) -> None:
         for _ in range(count):

@@ -10,7 +10,7 @@ from benchmarks.ladder.processes import Child
 from benchmarks.ladder.rows import CONNECTION_BYTES, NAMES, ROWS, TLS_CONNECTION_BYTES, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.servers import Place, Running, _haproxy_lines
-from proxy.app import budget
+from proxy.app.memory import budget
 from proxy.config.keys_table import ConfigKeys
 from tests.support.proxies.proxy_under_test import config_for
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 LABELS = {"cluster": "blue", "job": "proxy", "instance": "10.0.0.7:8080"}
 LIST = "pulsar_proxy_topic_list_"
-ANSWERS = "pulsar_proxy_lists_answers_total"
+DUE = "pulsar_proxy_lists_due_total"
+PROMPT = "pulsar_proxy_lists_prompt_total"
 MIB = 1024 * 1024
 DAY = 86_400
 
@@ -20,7 +21,7 @@ class Case:
     """What fires an alert: its expression holds first at `begins_seconds`, and its text is compared at `told_seconds`.
 
     At `over_seconds` it fires no more, if it ends at all. None of `silent` fires it. `labels` are those that the alert
-    has besides the proxy's; an empty one it has not.
+    has besides the proxy's; an empty one it has not. Samples and evaluations are `step_seconds` apart.
     """
 
     alert: str
@@ -32,6 +33,7 @@ class Case:
     told_seconds: int = 1800
     over_seconds: int | None = None
     labels: dict[str, str] = field(default_factory=dict)
+    step_seconds: int = 30
 
     def __str__(self) -> str:
         return f"{self.alert}-{self.severity}"
@@ -64,19 +66,20 @@ def _wait(quantile: str, millis: float) -> Series:
     return {f'{LIST}heap_wait_time_ms{{S,quantile="{quantile}"}}': steady(millis)}
 
 
-def _answers(**per_minute: float) -> Series:
-    return {f'{ANSWERS}{{S,outcome="{outcome}"}}': growing(rate) for outcome, rate in per_minute.items()}
+def _lists(due: str, prompt: str) -> Series:
+    """Counters of lists that were due and of those that were prompt, for as many samples as the texts say."""
+    return {DUE: due, PROMPT: prompt}
 
 
-def _answered(**per_minute: float) -> Series:
-    return {f'{ANSWERS}{{S,outcome="{outcome}"}}': grown(rate) for outcome, rate in per_minute.items()}
+def _late(due_per_minute: float, late_per_minute: float) -> Series:
+    return _lists(growing(due_per_minute), growing(due_per_minute - late_per_minute))
 
 
-# From 23 minutes on there is more of all: 3 % are refused of few, then nearly 5 % of many.
-BUSIER = {
-    f'{ANSWERS}{{S,outcome="answered"}}': "0+150x46 7875+975x73",
-    f'{ANSWERS}{{S,outcome="refused_heap"}}': "0+5x46 277+47x73",
-}
+def _five_minutes(due: int, late: int, count: int) -> Series:
+    """Counters that grow by so much in five minutes, sampled as often, `count` times."""
+    return _lists(f"0+{due}x{count}", f"0+{due - late}x{count}")
+
+
 REJECTED = (
     "pulsar_proxy_rejected_connections_total",
     "pulsar_proxy_rejected_lookup_requests_total",
@@ -116,8 +119,8 @@ def _budget(budget: int, limit: int | None, machine: int | None = None) -> Serie
     return found if limit is None else found | {"pulsar_proxy_memory_container_limit_bytes": steady(limit)}
 
 
-def _expiry(seconds: float) -> Series:
-    return {'pulsar_proxy_tls_cert_expiry_seconds{S,cert="server"}': steady(seconds)}
+def _expires(at: float) -> Series:
+    return {'pulsar_proxy_tls_cert_expiration_timestamp_seconds{S,cert="server"}': steady(at)}
 
 
 def _starts(times: str, build_info: bool = True) -> Series:
@@ -160,35 +163,51 @@ CASES = (
         labels={"quantile": "0.99"},
     ),
     Case(
-        "PulsarProxyListsRefused", "warning",
-        _answers(answered=1000, failed=0) | _answered(refused_direct=6, timed_out=6),
-        "0.20 topic lists a second are refused or time out at 10.0.0.7:8080",
-        (_answers(answered=1000, refused_heap=0, failed=60, cancelled=60),),
+        # Half of a hundred lists a minute are late for half an hour.
+        "PulsarProxyListsLate", "critical",
+        _lists("0+50x120", "0+25x60 1550+50x60"),
+        "50% of the topic lists of proxy are late or refused",
+        (
+            # One refusal in the night, of a few lists.
+            _lists("0+0x40 5x80", "0+0x40 4x80"),
+            # All of ten are late: too few to wake somebody.
+            _lists("0+0.25x40 10x80", "0x120"),
+            _late(100, 5.9),
+            _lists("0x120", "0x120"),
+        ),
         begins_seconds=30,
-        over_seconds=2100,
+        told_seconds=1200,
+        over_seconds=3390,
+        labels={"instance": ""},
     ),
     Case(
-        "PulsarProxyListsRefused", "critical",
-        _answers(answered=949) | _answered(refused_heap=21, refused_direct=11, timed_out=19),
-        "more than 5 % of the topic lists are refused or time out at 10.0.0.7:8080",
-        (_answers(answered=951, refused_heap=49), _answers(answered=0, refused_heap=0), BUSIER),
-        begins_seconds=30,
-        over_seconds=1830,
-    ),
-    Case(
-        "PulsarProxyListsRefused", "critical", _answers(answered=500) | _answered(refused_heap=500),
-        "more than 5 % of the topic lists are refused or time out at 10.0.0.7:8080",
+        # Seven of a hundred are late for six hours: six times as many as the objective allows, and not in an hour.
+        "PulsarProxyListsLate", "critical", _five_minutes(500, 35, 100),
+        "7% of the topic lists of proxy are late or refused",
         (),
-        begins_seconds=30,
-        over_seconds=2100,
+        begins_seconds=300,
+        told_seconds=9000,
+        labels={"instance": ""},
+        step_seconds=300,
+    ),
+    Case(
+        # Two of a hundred are late for days.
+        "PulsarProxyListsLate", "warning", _five_minutes(500, 10, 1000),
+        "2% of the topic lists of proxy were late or refused over days",
+        (_five_minutes(500, 4, 1000), _five_minutes(0, 0, 1000)),
+        begins_seconds=600,
+        told_seconds=90_000,
+        labels={"instance": ""},
+        step_seconds=300,
     ),
     *(
         Case(
             "PulsarProxyClientsRejected", "warning", _rejected(grown(6), which),
-            "10.0.0.7:8080 turns away 0.10 connections and requests a second, for their number",
-            (_rejected(),),
-            begins_seconds=30,
-            over_seconds=2100,
+            "10.0.0.7:8080 turned away 90 connections and requests in 15 minutes, for their number",
+            # One refusal in the night, and ten.
+            (_rejected(), _rejected("0x40 1x80", which), _rejected("0x40 9x80", which)),
+            begins_seconds=120,
+            over_seconds=2610,
         )
         for which in REJECTED
     ),
@@ -362,21 +381,23 @@ CASES = (
         ({"pulsar_proxy_config_reload_success": steady(1)},),
     ),
     Case(
-        "PulsarProxyCertificateExpires", "warning", _expiry(7 * DAY - 1),
-        "the certificate server of 10.0.0.7:8080 expires in 6d 23h 59m 59s",
-        (_expiry(7 * DAY), _expiry(365 * DAY)),
+        "PulsarProxyCertificateExpires", "warning", _expires(7 * DAY + 300),
+        "the certificate server of 10.0.0.7:8080 expires in 6d 23h 35m 0s",
+        (_expires(7 * DAY + 3600), _expires(365 * DAY)),
+        begins_seconds=330,
         labels={"cert": "server"},
     ),
     Case(
-        "PulsarProxyCertificateExpires", "critical", _expiry(DAY - 1),
-        "the certificate server of 10.0.0.7:8080 expires in 23h 59m 59s",
+        "PulsarProxyCertificateExpires", "critical", _expires(DAY + 300),
+        "the certificate server of 10.0.0.7:8080 expires in 23h 35m 0s",
         (),
+        begins_seconds=330,
         labels={"cert": "server"},
     ),
     Case(
-        "PulsarProxyCertificateExpires", "critical", _expiry(-60),
-        "the certificate server of 10.0.0.7:8080 expires in -1m 0s",
-        (_expiry(DAY),),
+        "PulsarProxyCertificateExpires", "critical", _expires(-60),
+        "the certificate server of 10.0.0.7:8080 expires in -31m 0s",
+        (_expires(DAY + 3600),),
         labels={"cert": "server"},
     ),
 )  # fmt: skip

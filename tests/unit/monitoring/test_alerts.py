@@ -14,7 +14,7 @@ import yaml
 
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
-from scripts.alert_table import ALERTS, PIP_442, Alert, names
+from scripts.alert_table import ALERTS, PIP_442, RECORDS, Alert, Record, late_count, late_ratio, names
 from scripts.generate_alerts import RULES
 from tests.support.patience import patient
 from tests.support.promql import unknown_names
@@ -22,7 +22,6 @@ from tests.support.tools import tool
 from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
 
 ROOT = Path(__file__).resolve().parents[3]
-STEP_SECONDS = 30
 TABLE: dict[tuple[str, str], Alert] = {(alert.name, alert.severity): alert for alert in ALERTS}
 # Often: what fires for a while only, and then is over, was not silent.
 SILENT = tuple((seconds, ()) for seconds in range(300, 3001, 300))
@@ -55,7 +54,7 @@ def firing(case: Case, *, told: bool) -> dict[str, Any]:
 
 def at(case: Case, series: Series, *moments: tuple[int, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     return {
-        "interval": f"{STEP_SECONDS}s",
+        "interval": f"{case.step_seconds}s",
         "input_series": input_series(series),
         "alert_rule_test": [
             {"eval_time": f"{seconds}s", "alertname": case.alert, "exp_alerts": list(expected)}
@@ -65,14 +64,16 @@ def at(case: Case, series: Series, *moments: tuple[int, Sequence[Mapping[str, An
 
 
 def rule_of(case: Case, *, told: bool) -> dict[str, Any]:
-    """Give a rule file with the rule of `case` alone: its sister of another severity would answer as well."""
-    [rule] = [
-        rule
+    """Give a rule file with the rule of `case` alone, and what its group records: its sister of another severity would
+    answer as well.
+    """
+    [[rule, recorded]] = [
+        [rule, [other for other in group["rules"] if "record" in other]]
         for group in loaded_rules()["groups"]
         for rule in group["rules"]
-        if (rule["alert"], rule["labels"]["severity"]) == (case.alert, case.severity)
+        if "alert" in rule and (rule["alert"], rule["labels"]["severity"]) == (case.alert, case.severity)
     ]
-    return {"groups": [{"name": "one", "rules": [rule | ({} if told else {"annotations": {}})]}]}
+    return {"groups": [{"name": "one", "rules": [*recorded, rule | ({} if told else {"annotations": {}})]}]}
 
 
 @cache
@@ -84,11 +85,13 @@ def loaded_rules() -> dict[str, Any]:
 def questions() -> Iterator[tuple[str, Case, bool, list[dict[str, Any]]]]:
     """Yield what promtool is asked: a name, whose rule, whether texts count, and the tests in its format."""
     for number, case in enumerate(CASES):
-        seconds = case.begins_seconds + holds_seconds(alert_of(case))
+        step = case.step_seconds
+        # A rule is looked at in steps.
+        seconds = case.begins_seconds + -(-holds_seconds(alert_of(case)) // step) * step
         fires = [firing(case, told=False)]
-        moments = [(seconds - STEP_SECONDS, []), (seconds, fires)]
+        moments = [(seconds - step, []), (seconds, fires)]
         if case.over_seconds is not None:
-            moments += [(case.over_seconds - STEP_SECONDS, fires), (case.over_seconds, [])]
+            moments += [(case.over_seconds - step, fires), (case.over_seconds, [])]
         yield f"fires-{number}", case, False, [at(case, case.fires, *moments)]
         yield f"told-{number}", case, True, [at(case, case.fires, (case.told_seconds, [firing(case, told=True)]))]
         yield f"silent-{number}", case, False, [at(case, series, *SILENT) for series in case.silent]
@@ -100,7 +103,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     directory = tmp_path_factory.mktemp("rules")
     names = []
     for name, case, told, tests in questions():
-        given = {"rule_files": [f"rules-{name}.yaml"], "evaluation_interval": f"{STEP_SECONDS}s", "tests": tests}
+        given = {"rule_files": [f"rules-{name}.yaml"], "evaluation_interval": f"{case.step_seconds}s", "tests": tests}
         (directory / f"rules-{name}.yaml").write_text(json.dumps(rule_of(case, told=told)))
         (directory / f"{name}.yaml").write_text(json.dumps(given))
         names.append(name)
@@ -144,7 +147,7 @@ def test_the_rule_file_is_one_that_prometheus_loads() -> None:
         [tool("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True, timeout=patient(60)
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert f"{len(ALERTS)} rules found" in run.stdout
+    assert f"{len(ALERTS) + len(RECORDS)} rules found" in run.stdout
 
 
 def test_the_four_of_pip_442_are_its_own_expressions() -> None:
@@ -157,9 +160,60 @@ def test_the_four_of_pip_442_are_its_own_expressions() -> None:
     }
 
 
+class Recorded:
+    """A recording rule, as far as a query that asks for its series sees it."""
+
+    labels = ()
+
+    def __init__(self, record: Record) -> None:
+        self.exposed_name = record.name
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_what_is_recorded_is_of_metrics_that_exist(record: Record) -> None:
+    assert unknown_names(record.expression, INSTRUMENTS) == set()
+    assert record.name.startswith("pulsar_proxy:")
+    assert any(record.name in alert.expression for alert in ALERTS)
+
+
+def test_what_is_recorded_adds_up_all_proxies_of_a_service(tmp_path: Path) -> None:
+    # Two proxies: one answers all 3,000 of an hour in time, the other is late with half of 1,000.
+    series = {
+        f'pulsar_proxy_lists_{which}_total{{cluster="blue",job="proxy",instance="{instance}"}}': f"0+{growth}x120"
+        for instance, due, prompt in (("a", 25, 25), ("b", 8, 4))
+        for which, growth in (("due", due), ("prompt", prompt))
+    }
+    labels = '{cluster="blue", job="proxy"}'
+    expected = {late_ratio("1h"): 4 / 33, late_ratio("5m"): 4 / 33, late_count("1h"): 480.0}
+    given = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "30s",
+        "tests": [
+            {
+                "interval": "30s",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": f"round({name}, 0.0001)",
+                        "eval_time": "1h",
+                        "exp_samples": [{"labels": labels, "value": round(value, 4)}],
+                    }
+                    for name, value in expected.items()
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(json.dumps(given))
+    run = subprocess.run(
+        [tool("promtool"), "test", "rules", "test.yaml"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=patient(60),
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: f"{alert.name}-{alert.severity}")
 def test_its_metrics_labels_and_keys_exist(alert: Alert) -> None:
-    assert unknown_names(alert.expression, INSTRUMENTS) == set()
+    assert unknown_names(alert.expression, (*INSTRUMENTS, *map(Recorded, RECORDS))) == set()
     assert set(WORD.findall(alert.first)) <= {key.name for key in Config.keys()}  # noqa: SIM118
     assert alert.first.endswith(".")
     assert not alert.summary.endswith(".")

@@ -79,7 +79,7 @@ def test_rows_are_questions_and_the_five_of_them() -> None:
 
 
 def test_a_certificate_that_has_expired_is_on_the_axis() -> None:
-    (panel,) = (panel for panel in PANELS if "cert_expiry" in json.dumps(panel.get("targets")))
+    (panel,) = (panel for panel in PANELS if "cert_expiration" in json.dumps(panel.get("targets")))
     assert "min" not in panel["fieldConfig"]["defaults"]
 
 
@@ -133,6 +133,8 @@ def unit_of(query: str) -> set[str]:
     """Say in which units a query may be shown, by the names in it."""
     if query.endswith("/ 86400"):
         return {"suffix: d"}
+    if re.search(r"rate\(.* / sum \(rate\(", query):
+        return {"percentunit"}
     if "rate(" in query:
         return {"Bps"} if "_bytes_total{" in query else {"reqps", "ops", "cps"}
     if re.search(r"_bytes\{.* / \w+_bytes\{", query):

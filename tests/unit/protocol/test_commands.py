@@ -138,11 +138,24 @@ def test_scalable_topics_are_promised_when_asked_for() -> None:
     assert connected.connected.feature_flags.supports_scalable_topics
 
 
-@pytest.mark.parametrize("watchers", [True, False])
-def test_connected_in_direct_mode_promises_what_the_broker_does(watchers: bool) -> None:
-    flags = pb.FeatureFlags(
-        supports_topic_watchers=watchers, supports_auth_refresh=True, supports_scalable_topics=watchers
-    )
+def broker_flags(**flags: bool) -> pb.FeatureFlags:
+    found = pb.FeatureFlags(**flags)
+    found.MergeFromString(NEW_FIELD)
+    return found
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        # 4.0, 4.2, 5.0, and one of which this release knows nothing.
+        broker_flags(supports_topic_watchers=True),
+        broker_flags(supports_topic_watchers=True, supports_topic_watcher_reconcile=True),
+        broker_flags(supports_scalable_topics=True, supports_tc_metadata_discovery=True),
+        broker_flags(supports_repl_dedup_by_lid_and_eid=False),
+    ],
+    ids=["watchers", "reconciling watchers", "5.0", "no deduplication of replicated messages"],
+)
+def test_connected_in_direct_mode_promises_exactly_what_the_broker_does(flags: pb.FeatureFlags) -> None:
     broker = pb.CommandConnected(
         server_version="Pulsar Server4.2.4",
         protocol_version=20,
@@ -152,10 +165,12 @@ def test_connected_in_direct_mode_promises_what_the_broker_does(watchers: bool) 
     connected = content(commands.connected_direct(broker, "0.1")).connected
     assert (connected.server_version, connected.protocol_version) == ("Pulsar Server0.1", 20)
     assert connected.max_message_size == 5_242_880
-    assert connected.feature_flags.supports_topic_watchers is watchers
-    assert connected.feature_flags.supports_topic_watcher_reconcile is watchers
-    assert connected.feature_flags.supports_scalable_topics is watchers
-    assert not connected.feature_flags.HasField("supports_auth_refresh")
+    assert connected.feature_flags.SerializeToString() == flags.SerializeToString()
+
+
+def test_connected_in_direct_mode_promises_nothing_for_a_broker_without_features() -> None:
+    broker = pb.CommandConnected(server_version="Pulsar Server2.10", protocol_version=19)
+    assert not content(commands.connected_direct(broker, "0.1")).connected.HasField("feature_flags")
 
 
 def test_connected_in_direct_mode_never_speaks_above_the_own_version() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.producer_scanner import MOST_DECODED, MOST_TOPIC_BYTES
+from protocol.producer_scanner import BYTES_A_FIELD, MOST_DECODED, MOST_FIELDS, MOST_TOPIC_BYTES
 from tests.support.sockets.producer_frames import (
     CLIENT_FRAMES,
     Found,
@@ -65,6 +65,22 @@ def test_a_command_with_an_unknown_field_first_is_decoded_up_to_4_kib(scan: Scan
     large = b"\xfa\x3e" + number(MOST_DECODED) + bytes(MOST_DECODED)
     frame = bare(large + send)
     assert scan([frame]) == [("send", None, 1, len(frame), None)]
+
+
+@both
+def test_unusual_orders_bring_few_fields_at_once_and_later_as_many_as_their_bytes_pay_for(scan: Scan) -> None:
+    # Type, part, producer and sequence.
+    filler, send = b"\x50\x00", send_frame(300, payload=b"")[8:]
+    fits = bare(filler * (MOST_FIELDS - 4) + send)
+    beyond = bare(filler * (MOST_FIELDS - 3) + send)
+    known, unknown = ("send", 300), ("send", None)
+    assert [found[:2] for found in scan([fits])] == [known]
+    assert [found[:2] for found in scan([beyond])] == [unknown]
+    size = len(bare(filler + send))
+    paid, unpaid = (bare(filler + send, bytes(5 * BYTES_A_FIELD - size + more)) for more in (0, -1))
+    assert [found[:2] for found in scan([beyond, unpaid, paid, paid, unpaid, unpaid + paid])] == [
+        unknown, unknown, known, known, unknown, unknown, known
+    ]  # fmt: skip
 
 
 @both

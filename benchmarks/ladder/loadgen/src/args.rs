@@ -61,8 +61,18 @@ impl Args {
     /// An address on the loopback interface, and nowhere else, whatever is asked for.
     pub fn loopback(&self, name: &str) -> Result<Option<SocketAddrV4>, String> {
         let Some(text) = self.optional(name) else { return Ok(None) };
+        Self::inside(name, text).map(Some)
+    }
+
+    /// More servers, with commas between, each on the loopback interface.
+    pub fn addresses(&self, name: &str) -> Result<Vec<SocketAddrV4>, String> {
+        let text = self.text(name, "");
+        text.split(',').filter(|each| !each.is_empty()).map(|each| Self::inside(name, each)).collect()
+    }
+
+    fn inside(name: &str, text: &str) -> Result<SocketAddrV4, String> {
         let address: Option<SocketAddrV4> = text.parse().ok();
         let inside = address.filter(|address| address.ip().is_loopback());
-        inside.map(Some).ok_or(format!("--{name}: got {text:?}, expected 127.0.0.1:PORT"))
+        inside.ok_or(format!("--{name}: got {text:?}, expected 127.0.0.1:PORT"))
     }
 }

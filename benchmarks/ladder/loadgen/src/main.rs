@@ -52,8 +52,9 @@ const SCENARIOS: [&str; 12] = [
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 43] = [
+const OPTIONS: [&str; 44] = [
     "address",
+    "also",
     "via",
     "connections",
     "depth",
@@ -111,7 +112,8 @@ fn run() -> Result<(), String> {
     }
     let via = args.optional("via").map(str::to_owned);
     let tls = args.optional("trust").map(Trust::from_file).transpose()?;
-    let target = Target { address: args.address()?, via, receive_buffer_bytes: None, tls };
+    let also = args.addresses("also")?;
+    let target = Target { address: args.address()?, also, via, receive_buffer_bytes: None, tls };
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
         "late-readers" => late::run(&args, &target),

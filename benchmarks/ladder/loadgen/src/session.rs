@@ -2,6 +2,7 @@
 //! bounded in time.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::iter;
 use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Target {
     pub address: SocketAddrV4,
+    /// Servers that are alike: connections are spread over all of them in turns.
+    pub also: Vec<SocketAddrV4>,
     /// `host:port` of the broker: asks the proxy for a relay instead of lookup mode.
     pub via: Option<String>,
     /// SO_RCVBUF, set before connect; the kernel's choice if absent.
@@ -27,14 +30,18 @@ pub struct Target {
 
 impl Target {
     pub fn plain(address: SocketAddrV4) -> Target {
-        Target { address, via: None, receive_buffer_bytes: None, tls: None }
+        Target { address, also: Vec::new(), via: None, receive_buffer_bytes: None, tls: None }
     }
 
     /// Open a connection that has got its CONNECTED; reads on it block until the scenario says otherwise.
     pub fn open(&self) -> io::Result<Link> {
+        self.open_at(self.address)
+    }
+
+    fn open_at(&self, address: SocketAddrV4) -> io::Result<Link> {
         let stream = match self.receive_buffer_bytes {
-            Some(bytes) => sys::connect_with_receive_buffer(self.address, bytes)?,
-            None => TcpStream::connect(self.address)?,
+            Some(bytes) => sys::connect_with_receive_buffer(address, bytes)?,
+            None => TcpStream::connect(address)?,
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
@@ -72,7 +79,11 @@ impl Target {
     }
 
     pub fn open_many(&self, count: u64) -> Result<Vec<Link>, String> {
-        let open = |index: u64| self.open().map_err(|error| format!("connection {index}: {error}"));
+        let all: Vec<SocketAddrV4> = iter::once(self.address).chain(self.also.iter().copied()).collect();
+        let open = |index: u64| {
+            let address = all[index as usize % all.len()];
+            self.open_at(address).map_err(|error| format!("connection {index} to {address}: {error}"))
+        };
         (0..count).map(open).collect()
     }
 }

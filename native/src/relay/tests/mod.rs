@@ -30,7 +30,7 @@ use super::stats::Record;
 use super::sys;
 
 pub const BUFFER: usize = 64 * 1024;
-const PATIENCE_MS: i32 = 20_000;
+const PATIENCE_MS: i32 = 300_000;
 
 /// An engine and the events that no test has asked for yet.
 pub struct Stand {

@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use super::{tcp, until, Joined, Stand, BUFFER};
 use crate::relay::engine::PoolLimits;
 use crate::relay::sys;
-use crate::relay::windows::{NARROW_BYTES, PROVEN_BYTES};
+use crate::relay::windows::{Window, Windows, NARROW_BYTES, PROVEN_BYTES};
 
 const WIDE: usize = 4 * NARROW_BYTES;
 
@@ -78,6 +79,20 @@ fn the_kernel_tunes_the_buffer_again_where_no_size_is_asked_for() {
     assert!(sys::receive_buffer_is_set(broker.as_fd()));
     pass(&mut pair, 2 * PROVEN_BYTES as usize);
     until("autotuning", || !sys::receive_buffer_is_set(broker.as_fd()));
+}
+
+#[test]
+fn a_window_that_was_earned_may_be_as_large_as_it_should() {
+    for (wide, expected) in [(0, PROVEN_BYTES as usize), (WIDE, WIDE)] {
+        let (socket, _other) = tcp();
+        sys::set_receive_buffer(socket.as_fd(), NARROW_BYTES);
+        let mut window = Window::new(Some(&Arc::new(Windows::new(wide))), true);
+        window.prove(PROVEN_BYTES - 1, socket.as_fd());
+        assert!(sys::window_clamp(socket.as_fd()) <= 2 * NARROW_BYTES);
+        window.prove(PROVEN_BYTES, socket.as_fd());
+        // A larger buffer alone leaves the window as it was.
+        assert_eq!(sys::window_clamp(socket.as_fd()), expected);
+    }
 }
 
 #[test]

@@ -1,8 +1,16 @@
 import pytest
 
-from proxy.app.budget import LINES, Load, kernels_choice, total_bytes, worst_case, worst_case_bytes, worst_case_parts
-from proxy.config.config import Config
-from proxy.net.tcp_buffers import TcpBuffers
+from proxy.app.memory.budget import (
+    LINES,
+    Load,
+    kernels_choice,
+    total_bytes,
+    worst_case,
+    worst_case_bytes,
+    worst_case_parts,
+)
+from proxy.config.config import Config, ConfigError
+from proxy.net.buffers.tcp_buffers import TcpBuffers
 
 MIB = 1024 * 1024
 
@@ -13,10 +21,23 @@ def budget(**keys: object) -> tuple[dict[str, int], int]:
     return {line.owner: line.limit_bytes for line in worst_case(config)}, worst_case_bytes(config)
 
 
+# The defaults of the versions before the sums: each connection counts with the most that it may have.
+UNBOUNDED = {"relayMemoryPoolMB": -1, "clientSocketSendMemoryMB": -1, "brokerSocketReceiveMemoryMB": -1,
+             "maxConcurrentLookupRequestMB": -1}  # fmt: skip
+
+
 def test_the_sum_is_that_of_its_lines_and_a_connection_counts_once() -> None:
+    for keys in ({"relayMemoryPoolMB": -1}, UNBOUNDED):
+        lines, total = budget(**keys)
+        kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
+        assert total == sum(lines.values()) + max(kernel, relays)
+
+
+def test_a_small_machine_holds_the_defaults() -> None:
     lines, total = budget()
-    kernel, relays = lines.pop("kernel send buffers"), lines.pop("relays, both directions stalled")
-    assert total == sum(lines.values()) + max(kernel, relays)
+    assert total == sum(lines.values()) <= 4 * 1024 * MIB
+    before = budget(**UNBOUNDED)[1]
+    assert 8_400 * MIB < before < 8_700 * MIB
 
 
 def test_no_owner_stands_twice() -> None:
@@ -43,7 +64,7 @@ def test_a_heavier_load_fills_the_lines_of_the_lighter_ones_and_more() -> None:
 
 def test_a_line_that_every_configuration_has_is_listed_even_without_a_limit() -> None:
     lines, _ = budget(maxConcurrentInboundConnections=0, servicePortTls=6651)
-    assert lines["kernel send buffers"] == 0
+    assert lines["connections at rest"] == 0
     assert "TLS connections" not in lines
 
 
@@ -89,6 +110,43 @@ def test_connections_cost_their_rest_and_the_kernels_doubled_buffer() -> None:
     lines, _ = budget(maxConcurrentInboundConnections=1000, clientSocketSendBufferBytes=65536)
     assert lines["connections at rest"] == 1000 * 8192
     assert lines["kernel send buffers"] == 1000 * 2 * 65536  # Linux doubles what it is asked for
+
+
+def test_send_buffers_count_with_their_sum_where_that_is_less_than_all_of_them() -> None:
+    lines, _ = budget(clientSocketSendMemoryMB=300)
+    assert (lines["kernel send buffers"], lines["large kernel send buffers"]) == (10_000 * 32 * 1024, 300 * MIB)
+    # Without a limit of connections the sum is all that bounds them.
+    lines, _ = budget(clientSocketSendMemoryMB=300, maxConcurrentInboundConnections=0)
+    assert lines["large kernel send buffers"] == 300 * MIB
+    # A sum that all together do not reach bounds nothing, and costs nothing.
+    lines, _ = budget(maxConcurrentInboundConnections=1000)
+    assert lines["kernel send buffers"] == 1000 * 512 * 1024
+    assert "large kernel send buffers" not in lines
+
+
+def test_request_connections_count_with_their_sum_where_that_is_less_than_all_of_them() -> None:
+    small, large = 20 * 1024 + 128 * 1024, 20 * 1024 + 2 * MIB
+    assert budget(brokerSocketReceiveMemoryMB=10)[0]["broker connections"] == 256 * small + 10 * MIB
+    assert budget(brokerSocketReceiveMemoryMB=480)[0]["broker connections"] == 256 * large
+    assert budget(brokerConnectionsTotal=30)[0]["broker connections"] == 30 * large
+
+
+def test_requests_count_with_the_bytes_of_commands_where_that_is_less() -> None:
+    assert budget(maxConcurrentLookupRequestMB=10)[0]["requests under way"] == 50_000 * 10 * 1024 + 40 * MIB
+    for keys in ({"maxConcurrentLookupRequestMB": -1}, {"maxConcurrentLookupRequestMB": 200}):
+        assert budget(**keys)[0]["requests under way"] == 50_000 * 24 * 1024
+    assert budget(maxConcurrentLookupRequests=500)[0]["requests under way"] == 500 * 24 * 1024
+
+
+def test_web_ports_that_pass_nothing_on_have_small_send_buffers() -> None:
+    keys, line = {"maxHttpServerConnections": 10, "httpOutputBufferSize": 1024}, "connections of the web ports"
+    alone, passing = budget(**keys)[0][line], budget(**keys, brokerWebServiceURL="http://broker:8080")[0][line]
+    assert passing - alone == 10 * 3 * 1024
+
+
+def test_a_pool_below_one_read_of_each_thread_is_refused_with_the_key_to_change() -> None:
+    with pytest.raises(ConfigError, match="relayMemoryPoolMB"):
+        budget(relayBufferBytes=1 << 24, numIOThreads=16)
 
 
 @pytest.mark.parametrize(

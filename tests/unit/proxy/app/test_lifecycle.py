@@ -107,3 +107,31 @@ def test_a_second_signal_is_the_end(plan: ShutdownPlan, seconds: float, second: 
 def test_the_longest_end_is_known_beforehand() -> None:
     assert GATEWAY.longest_seconds == 20.0
     assert SIDECAR.longest_seconds == 15.0
+
+
+@pytest.mark.parametrize("plan", [GATEWAY, SIDECAR])
+def test_a_drain_that_is_called_off_is_as_if_there_had_been_none(plan: ShutdownPlan) -> None:
+    shutdown = told(plan)
+    shutdown.update(7, NOW + 6)
+    shutdown.undone()
+    assert shutdown.update(7, NOW + 100) is Phase.SERVING
+    assert (shutdown.ready, shutdown.accepting, shutdown.seconds_left(NOW + 100)) == (True, True, 0.0)
+    shutdown.signalled(StopSignal.TERMINATE, GATEWAY, NOW + 200)
+    assert shutdown.update(7, NOW + 204) is Phase.LEAVING
+
+
+def test_what_closes_goes_on_closing() -> None:
+    shutdown = told(GATEWAY)
+    shutdown.signalled(StopSignal.TERMINATE, GATEWAY, NOW)
+    shutdown.undone()
+    assert shutdown.update(7, NOW) is Phase.CLOSING
+
+
+@pytest.mark.parametrize("plan", [GATEWAY, SIDECAR])
+def test_a_proxy_whose_sockets_another_one_has_drains_at_once_and_stays_ready(plan: ShutdownPlan) -> None:
+    shutdown = told(plan, StopSignal.HAND_OVER)
+    assert shutdown.update(7, NOW) is Phase.DRAINING
+    # Probes that still have a connection here must not take the address out of a load balancer.
+    assert (shutdown.ready, shutdown.accepting) == (True, False)
+    assert shutdown.update(1, NOW + 14.999) is Phase.DRAINING
+    assert shutdown.update(1, NOW + 15) is Phase.CLOSING

@@ -1,7 +1,9 @@
 import itertools
 import math
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from limiter.observer import LimiterObserver
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
-from proxy.app.budget import worst_case_parts
+from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case_parts
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.part_labels import PART_LABELS
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
@@ -24,11 +27,14 @@ from proxy.core.version import VERSION
 from proxy.relay.engine_choice import EngineChoice
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
-from tests.support.proxies.metric_sources import FullView, known_process
+from tests.support.patience import patient
+from tests.support.proxies.metric_sources import FullView, full_counters, known_process
 
 ROOT = Path(__file__).resolve().parents[4]
 TOPIC_LIST = "pulsar_proxy_topic_list_"
 CREATED = 1_700_000_000.25
+GIVEN = {"part", "tenant", "topic"}
+WORD = re.compile(r"[\w.:+-]+")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -302,9 +308,10 @@ def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
     setting.counters.budget_parts = {"decoded topic lists": 100, "queues": 5}
     sink = SinkNumbers(0, 0, 0, 0, 42)
     setting.counters.event_log.sinks = lambda: {"files": sink}
-    assert setting.value("pulsar_proxy_memory_budget_part_bytes", part="queues") == 5
-    assert setting.value("pulsar_proxy_memory_budget_used_bytes", part="decoded topic lists") == 7
-    assert setting.value("pulsar_proxy_memory_budget_used_bytes", part="event log, files") == 42
+    assert setting.value("pulsar_proxy_memory_budget_part_bytes", owner="queues", part="queues") == 5
+    used = "pulsar_proxy_memory_budget_used_bytes"
+    assert setting.value(used, owner="decoded_lists", part="decoded topic lists") == 7
+    assert setting.value(used, owner="events_files", part="event log, files") == 42
 
 
 def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -> None:
@@ -312,12 +319,62 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
         "brokerServiceURL": "pulsar://b:6650",
         "eventLogDirectory": str(tmp_path),
         "eventLogTopic": "persistent://public/default/t",
+        # The setting has no pool.
+        "relayMemoryPoolMB": "-1",
     }
     setting = Setting()
     sink = SinkNumbers(0, 0, 0, 0, 0)
     setting.counters.event_log.sinks = lambda: {"files": sink, "topic": sink}
+    # As with the default of relaySocketMemoryMB.
+    setting.counters.relay.bound = full_counters(itertools.count(1)).relay.bound
     used = {dict(labels)["part"] for name, labels in setting.samples() if name.endswith("memory_budget_used_bytes")}
     assert used <= set(worst_case_parts(Config.load(None, {}, keys)))
+
+
+def test_each_part_of_the_budget_has_a_label_of_its_own_that_is_a_word() -> None:
+    owners = {line.owner for line in LINES} | {line.owner for line in KERNEL_LINES}
+    assert owners == PART_LABELS.keys()
+    assert len(set(PART_LABELS.values())) == len(PART_LABELS)
+    assert all(WORD.fullmatch(label) for label in PART_LABELS.values())
+    # Somebody's dashboard asks for these: a text may change, its label may not.
+    assert {PART_LABELS[text] for text in ("process at rest", "decoded topic lists", "kernel send buffers")} == {
+        "process", "decoded_lists", "send_buffers",
+    }  # fmt: skip
+
+
+def _process(directory: Path, number: int) -> MemoryPaths:
+    place = directory / str(number)
+    place.mkdir()
+    return known_process(place)
+
+
+def test_labels_are_words_but_for_the_text_that_ends_with_the_next_release(tmp_path: Path) -> None:
+    setting = Setting()
+    setting.counters.shared.internal_errors |= {"topic list group": 1, "topic_list group": 2}
+    setting.counters.controllers["overload control"] = lambda: 1.0
+    setting.counters.budget_parts = worst_case_parts(Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650"}))
+    full = replace(setting.sources, counters=full_counters(itertools.count(1)))
+    for number, sources in enumerate((setting.sources, full)):
+        known = replace(sources, memory=_process(tmp_path, number))
+        text = ProxyMetrics("blue", known).render().decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                # Tenants and topics have the names that their owners gave them.
+                told = {name: value for name, value in sample.labels.items() if value and name not in GIVEN}
+                assert all(WORD.fullmatch(value) for value in told.values()), sample
+    assert setting.value("pulsar_proxy_internal_errors_total", where="topic_list_group") == 3
+    assert setting.value("pulsar_proxy_controller_age_seconds", controller="overload_control") == 1
+
+
+def test_times_of_expiry_are_timestamps_beside_the_seconds_that_are_left() -> None:
+    setting = Setting()
+    setting.counters.tls.expiries = lambda: {"server": 1000.0}
+    setting.counters.tls.list_expiries = lambda: {"server": -50.0}
+    now = time.time()
+    for name, left in (("cert", 1000), ("revocation_list", -50)):
+        at = setting.value(f"pulsar_proxy_tls_{name}_expiration_timestamp_seconds", cert="server")
+        assert abs(at - now - left) < patient(5)
+        assert setting.value(f"pulsar_proxy_tls_{name}_expiry_seconds", cert="server") == left
 
 
 def test_members_of_a_group_are_counted_on_average() -> None:

@@ -14,6 +14,7 @@ from tests.support.auth.authentication import Doorman, at_once
 from tests.support.auth.slow_checks import SlowChecks
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
+from tests.unit.proxy.core.test_threads import NoMore
 
 # Made by `openssl passwd -apr1 -salt NaCl1234 sesame`, and by `htpasswd` in its other modes.
 OPENSSL_APR1 = "$apr1$NaCl1234$25EIvfVymUv5ukRI6mRP2."
@@ -283,3 +284,16 @@ def test_wrong_passwords_that_are_remembered_are_bounded() -> None:
     for _ in range(basic.MOST_WRONG + 10):
         basic._remember(provider._wrong, os.urandom(8), basic.MOST_WRONG)
     assert len(provider._wrong) == basic.MOST_WRONG
+
+
+async def test_checks_for_which_no_thread_can_be_started_are_refused_and_take_no_place_from_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    doorman = doorman_of(f"alice:{hashed('apr_md5_crypt', 'sesame')}")
+    NoMore(monkeypatch, 50)
+    for _ in range(50):
+        refusal = await doorman.refuses("basic", b"alice:sesame")
+        assert refusal.reason is Reason.BUSY
+        assert "no thread to check a password" in str(refusal)
+    assert (await doorman.admits("basic", b"alice:sesame")).role == "alice"
+    await doorman.authenticator.close()

@@ -41,7 +41,7 @@ class FakeIssuer:
 def play(work: Callable[[FakeIssuer, OAuth2Credentials, list[BaseException]], Awaitable[None]]) -> None:
     async def main() -> None:
         issuer, crashes = FakeIssuer(), list[BaseException]()
-        credentials = OAuth2Credentials(issuer, crashes.append)
+        credentials = OAuth2Credentials(issuer, crashes.append, lambda: 0.0)
         await work(issuer, credentials, crashes)
         await credentials.close()
 

@@ -39,7 +39,7 @@ class Question(SmallRequest):
 
 
 class Owner:
-    """Note what a connection reports (`proxy.brokers.connection.BrokerConnectionOwner`)."""
+    """Note what a connection reports (`proxy.brokers.request.BrokerConnectionOwner`)."""
 
     def __init__(self) -> None:
         self.causes: list[DisconnectCause] = []

@@ -250,3 +250,71 @@ def test_a_token_that_is_none_is_a_fault_of_its_key_and_not_told(content: bytes,
     assert fault.value.key == "adminApiTokenFilePath"
     assert "got" in fault.value.problem
     assert not content or content.decode() not in fault.value.problem
+
+
+# --- profile, pause, undrain ------------------------------------------------------------------------
+
+PROFILE: dict[str, Any] = {
+    "seconds": 5.0, "samples": 500, "left_out": 3,
+    "threads": [{"name": "relay-0", "cpu_seconds": 4.5}, {"name": "MainThread", "cpu_seconds": 0.25}],
+    "functions": ["main (a.py:1)", "serve; (b.py:2)", "wait (c.py:3)"],
+    "stacks": [
+        {"thread": "MainThread", "calls": [0, 2], "samples": 300},
+        {"thread": "MainThread", "calls": [0, 1], "samples": 100},
+        {"thread": "other", "calls": [2], "samples": 400},
+    ],
+}  # fmt: skip
+
+
+def test_a_profile_is_a_table_by_thread(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = Fake(monkeypatch, {"POST /v1/profile": PROFILE})
+    code, out, _ = run(capsys, "profile", "--seconds", "2")
+    assert (code, fake.asked) == (0, [("POST /v1/profile", {"seconds": 2.0})])
+    lines = out.splitlines()
+    assert lines[:4] == ["500 looks in 5.0 s", "CPU S  THREAD", " 4.50  relay-0", " 0.25  MainThread"]
+    of_main = lines[lines.index("thread MainThread") + 2 : lines.index("thread other") - 1]
+    assert [line.split()[:3] for line in of_main] == [
+        ["75.0%", "75.0%", "wait"], ["25.0%", "25.0%", "serve;"], ["0.0%", "100.0%", "main"],
+    ]  # fmt: skip
+    assert lines[-1] == "left out: 3 samples of further stacks"
+
+
+def test_a_folded_profile_has_a_line_for_each_stack(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {"POST /v1/profile": PROFILE})
+    _, out, _ = run(capsys, "profile", "--folded")
+    assert out.splitlines() == [
+        "MainThread;main (a.py:1);wait (c.py:3) 300",
+        # A semicolon parts calls.
+        "MainThread;main (a.py:1);serve: (b.py:2) 100",
+        "other;wait (c.py:3) 400",
+    ]
+
+
+def test_a_profile_that_is_too_long_is_refused_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = Fake(monkeypatch, {})
+    code, _, error = run(capsys, "profile", "--seconds", "10m")
+    assert (code, fake.asked) == (2, [])
+    assert "--seconds: got 600, expected 0.1 to 20" in error
+
+
+def test_a_component_needs_a_level(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"level": "debug", "configured": "", "seconds_left": 60.0}
+    answer = {"level": "info", "configured": "info", "seconds_left": None, "components": {"web": own}}
+    fake = Fake(monkeypatch, {"PUT /v1/log-level": answer})
+    code, out, _ = run(capsys, "log-level", "debug", "--component", "web", "--for", "60")
+    assert (code, out) == (0, "info\nweb: debug for 60 s, then info\n")
+    assert fake.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0, "component": "web"})]
+    assert run(capsys, "log-level", "--component", "web")[0] == 2
+
+
+def test_an_undone_drain_says_what_the_proxy_does_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {"POST /v1/undrain": {"phase": "serving", "connections": 7}})
+    assert run(capsys, "undrain")[:2] == (0, "serving: 7 connections\n")
+    Fake(monkeypatch, {"POST /v1/undrain": Refused(409, {"reason": "there is no drain to undo"})})
+    assert run(capsys, "undrain") == (1, "", "error: there is no drain to undo\n")

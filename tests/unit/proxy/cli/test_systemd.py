@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.systemd import ServiceManager
+from proxy.config.config import Config
 from tests.support.loops.clock import ManualClock
 from tests.support.patience import patient
 from tests.support.tools import tool
@@ -19,6 +20,8 @@ from tests.support.walkthrough import PAGE, not_run
 
 ROOT = Path(__file__).resolve().parents[4]
 UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
+TEMPLATE = UNIT.with_name("pulsar-proxy@.service")
+SOCKET = UNIT.with_name("pulsar-proxy.socket")
 
 
 class Listening:
@@ -118,9 +121,9 @@ def test_a_manager_that_went_away_is_no_error_of_the_proxy_s(tmp_path: Path) -> 
 # --- the unit -------------------------------------------------------------------------------------
 
 
-def unit() -> dict[str, list[str]]:
+def unit(path: Path = UNIT) -> dict[str, list[str]]:
     settings: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
+    for line in path.read_text().splitlines():
         name, separator, value = line.partition("=")
         if separator and not line.startswith(("#", "[")):
             settings.setdefault(name, []).append(value)
@@ -172,20 +175,43 @@ def test_install_and_upgrade_link_what_the_unit_starts() -> None:
     assert [words[-2] for words in links] == [f"{prefix}{more}/bin/pulsar-proxy" for more in ("", new)]
 
 
-def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
+def test_an_instance_is_the_unit_that_takes_over_and_leaves_its_directory_to_the_next() -> None:
+    plain, instance = unit(), unit(TEMPLATE)
+    own = {name: values for name, values in instance.items() if values != plain.get(name)}
+    assert own.keys() == {"Description", "Conflicts", "ExecStart", "RuntimeDirectoryPreserve", "User"}
+    assert instance.keys() >= plain.keys()
+    assert own["ExecStart"] == [plain["ExecStart"][0].replace("serve", "serve --take-over")]
+    # With instances that each had a directory, or a user, of their own the next one would not find the control socket.
+    assert own["RuntimeDirectoryPreserve"] == ["yes"]
+    assert "%i" not in "".join(own["User"] + instance["RuntimeDirectory"] + instance["Environment"])
+
+
+def test_the_sockets_of_systemd_are_those_of_the_default_ports() -> None:
+    ports = {key.default for key in (Config.service_port, Config.web_service_port)}
+    (address,) = Config.bind_address.default
+    settings = unit(SOCKET)
+    assert set(settings["ListenStream"]) == {f"{address}:{port}" for port in ports}
+    assert settings["Backlog"] == [str(Config.accept_backlog.default)]
+
+
+@pytest.mark.parametrize("path", [UNIT, TEMPLATE, SOCKET], ids=lambda path: path.name)
+def test_systemd_has_nothing_to_say_against_the_units(tmp_path: Path, path: Path) -> None:
     analyze = tool("systemd-analyze")
     # The program need not be installed for its unit to be right.
-    copy = tmp_path / UNIT.name
-    copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", UNIT.read_text()))
+    for each in (UNIT, TEMPLATE, SOCKET):
+        copy = tmp_path / each.name.replace("@", "@a")
+        copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", each.read_text()))
+    checked = tmp_path / path.name.replace("@", "@a")
     found = subprocess.run(
-        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, timeout=patient(60), check=False
+        [analyze, "verify", "--man=no", checked], capture_output=True, text=True, timeout=patient(60), check=False
     )
-    said = [line for line in found.stderr.splitlines() if UNIT.name in line]
+    said = [line for line in found.stderr.splitlines() if checked.name in line]
     assert (found.returncode, said) == (0, [])
 
 
-def test_the_unit_is_as_closed_as_a_proxy_can_be() -> None:
+@pytest.mark.parametrize("path", [UNIT, TEMPLATE], ids=lambda path: path.name)
+def test_the_unit_is_as_closed_as_a_proxy_can_be(path: Path) -> None:
     # Exposure in tenths, 0 to 100: what is left is the network, which is what a proxy is for.
-    asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(UNIT)]
+    asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(path)]
     found = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
     assert found.returncode == 0, found.stdout + found.stderr

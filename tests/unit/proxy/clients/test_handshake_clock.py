@@ -18,6 +18,7 @@ from proxy.clients.listener import Listener
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
+from proxy.net.listen.listening import ListeningSockets, PortPurpose, port_of
 from proxy.net.tls.arrivals import Arrivals
 from proxy.net.trusted_balancers import TrustedBalancers
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
@@ -73,7 +74,9 @@ class Door:
             self.arrivals,
             balancers=TrustedBalancers(["*"]),
         )
-        self.port = self.listener.open(LOOPBACK, 0, 10)
+        (opened,) = ListeningSockets().listen((LOOPBACK,), 0, PortPurpose("servicePort"), 10)
+        self.listener.adopt(opened)
+        self.port = port_of(opened)
 
     @property
     def served(self) -> bool:

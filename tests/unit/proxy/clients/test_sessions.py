@@ -3,6 +3,7 @@ import io
 import json
 from collections.abc import Coroutine
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,10 @@ class FakeClient:
         self.busy = busy
         self.ticks: list[float] = []
         self.limit_changes = 0
+        self.received_bytes = 0
+        self.principal = self.client_version = None
+        self.in_lookup_mode = True
+        self.output: Any = SimpleNamespace(sent_bytes=0)
         self.end: str | None = None
 
     def idle_since_asked(self) -> bool:

@@ -26,7 +26,7 @@ PROXY = Path(read_regular.__code__.co_filename).resolve().parent.parent
 # The kernel's files and the files of this program's own package and children.
 READERS = {
     "app/metrics/process.py", "cli/completions.py", "cli/demo/children.py", "cli/installation.py",
-    "core/files.py", "core/process_memory.py", "net/send_buffers.py", "web/ui/page.py",
+    "core/files.py", "core/process_memory.py", "net/send_buffers.py", "web/admin/profile.py", "web/ui/page.py",
 }  # fmt: skip
 
 

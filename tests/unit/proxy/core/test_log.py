@@ -2,6 +2,7 @@ import ast
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.log import FIELDS, LEVELS, Logger, adopt_stdlib_logging, open_log
+from proxy.config.keys.log_components import COMPONENTS
+from proxy.config.keys.log_components import LEVELS as LEVEL_NAMES
+from proxy.core.log import FIELDS, LEVELS, LineRate, Logger, adopt_stdlib_logging, open_log
 
 ROOT = Path(__file__).resolve().parents[4]
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
@@ -196,3 +199,51 @@ def test_a_library_that_quotes_a_token_tells_nobody() -> None:
         logging.getLogger().handlers[:] = before
     assert "future: exception=ValueError" in written.text()
     assert TOKEN not in written.text()
+
+
+# --- components -------------------------------------------------------------------------------------
+
+
+def test_a_component_names_itself_and_has_the_level_of_the_rest_until_it_has_its_own() -> None:
+    file = io.BytesIO()
+    log = open_log("info", "json", file)
+    brokers, web = log.of("brokers"), log.of("web")
+    brokers.debug("a")
+    brokers.set_level("debug")
+    brokers.debug("b")
+    web.debug("c")
+    log.set_level("error")
+    brokers.info("d")
+    web.warning("e")
+    log.warning("f")
+    brokers.set_level("")
+    brokers.warning("g")
+    log.set_level("debug")
+    web.debug("h", seconds=1)
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [(line["event"], line["component"]) for line in lines] == [("b", "brokers"), ("d", "brokers"), ("h", "web")]
+    assert (log.level, brokers.level) == ("debug", "debug")
+
+
+def test_all_loggers_of_a_component_share_its_level() -> None:
+    log = open_log("info", "json", io.BytesIO())
+    one, other = log.of("net"), log.of("web").of("net")
+    one.set_level("error")
+    assert other.level == "error"
+    assert log.of("web").level == "info"
+
+
+def test_no_component_is_made_up() -> None:
+    used = [
+        text for path in (ROOT / "proxy").rglob("*.py") for text in re.findall(r'log\.of\("(\w+)"\)', path.read_text())
+    ]
+    assert set(used) == set(COMPONENTS)
+    assert tuple(LEVELS) == LEVEL_NAMES
+    # What operators change is in the main log, which a component's level cannot hide.
+    assert "admin" not in COMPONENTS
+
+
+def test_a_line_rate_counts_what_it_leaves_out() -> None:
+    rate = LineRate(2)
+    assert [rate.due(now) for now in (1.0, 1.5, 1.9, 2.0)] == [True, True, False, True]
+    assert (rate.take_left_out(), rate.take_left_out()) == (1, 0)

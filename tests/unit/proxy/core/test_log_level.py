@@ -5,7 +5,7 @@ import io
 import pytest
 
 from proxy.core.log import Logger, open_log
-from proxy.core.log_level import LONGEST_SECONDS, LogLevel
+from proxy.core.log_level import LONGEST_SECONDS, LogLevel, LogLevels
 from tests.support.loops.clock import ManualClock
 
 
@@ -64,3 +64,34 @@ def test_what_is_no_level_or_no_time_changes_nothing(name: str, seconds: float) 
     with pytest.raises(ValueError, match="expected"):
         level.set_for(name, seconds)
     assert (log.level, clock.pending) == ("info", 0)
+
+
+def test_a_component_returns_to_its_own_level_or_to_that_of_the_rest() -> None:
+    log, clock = open_log("info", "json", io.BytesIO()), ManualClock()
+    levels = LogLevels(log, clock, ("net", "web"), "info", {"web": "warning"})
+    assert (log.of("web").level, log.of("net").level) == ("warning", "info")
+    levels.of("web").set_for("debug", 60.0)
+    levels.of("net").set_for("debug", 60.0)
+    levels.configure("error", {"web": "warning"})
+    assert (log.level, log.of("web").level, log.of("net").level) == ("error", "debug", "debug")
+    clock.advance(60.0)
+    assert (log.of("web").level, log.of("net").level) == ("warning", "error")
+    levels.configure("info", {})
+    assert log.of("web").level == "info"
+
+
+def test_only_components_with_a_level_of_their_own_are_shown() -> None:
+    log, clock = open_log("info", "json", io.BytesIO()), ManualClock()
+    levels = LogLevels(log, clock, ("net", "web"), "info", {"web": "warning"})
+    levels.of("net").set_for("debug", 60.0)
+    assert levels.document() == {
+        "level": "info", "configured": "info", "seconds_left": None,
+        "components": {
+            "web": {"level": "warning", "configured": "warning", "seconds_left": None},
+            "net": {"level": "debug", "configured": "", "seconds_left": 60.0},
+        },
+    }  # fmt: skip
+    levels.end()
+    assert log.of("net").level == "info"
+    with pytest.raises(KeyError):
+        levels.of("kitchen")

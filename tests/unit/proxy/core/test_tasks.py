@@ -228,7 +228,7 @@ def test_a_clock_ends_its_block_as_a_timeout_and_nothing_behind_it() -> None:
         with TaskClock(deadlines, loop.time() + 3):
             await asyncio.sleep(1)
         with TaskClock(deadlines, loop.time() + 3) as clock:
-            clock.stopped = True
+            clock.stop()
             await asyncio.sleep(60)
         await asyncio.sleep(60)
         task = asyncio.current_task()

@@ -165,6 +165,23 @@ async def test_a_drip_passes_the_rest_of_a_frame_and_the_next_one_frame(setting:
 
 
 @played
+async def test_a_whole_read_passes_a_relay_buffer_however_little_is_read_at_a_time(setting: Setting) -> None:
+    relay, stream = setting.relay, SMALL * 20_000
+    relay.client.cramp()
+    relay.pause(TO_BROKER, PauseReason.THRESHOLD)
+    relay.drip(TO_BROKER, whole_read=True)
+    passed = setting.deliver_while_read(stream)
+    assert passed == 256 * KIB
+    # What is there may be less.
+    relay.drip(TO_BROKER, whole_read=True)
+    assert setting.deliver(stream[passed : passed + 1000]) == 1000
+    passed += 1000
+    assert (relay.client.reading, setting.reasons) == (False, PauseReason.THRESHOLD)
+    relay.drip(TO_BROKER)
+    assert 0 < setting.deliver_while_read(stream[passed:]) <= len(SMALL)
+
+
+@played
 async def test_a_drip_does_not_pass_the_reasons_of_others(setting: Setting) -> None:
     relay = setting.relay
     relay.pause(TO_BROKER, PauseReason.THRESHOLD)

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.relay.counters import WatchOvershoot
 from proxy.relay.native_api import PASSED_AT_END, PairEnd, PairEvent
 from proxy.relay.native_engine import (
@@ -18,11 +19,14 @@ from proxy.relay.native_engine import (
     STUCK_SECONDS,
 )
 from proxy.relay.native_relay import NativeRelay
+from proxy.relay.topic_slots import TopicSlots
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, LIMIT, PAUSE_SECONDS, WINDOW, Bench, bench
 
 Play = Callable[[Bench], Awaitable[None]]
 FRAME: Final = 10 * KIB
+# What an answer to a PRODUCER takes.
+QUESTION_SECONDS: Final = 0.0005
 
 
 def played(play: Play) -> Callable[[], None]:
@@ -258,6 +262,115 @@ async def test_a_pair_that_ends_before_its_turn_is_not_asked_about(at: Bench) ->
     await asyncio.sleep(0.1)
     assert at.pairs.asked == []
     assert (at.causes, overshoots(at)) == ([DisconnectCause.CONNECTION_RESET], {WatchOvershoot.BROKER_GONE: 1})
+
+
+def produce(at: Bench, relays: list[NativeRelay]) -> None:
+    """Have each client send a PRODUCER of a topic of its own."""
+    for relay in relays:
+        at.pairs.topics[relay.pair, 1] = f"persistent://demo/ns/{relay.pair}".encode()
+        at.pairs.tell(PairEvent.PRODUCER, relay.pair, 1)
+
+
+def answered(at: Bench) -> list[object]:
+    return [asked[1] for asked in at.pairs.asked if asked[0] == "assign"]
+
+
+def count_topics(at: Bench) -> None:
+    at.engine.slots = TopicSlots(at.engine.loop.time, at.engine.loop.call_soon)
+
+
+@played
+async def test_producers_get_their_slots_in_turns_by_network_when_the_loop_has_no_time(at: Bench) -> None:
+    count_topics(at)
+    crowd = [await at.joined() for _ in range(2 * EVENTS_A_STEP)]
+    neighbour = await at.joined(network="192.0.2.2")
+    produce(at, [*crowd, neighbour])
+    spend(at)
+    at.engine._dispatch()
+    # All are heard of, and none is answered yet.
+    assert (at.pairs.waiting, at.pairs.asked) == ([], [])
+    await asyncio.sleep(0.1)
+    assert answered(at).index(neighbour.pair) == 1
+    assert set(answered(at)) == {relay.pair for relay in (*crowd, neighbour)}
+
+
+@played
+async def test_however_many_producers_come_an_iteration_answers_a_few(at: Bench) -> None:
+    count_topics(at)
+    now, took, usual = 0.0, [0], at.pairs.take_topic
+
+    def slow(pair: int, generation: int) -> bytes | None:
+        nonlocal now
+        now += QUESTION_SECONDS
+        took[-1] += 1
+        return usual(pair, generation)
+
+    at.pairs.take_topic = slow  # type: ignore[method-assign]
+    at.engine.loop_budget.now = lambda: now
+    crowd = [await at.joined() for _ in range(20 * EVENTS_A_STEP)]
+    produce(at, crowd)
+    while sum(took) < len(crowd):
+        await asyncio.sleep(0)
+        took.append(0)
+    # Those that are heard of with time left, and those whose turns have come; the last of each overruns.
+    assert max(took) <= 2 * (round(ITERATION_SECONDS / QUESTION_SECONDS) + 1)
+
+
+@played
+async def test_a_producer_waits_for_its_turn_while_others_wait_for_theirs(at: Bench) -> None:
+    count_topics(at)
+    relay = await at.joined()
+    at.engine.loop_budget.defer_client("192.0.2.2", lambda: None)
+    produce(at, [relay])
+    at.engine._dispatch()
+    assert answered(at) == []
+    await asyncio.sleep(0.1)
+    assert answered(at) == [relay.pair]
+
+
+@played
+async def test_a_producer_of_a_pair_that_ends_before_its_turn_gets_no_slot(at: Bench) -> None:
+    count_topics(at)
+    assert at.engine.slots is not None
+    relay = await at.joined()
+    produce(at, [relay])
+    spend(at)
+    at.engine._dispatch()
+    await at.told(PairEvent.ENDED, relay, PairEnd.CLIENT_FIN)
+    await asyncio.sleep(0.1)
+    assert (at.pairs.asked, len(at.engine.slots), len(at.engine.loop_budget)) == ([], 0, 0)
+
+
+@played
+async def test_a_turn_that_comes_after_the_engine_has_stopped_answers_nobody(at: Bench) -> None:
+    count_topics(at)
+    relay = await at.joined()
+    # A thread that died does not tell of its pairs.
+    at.pairs.close_fds(relay.pair)
+    await at.engine.stop()
+    relay._answer_in_turn(1)
+    assert (at.causes, at.pairs.asked) == ([DisconnectCause.SHUTDOWN], [])
+    assert at.counters.shared.internal_errors == {}
+    at.engine._relays.clear()
+
+
+@played
+async def test_an_answer_to_a_producer_that_fails_in_its_turn_ends_its_own_relay_only(at: Bench) -> None:
+    count_topics(at)
+    relay, other = await at.joined(), await at.joined()
+
+    def fail(pair: int, generation: int) -> bytes:
+        if pair == relay.pair:
+            raise ValueError("a fault of ours")
+        return b"persistent://demo/ns/topic"
+
+    at.pairs.take_topic = fail  # type: ignore[method-assign]
+    produce(at, [relay, other])
+    spend(at)
+    at.engine._dispatch()
+    await asyncio.sleep(0.1)
+    assert [asked[:2] for asked in at.pairs.asked] == [("abort", relay.pair), ("assign", other.pair)]
+    assert at.counters.shared.internal_errors == {"relay": 1}
 
 
 @played

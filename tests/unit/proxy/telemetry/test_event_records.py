@@ -16,7 +16,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
-from proxy.app.budget import LARGEST_REQUEST_BYTES
+from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
 from proxy.telemetry.events.timeline import STAGE_FIELDS, TimelineStage

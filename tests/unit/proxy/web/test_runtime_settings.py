@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from proxy.core.log_level import LogLevel
+from proxy.core.log_level import LogLevels
 from proxy.relay.relay_log import RelayLog
 from proxy.web.runtime_settings import RuntimeSettings
 from tests.support.loops.loops import run_virtual
@@ -30,7 +30,7 @@ def test_a_storm_of_changes_is_a_line_a_second_that_says_how_many_and_where_they
     async def main() -> None:
         loop, file, holder = asyncio.get_running_loop(), io.BytesIO(), Holder()
         log = open_log("info", "json", file)
-        level, relay_log = LogLevel(log, loop, "info"), RelayLog(log, loop.time, 0)
+        level, relay_log = LogLevels(log, loop, (), "info", {}), RelayLog(log, loop.time, 0)
         settings = RuntimeSettings(holder, log, level, relay_log, lambda: iter(()))
         for number in range(1000):
             settings.change("proxyLogLevel", "21"[number % 2])

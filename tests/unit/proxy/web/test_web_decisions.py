@@ -9,8 +9,9 @@ import pytest
 from yarl import URL
 
 from proxy.brokers.target import TargetValidator
+from proxy.core.log import LineRate
 from proxy.net.write_watch import WriteLimits
-from proxy.web.access_log import LINES_A_SECOND, _Pace
+from proxy.web.access_log import LINES_A_SECOND
 from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import rewritten
@@ -208,7 +209,7 @@ async def test_a_raised_limit_lets_those_in_who_wait() -> None:
 
 
 def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
-    pace = _Pace()
+    pace = LineRate(LINES_A_SECOND)
     assert sum(pace.due(7.0 + number / 1000) for number in range(LINES_A_SECOND + 30)) == LINES_A_SECOND
     assert pace.due(8.0)
     assert (pace.take_left_out(), pace.take_left_out()) == (30, 0)
@@ -251,7 +252,7 @@ def test_own_credentials_follow_redirects_of_known_servers_only(withholds: bool)
 
 def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_most() -> None:
     clock = ManualClock()
-    servers = Upstreams(("http://a/", "http://b"), clock)
+    servers = Upstreams(("http://a/", "http://b"), clock, lambda: 0.0)
     assert [servers.in_turn()[0] for _ in range(4)] == ["http://a", "http://b", "http://a", "http://b"]
     asked = 0
     for _ in range(1000):
@@ -270,7 +271,7 @@ def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_mo
 
 def test_requests_that_fail_together_are_one_failure() -> None:
     clock = ManualClock()
-    servers = Upstreams(("http://a",), clock)
+    servers = Upstreams(("http://a",), clock, lambda: 0.0)
     for _ in range(50):
         servers.failed("http://a")
     assert servers.in_turn() == []

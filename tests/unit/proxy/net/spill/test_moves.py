@@ -20,7 +20,7 @@ from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.judge import SWEEP_SECONDS
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
-from proxy.net.spill.spill import HANG_SECONDS, ListSpill
+from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
@@ -108,7 +108,9 @@ class Stage:
             await asyncio.sleep(0)
 
     async def slow(self) -> None:
+        """Have somebody wait for longer than a burst lasts, and let the readers be slow."""
         await self.others_wait()
+        await asyncio.sleep(BURST_SECONDS)
         await self.windows_pass()
 
     async def contents(self, body: SpillableBody) -> bytes:
@@ -178,8 +180,62 @@ def test_nothing_moves_while_nobody_waits() -> None:
         on.list(Reader())
         await on.windows_pass()
         assert not on.writers.calls
+        await on.slow()
+        assert on.writers.calls
+
+    stage(main)
+
+
+def test_nothing_moves_in_a_burst() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
         await on.others_wait()
         await on.windows_pass()
+        assert not on.writers.calls, "memory has been short for half a second"
+        await asyncio.sleep(BURST_SECONDS)
+        assert on.writers.calls
+
+    stage(main)
+
+
+def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        await on.others_wait()
+        await asyncio.sleep(BURST_SECONDS / 2)
+        on.waiters.pop().cancel()
+        await asyncio.sleep(BURST_SECONDS / 2)
+        assert not on.writers.calls, "nobody waits"
+        await on.others_wait()
+        await asyncio.sleep(2 * SWEEP_SECONDS)
+        assert on.writers.calls
+
+    stage(main)
+
+
+def test_sweeps_that_come_late_make_no_new_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "SWEEP_SECONDS", 2 * BURST_SECONDS)
+
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        await on.others_wait()
+        await asyncio.sleep(10 * BURST_SECONDS)
+        assert on.writers.calls
+
+    stage(main)
+
+
+def test_memory_that_is_short_again_later_is_a_new_burst() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        await on.others_wait()
+        await asyncio.sleep(BURST_SECONDS / 2)
+        on.waiters.pop().cancel()
+        await asyncio.sleep(2 * BURST_SECONDS)
+        await on.others_wait()
+        await on.windows_pass()
+        assert not on.writers.calls
+        await asyncio.sleep(BURST_SECONDS)
         assert on.writers.calls
 
     stage(main)
@@ -242,6 +298,7 @@ def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
     async def main(on: Stage) -> None:
         bodies = [on.list(Reader())[0] for _ in range(3)]
         await on.others_wait(LIST_BYTES)
+        await asyncio.sleep(BURST_SECONDS)
         await on.windows_pass()
         await on.writers.finish()
         assert [body.file is not None for body in bodies].count(True) == 2, "two were moving when memory was free"

@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
+from proxy.core.threads import NoThread
 from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.space import SpaceReservation, SpillSpace
-from proxy.net.spill.workers import NoThread, WorkerThreads
+from proxy.net.spill.workers import WorkerThreads
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 KIB = 1024

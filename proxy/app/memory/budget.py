@@ -1,0 +1,482 @@
+"""Declare each limit on memory once, and add the declarations up for a configuration.
+
+Rule: a `Line` is data. The proxy's own sum, the memory of the Helm charts and the tables of docs/memory.md and
+docs/capacity.md are all computed from `LINES`, so a new limit is one more `Line` here, then `make generate`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, IntEnum
+from math import prod
+from typing import Any, Final, NamedTuple
+
+from eventlog.drain import BLOCK_BYTES
+from limiter.fair_queue import MAX_IDLE_DEBTORS
+from protocol.command_scanner import HEAD_BYTES
+from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES
+from proxy.config.config import Config
+from proxy.config.keys.key import Key
+from proxy.config.values import SMALL_RECEIVE_BUFFER_BYTES, SMALL_SEND_BUFFER_BYTES
+from proxy.net.buffers.tcp_buffers import TcpBuffers
+from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
+from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
+from proxy.net.spill.read_back import READ_BACK_BYTES
+from proxy.net.spill.space import MOST_FILES
+from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, TOPIC_BYTES
+from proxy.relay.relay_log import NAMES_BYTES
+from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
+from proxy.web.admin.control_socket import NO_SOCKET
+from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
+from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
+from proxy.web.forward.settings import METRICS_CONNECTIONS, WINDOW_BUFFERS, WebTargets
+
+MIB: Final = 1024 * 1024
+IDLE_PROCESS_BYTES: Final = 64 * MIB
+CONNECTION_AT_REST_BYTES: Final = 8 * 1024
+BROKER_CONNECTION_BYTES: Final = 20 * 1024
+# Most that TLS adds to a connection: OpenSSL's object (16 KiB at rest), an incomplete record with a small read after it
+# (22 KiB), and a record that the kernel has not accepted (17 KiB).
+TLS_CONNECTION_BYTES: Final = 56 * 1024
+# OpenSSL's buffer for the certificates of a client: as many bytes as they claim to need, at most 100 KiB and a third.
+# The limit of a handshake does not help here: OpenSSL allocates by the claim, which stands in the first four bytes.
+CLIENT_CHAIN_BYTES: Final = 136 * 1024
+# The event loop's own TLS, for connections that aiohttp opens: a read buffer of 256 KiB and OpenSSL's own memory.
+LOOP_TLS_BYTES: Final = 320 * 1024
+# An unfinished frame (4 KiB) and unread answers (4 KiB) of a client that has both.
+UNFINISHED_BYTES: Final = 8 * 1024
+# The progress records of a client with unread answers: six marks of four numbers, and their containers.
+WRITER_BYTES: Final = 1536
+QUEUED_WAITER_BYTES: Final = 600
+# Task, clock and decoded request of a list or a schema that a broker does not answer; a lookup takes a quarter of it.
+REQUEST_BYTES: Final = 8 * 1024
+# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and 1.6 KB
+# more with an event log. So decoding takes four times the bytes of a command.
+LARGEST_REQUEST_BYTES: Final = 24 * 1024
+COMMAND_COPIES: Final = 4
+# The notes of an event log about a request: measured at 1.6 KB.
+RECORD_BYTES: Final = 2 * 1024
+# A topic list that waits as it came: a frame of at most 4 KiB, its entry, and its record of an event log.
+WAITING_LIST_BYTES: Final = 6 * 1024
+# Task and parser of an idle connection: measured at 8.8 KB.
+WEB_CONNECTION_BYTES: Final = 16 * 1024
+# Objects of both connections and of the request: measured at 41 KB.
+WEB_REQUEST_BYTES: Final = 48 * 1024
+# Kernel memory of a connection of the web ports or to a web service, in units of `httpOutputBufferSize`.
+WEB_KERNEL_BUFFERS: Final = 6
+# The same where the web ports pass nothing on, and send only own pages.
+PAGE_KERNEL_BUFFERS: Final = 3
+# Copies of a block of events: collected, joined, compressed; a topic's client adds a copy, a batch and a frame.
+SINK_BLOCKS: Final = 3
+TOPIC_SINK_BLOCKS: Final = 6
+# The library pulsar-client with its threads and its connection: measured at 22 MB.
+PULSAR_CLIENT_BYTES: Final = 32 * MIB
+# The library that sends metrics to a collector, its thread and an export in progress: measured at 10.7 MiB, and 2.5 MiB
+# more for the certificates of the system's authorities.
+OTLP_BYTES: Final = 20 * MIB
+# The cached names in events (telemetry/events/identities.py): 3 x 4,096 of at most 1.2 KiB, and 4,096 of 0.5 KiB.
+EVENT_NAMES_BYTES: Final = 17 * MIB
+# Pages of lists on disk that are being written, or were read a moment ago, and the kernel's record of each file.
+SPILL_PAGE_CACHE_BYTES: Final = 16 * MIB
+SPILL_FILE_BYTES: Final = 4 * 1024
+# Allocator overhead and free slabs, on top of both limits, as docs/memory.md promises.
+SLACK_PERCENT: Final = 15
+# The debt of an idle key, with the key: a name from a frame of at most 4 KiB.
+DEBTOR_BYTES: Final = 4352
+# Semaphores that serve keys in turn: heap, direct, the share of unproven readers, and the three queues of the broker.
+SHARED_SEMAPHORES: Final = 6
+
+
+class Fact(Enum):
+    """A condition that follows from more than one key; the charts have a template for each."""
+
+    EXPORTS = "exports"
+    WEB_TARGETS = "webTargets"
+    RELAY_POOL = "relayPool"
+    NO_RELAY_POOL = "noRelayPool"
+    SOCKET_BOUND = "relaySocketBound"
+    NO_SOCKET_BOUND = "noRelaySocketBound"
+    SEND_MEMORY = "sendMemory"
+    NO_SEND_MEMORY = "noSendMemory"
+    RECEIVE_MEMORY = "receiveMemory"
+    NO_RECEIVE_MEMORY = "noReceiveMemory"
+    COMMAND_BYTES = "commandBytes"
+    NO_COMMAND_BYTES = "noCommandBytes"
+
+
+class Derived(Enum):
+    """A quantity that follows from more than one key; the charts have a template for each."""
+
+    ANSWER_LIMIT = "answerLimit"
+    RELAY_READERS = "relayReaders"
+
+
+class Given(NamedTuple):
+    """A condition that holds if at least one of the keys has a value."""
+
+    keys: tuple[Key[Any], ...]
+
+
+class Is(NamedTuple):
+    """A condition that holds if the key has this value, or, with `holds` false, another value."""
+
+    key: Key[Any]
+    word: str
+    holds: bool = True
+
+
+Condition = Given | Is | Fact
+
+
+class Part(NamedTuple):
+    """A product: `each` times the value of every factor, counted if every condition holds."""
+
+    each: int
+    times: tuple[Key[int] | Derived, ...] = ()
+    when: tuple[Condition, ...] = ()
+
+
+class Load(IntEnum):
+    """The lightest load under which a line can be full."""
+
+    REST = 0
+    STORM = 1
+    WORST = 2
+
+
+class Line(NamedTuple):
+    """An owner of memory: the sum of its parts, in bytes.
+
+    `key` is the key to change first. Only the largest of the lines with the same `alternative` counts.
+    """
+
+    owner: str
+    key: str
+    parts: tuple[Part, ...]
+    load: Load = Load.WORST
+    alternative: str = ""
+    divided_by: int = 1
+
+
+_CLIENTS: Final = Config.max_concurrent_inbound_connections
+_BROKERS: Final = Config.broker_connections_total
+_REQUESTS: Final = Config.max_concurrent_lookup_requests
+_HEAP: Final = Config.max_topic_list_in_flight_heap_mem_size_mb
+_DIRECT: Final = Config.max_topic_list_in_flight_direct_mem_size_mb
+_WEB_CONNECTIONS: Final = Config.max_http_server_connections
+_WEB_REQUESTS: Final = Config.max_concurrent_http_requests
+_TUNNELS: Final = Config.max_http_tunnels_percent
+_WEB_BUFFER: Final = Config.http_output_buffer_size
+_CLIENT_TLS: Final = Given((Config.service_port_tls,))
+_BROKER_TLS: Final = Is(Config.tls_enabled_with_broker, "true")
+_FORWARDS: Final = (Is(Config.authentication_enabled, "true"), Is(Config.forward_authorization_credentials, "true"))
+_WEB_TLS: Final = Given((Config.web_service_port_tls,))
+_WEB_PORT: Final = Given((Config.web_service_port, Config.web_service_port_tls))
+_METRICS_PORT: Final = Given((Config.metrics_port,))
+_PASSES_ON: Final = (_WEB_PORT, Fact.WEB_TARGETS)
+_FILES: Final = Given((Config.event_log_directory,))
+_SPILL: Final = Given((Config.topic_list_spill_directory,))
+_TOPIC: Final = Given((Config.event_log_topic,))
+# A connection is either a lookup connection or a relay, so only the larger line counts.
+_LOOKUP_OR_RELAY: Final = "lookup or relay"
+
+_THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
+_ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
+_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
+_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
+_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
+_LISTS_ON_DISK: Final = Line(
+    "lists to and from disk", Config.topic_list_spill_directory.name,
+    (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
+)  # fmt: skip
+_PROCESS_LINES: Final = (
+    Line("process at rest", "", (Part(IDLE_PROCESS_BYTES),), Load.REST),
+    Line("export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
+)
+_TOPIC_LIST_LINES: Final = (
+    Line("decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
+    Line("encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
+    Line("slack of the two", "", (Part(SLACK_PERCENT * MIB, (_HEAP,)), Part(SLACK_PERCENT * MIB, (_DIRECT,))),
+         Load.STORM, divided_by=100),
+    _LISTS_ON_DISK,
+    Line("page cache and files of lists on disk", Config.topic_list_spill_directory.name,
+         (Part(SPILL_PAGE_CACHE_BYTES + MOST_FILES * SPILL_FILE_BYTES, when=(_SPILL,)),), Load.STORM),
+    Line("one answer over each limit", Config.topic_list_max_answer_bytes.name, (Part(2, (Derived.ANSWER_LIMIT,)),)),
+)  # fmt: skip
+_CONNECTION_LINES: Final = (
+    Line("connections at rest", _CLIENTS.name, (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
+    Line("unfinished frames, unread answers", _CLIENTS.name, (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
+    Line("large frames before CONNECTED", Config.max_handshake_in_flight_mem_size_mb.name,
+         (Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,)),), Load.STORM),
+    # Growth of a single frame at a time may overshoot, in either memory.
+    Line("one large frame over its limit", Config.max_lookup_frame_bytes.name,
+         (Part(LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
+          Part(LARGE_FRAME_COPIES * MAX_HANDSHAKE_FRAME_BYTES))),
+    Line("books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
+    Line("TLS connections", _CLIENTS.name,
+         (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
+          Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
+          Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
+    Line("certificates in TLS handshakes", Config.max_concurrent_tls_handshakes.name,
+         (Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
+               (_CLIENT_TLS, Given((Config.tls_trust_certs_file_path,)))),
+          Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
+               (_WEB_TLS, Given((Config.tls_trust_certs_file_path,)))))),
+    # Linux doubles the buffer size that a program sets. The large buffers of a few connections fill their sum, so that
+    # line stands beside the relays.
+    Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
+         (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes), (Fact.NO_SEND_MEMORY,)),
+          Part(2 * SMALL_SEND_BUFFER_BYTES, (_CLIENTS,), (Fact.SEND_MEMORY,))), Load.STORM, _LOOKUP_OR_RELAY),
+    Line("large kernel send buffers", Config.client_socket_send_memory_mb.name,
+         (Part(MIB, (Config.client_socket_send_memory_mb,), (Fact.SEND_MEMORY,)),), Load.STORM),
+    # Without a bound in sum the kernel takes up to half as much again of unsent bytes, and doubles a receive buffer.
+    Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
+         (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
+          Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
+          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
+          # Clients' receive buffers are set while a throttle acts, that is (threshold acts), or (adaptive acts, and
+          # threshold does not, for either cause).
+          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
+          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+          Part(2, _RECEIVED,
+               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
+                Is(Config.overload_throttle_observe_only, "true")))),
+         alternative=_LOOKUP_OR_RELAY),
+    # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
+    # passed by at most one read of each thread and of the event loop.
+    Line("relay pool", Config.relay_memory_pool_mb.name,
+         (Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
+          Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)))),
+    Line("kernel memory of relayed sockets", Config.relay_socket_memory_mb.name,
+         (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
+    Line("ended connections, unsent bytes", _CLIENTS.name,
+         (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
+    # Credentials of connected clients, and on broker connections also of clients that have left.
+    Line("credentials to forward", Config.forward_authorization_credentials.name,
+         (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), _FORWARDS), Part(MAX_FORWARDED_BYTES, (_BROKERS,), _FORWARDS))),
+    Line("broker connections", _BROKERS.name,
+         (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
+          Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),
+          Part(2 * SMALL_RECEIVE_BUFFER_BYTES, (_BROKERS,), (Fact.RECEIVE_MEMORY,)),
+          Part(MIB, (Config.broker_socket_receive_memory_mb,), (Fact.RECEIVE_MEMORY,))), Load.STORM),
+    # Counted only if the log is on: nothing is allocated before.
+    Line("relayed commands that are shown", Config.proxy_log_level.name,
+         (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
+          Part(2 * HEAD_BYTES, (_CLIENTS,), (Is(Config.proxy_log_level, "0", holds=False),)))),
+)  # fmt: skip
+_REQUEST_LINES: Final = (
+    # The largest requests are the largest commands decoded, and the bytes of all commands have a limit: the smaller
+    # of two bounds.
+    Line("requests under way", _REQUESTS.name,
+         (Part(LARGEST_REQUEST_BYTES, (_REQUESTS,), (Fact.NO_COMMAND_BYTES,)),
+          Part(REQUEST_BYTES + RECORD_BYTES, (_REQUESTS,), (Fact.COMMAND_BYTES,)),
+          Part(COMMAND_COPIES * MIB, (Config.max_concurrent_lookup_request_mb,), (Fact.COMMAND_BYTES,))), Load.STORM),
+    Line("topic lists that wait for their turn", _REQUESTS.name,
+         (Part(WAITING_LIST_BYTES // CROWDED_SHARE, (_REQUESTS,)),
+          Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,))), Load.STORM),
+    Line("queues", "...PermitsAcquireQueueSize",
+         (Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,)),
+          Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
+         Load.STORM),
+    Line("keys that owe", Config.topic_list_fairness.name,
+         (Part(SHARED_SEMAPHORES * MAX_IDLE_DEBTORS * DEBTOR_BYTES,
+               when=(Is(Config.topic_list_fairness, "fifo", holds=False),)),)),
+)  # fmt: skip
+_WEB_LINES: Final = (
+    Line("connections of the web ports", _WEB_CONNECTIONS.name,
+         (Part(WEB_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_PORT,)),
+          Part(2, (_WEB_CONNECTIONS, Config.http_max_request_header_size), (_WEB_PORT,)),
+          Part(PAGE_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)),
+          Part(WEB_KERNEL_BUFFERS - PAGE_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), _PASSES_ON))),
+    Line("connections of metricsPort", Config.metrics_port.name,
+         (Part(METRICS_CONNECTIONS * WEB_CONNECTION_BYTES, when=(_METRICS_PORT,)),
+          Part(2 * METRICS_CONNECTIONS, (Config.http_max_request_header_size,), (_METRICS_PORT,)),
+          Part(PAGE_KERNEL_BUFFERS * METRICS_CONNECTIONS, (_WEB_BUFFER,), (_METRICS_PORT,)))),
+    Line("TLS of the web ports", _WEB_CONNECTIONS.name,
+         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),)),
+    # A window in each direction, and kernel buffers.
+    Line("requests passed on", _WEB_REQUESTS.name,
+         (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
+          Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
+    Line("TLS of requests passed on", _WEB_REQUESTS.name,
+         (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),
+    # An open tunnel is as large as a request.
+    Line("open WebSockets", _TUNNELS.name,
+         (Part(WEB_REQUEST_BYTES, (_WEB_CONNECTIONS, _TUNNELS), _PASSES_ON),
+          Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _TUNNELS, _WEB_BUFFER), _PASSES_ON)),
+         divided_by=100),
+    Line("TLS of open WebSockets", _TUNNELS.name,
+         (Part(LOOP_TLS_BYTES, (_WEB_CONNECTIONS, _TUNNELS), (*_PASSES_ON, _BROKER_TLS)),), divided_by=100),
+)  # fmt: skip
+_ADMIN_LINES: Final = (
+    Line("askers of the admin API", Config.admin_api_address.name,
+         (Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
+          Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Given((Config.admin_api_address,)),)))),
+)  # fmt: skip
+_WATCHES_BROKERS: Final = Is(Config.overload_signals, "proxy", holds=False)
+_OVERLOAD_LINES: Final = (
+    Line("topics of the adaptive throttle", Config.adaptive_publisher_throttling_enabled.name,
+         (Part(MOST_TOPICS * TOPIC_BYTES, when=(_ADAPTIVE,)),)),
+    Line("paused connections", Config.overload_throttle_enabled.name,
+         (Part(PAUSED_BYTES, (_CLIENTS,), (_THRESHOLD,)),)),
+    # With both throttles enabled brokers are asked once all the same; the second part is slack.
+    Line("statistics of brokers", Config.overload_signals.name,
+         (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
+          Part(PARSED_METRICS_BYTES, when=(_ADAPTIVE, _WATCHES_BROKERS)))),
+)  # fmt: skip
+_EVENT_LOG_LINES: Final = (
+    Line("event log, files", Config.event_log_directory.name,
+         (Part(MIB, (Config.event_log_buffer_mb,), (_FILES,)), Part(SINK_BLOCKS * BLOCK_BYTES, when=(_FILES,))),
+         Load.STORM),
+    Line("event log, topic", Config.event_log_topic.name,
+         (Part(MIB, (Config.event_log_buffer_mb,), (_TOPIC,)),
+          Part(PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES, when=(_TOPIC,))), Load.STORM),
+    Line("event log, names", "",
+         (Part(EVENT_NAMES_BYTES, when=(Given((Config.event_log_directory, Config.event_log_topic)),)),), Load.STORM),
+)  # fmt: skip
+LINES: Final[tuple[Line, ...]] = (
+    *_PROCESS_LINES,
+    *_TOPIC_LIST_LINES,
+    *_CONNECTION_LINES,
+    *_REQUEST_LINES,
+    *_WEB_LINES,
+    *_ADMIN_LINES,
+    *_OVERLOAD_LINES,
+    *_EVENT_LOG_LINES,
+)
+_ALTERNATIVES: Final = {line.owner: line.alternative for line in LINES if line.alternative}
+
+
+class KernelLine(NamedTuple):
+    """Memory that only the kernel bounds, while `key` is 0 or has no effect: `sockets` for each client.
+
+    `throttled`: the key has an effect only while a throttle acts. `receives`: the bound is the upper end of
+    `net.ipv4.tcp_rmem`, else that of `tcp_wmem`.
+    """
+
+    owner: str
+    key: Key[int]
+    sockets: int
+    receives: bool
+    throttled: bool = False
+
+
+# Shown apart from the sum: a limit that nobody set would make every sum meaningless.
+KERNEL_LINES: Final = (
+    KernelLine("unsent bytes of relays", Config.relay_unsent_bytes, 2, receives=False),
+    KernelLine("received bytes of relays, from brokers", Config.relay_receive_buffer_bytes, 1, receives=True),
+    KernelLine(
+        "received bytes of relays, from clients",
+        Config.relay_client_receive_buffer_bytes,
+        1,
+        receives=True,
+        throttled=True,
+    ),
+)
+
+
+class BudgetLine(NamedTuple):
+    """The bytes that an owner of memory may hold at most under a configuration."""
+
+    owner: str
+    key: str
+    limit_bytes: int
+
+
+def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> Iterator[BudgetLine]:
+    """Yield the lines that a load can fill; a limit of 0 (no limit) counts as 0, and `config.checks` warns about it.
+
+    `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
+    """
+    pool, bound = config.relay_pool_bytes > 0, config.relay_socket_bytes > 0
+    send, receive, commands = config.send_memory_bytes > 0, config.receive_memory_bytes > 0, _bounds_commands(config)
+    facts = {
+        Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any,
+        Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
+        Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
+        Fact.SEND_MEMORY: send, Fact.NO_SEND_MEMORY: not send,
+        Fact.RECEIVE_MEMORY: receive, Fact.NO_RECEIVE_MEMORY: not receive,
+        Fact.COMMAND_BYTES: commands, Fact.NO_COMMAND_BYTES: not commands,
+    }  # fmt: skip
+    yield from _counted((line for line in LINES if line.load <= load), config, facts)
+
+
+def _bounds_commands(config: Config) -> bool:
+    """Return whether the limit for the bytes of commands bounds requests more than their number does."""
+    by_number = (LARGEST_REQUEST_BYTES - REQUEST_BYTES - RECORD_BYTES) * config.max_concurrent_lookup_requests
+    return 0 < COMMAND_COPIES * config.command_bytes_limit < by_number
+
+
+def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:
+    """Yield what only the kernel bounds under a configuration; no part of the sum. Nothing under a bound in sum."""
+    if config.relay_socket_bytes:
+        return
+    for owner, key, sockets, receives, throttled in KERNEL_LINES:
+        if not config.value(key) or (throttled and not config.throttle_acts):
+            most = buffers.receive if receives else buffers.send
+            yield BudgetLine(owner, key.name, sockets * config.max_concurrent_inbound_connections * most)
+
+
+def event_log(config: Config) -> Iterator[BudgetLine]:
+    """Yield the lines of the event log: a line for each sink, and a line for the names that both sinks remember."""
+    yield from _counted(_EVENT_LOG_LINES, config, {})
+
+
+def lists_on_disk(config: Config) -> int:
+    """Return the process memory for lists on their way to and from the disk; 0 without a directory."""
+    return sum(line.limit_bytes for line in _counted((_LISTS_ON_DISK,), config, {}))
+
+
+def _counted(lines: Iterable[Line], config: Config, facts: Mapping[Fact, bool]) -> Iterator[BudgetLine]:
+    for line in lines:
+        counted = [part for part in line.parts if all(_holds(each, config, facts) for each in part.when)]
+        limit = sum(_part_bytes(part, config) for part in counted) // line.divided_by
+        # A line without a condition is listed even if its limit is 0.
+        if limit or not all(part.when for part in line.parts):
+            yield BudgetLine(line.owner, line.key, limit)
+
+
+def _part_bytes(part: Part, config: Config) -> int:
+    return prod((_factor(factor, config) for factor in part.times), start=part.each)
+
+
+def _factor(factor: Key[int] | Derived, config: Config) -> int:
+    if factor is Derived.ANSWER_LIMIT:
+        return config.topic_list_answer_limit_bytes
+    if factor is Derived.RELAY_READERS:
+        return config.relay_threads_at_most + 1
+    return int(config.value(factor))
+
+
+def _holds(condition: Condition, config: Config, facts: Mapping[Fact, bool]) -> bool:
+    match condition:
+        case Fact():
+            return facts[condition]
+        case Given(keys):
+            return any(config.value(key) not in (None, "") for key in keys)
+        case Is(key, word, holds):
+            return (key.kind.write(config.value(key)) == word) is holds
+
+
+def worst_case_parts(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> dict[str, int]:
+    """Return the limit of each owner, bytes."""
+    return {line.owner: line.limit_bytes for line in worst_case(config, exports=exports, load=load)}
+
+
+def worst_case_bytes(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> int:
+    """Return the sum of all lines that a load can fill, bytes."""
+    return total_bytes(worst_case_parts(config, exports=exports, load=load))
+
+
+def total_bytes(parts: Mapping[str, int]) -> int:
+    """Return the sum of all parts, bytes; of alternatives only the largest counts."""
+    return sum(summands(parts).values())
+
+
+def summands(parts: Mapping[str, int]) -> dict[str, int]:
+    """Return the parts that count in the sum: of alternatives only the largest."""
+    largest: dict[str, str] = {}
+    for owner, limit in parts.items():
+        if (alternative := _ALTERNATIVES.get(owner)) and limit > parts.get(largest.get(alternative, ""), -1):
+            largest[alternative] = owner
+    counted = set(largest.values())
+    return {owner: limit for owner, limit in parts.items() if owner not in _ALTERNATIVES or owner in counted}

@@ -1,0 +1,110 @@
+"""The memory budget as operators read it: the sum, its largest parts, and the memory that there is.
+
+Rule: the sum is held against the container's limit if there is one, and against the machine's memory in any case.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from proxy.app.memory.budget import kernels_choice, summands, total_bytes, worst_case_parts
+from proxy.app.metrics.counters import Counters
+from proxy.config.config import Config
+from proxy.core.log import Logger
+from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths, container_limit_bytes, machine_memory_bytes
+from proxy.net.buffers.tcp_buffers import tcp_buffers
+
+LARGEST_PARTS: Final = 5
+_MIB: Final = 1024 * 1024
+CONTAINER: Final = "container"
+MACHINE: Final = "machine"
+_EXCEEDED: Final = {
+    CONTAINER: "the configured limits allow more memory than the container has",
+    MACHINE: "the configured limits allow more memory than the machine has",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReport:
+    """The sum of all limits, its largest parts, and the memory of the container (None: no limit) and the machine."""
+
+    budget_bytes: int
+    largest: Sequence[tuple[str, int]]
+    container_bytes: int | None
+    machine_bytes: int | None
+
+    @classmethod
+    def of(cls, parts: Mapping[str, int], budget_bytes: int, paths: MemoryPaths = SYSTEM_PATHS) -> Self:
+        """Return the report of a budget on this machine."""
+        largest = sorted(parts.items(), key=lambda part: part[1], reverse=True)[:LARGEST_PARTS]
+        return cls(budget_bytes, largest, container_limit_bytes(paths), machine_memory_bytes(paths))
+
+    @property
+    def exceeded(self) -> str | None:
+        """The owner of too little memory for the budget: container, machine, or None."""
+        if self.container_bytes is not None and self.budget_bytes > self.container_bytes:
+            return CONTAINER
+        return MACHINE if self.machine_bytes is not None and self.budget_bytes > self.machine_bytes else None
+
+    def excess(self) -> str | None:
+        """Return the warning that the budget does not fit, or None if it fits."""
+        if (owner := self.exceeded) is None:
+            return None
+        has = self.container_bytes if owner == CONTAINER else self.machine_bytes
+        assert has is not None
+        return (
+            f"the configured limits allow {mib(self.budget_bytes)} of memory, the {owner} has {mib(has)}: the kernel "
+            "may end the proxy under load (docs/memory.md)"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as text."""
+        container = "no limit" if self.container_bytes is None else mib(self.container_bytes)
+        machine = "unknown" if self.machine_bytes is None else mib(self.machine_bytes)
+        yield f"memory budget: {mib(self.budget_bytes)} at most (container: {container}, machine: {machine})"
+        for name, size in self.largest:
+            if size:
+                yield f"  {mib(size):>12}  {name}"
+        yield f"  {mib(2 * self.budget_bytes):>12}  two at once: a process, and one that takes over (serve --take-over)"
+
+    def document(self) -> Mapping[str, object]:
+        """Return the report for JSON."""
+        return {
+            "budget_bytes": self.budget_bytes,
+            "two_at_once_bytes": 2 * self.budget_bytes,
+            "largest_parts": dict(self.largest),
+            "container_limit_bytes": self.container_bytes,
+            "machine_bytes": self.machine_bytes,
+            "fits": self.exceeded is None,
+        }
+
+    def log(self, log: Logger, kernels_choice: int) -> None:
+        """Log the budget, as a warning if it does not fit."""
+        fields = {
+            "budget_bytes": self.budget_bytes,
+            "largest_parts": {name: size for name, size in self.largest if size},
+            "container_limit_bytes": self.container_bytes,
+            "machine_bytes": self.machine_bytes,
+        }
+        if (owner := self.exceeded) is not None:
+            log.warning(_EXCEEDED[owner], **fields)
+        else:
+            log.info("memory budget", **fields, kernels_choice=kernels_choice)
+
+
+def count_budget(counters: Counters, config: Config, *, exports: bool) -> None:
+    """Compute the worst case of all memory under a configuration, for the metrics and for the log."""
+    parts = counters.budget_parts = worst_case_parts(config, exports=exports)
+    counters.budget_bytes = total_bytes(parts)
+    counters.kernels_choice = {line.owner: line.limit_bytes for line in kernels_choice(config, tcp_buffers())}
+
+
+def log_budget(counters: Counters, log: Logger) -> None:
+    """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
+    report = BudgetReport.of(summands(counters.budget_parts), counters.budget_bytes)
+    report.log(log, sum(counters.kernels_choice.values()))
+
+
+def mib(count: int) -> str:
+    """Return a number of bytes in MiB, as text."""
+    return f"{count / _MIB:,.0f} MiB"

@@ -1,0 +1,371 @@
+"""A machine that has no more: no memory, no threads, no disk, no names, and a wall clock that jumps.
+
+Each test takes one thing away from a running proxy and asks for four things: an end with a named cause, a line in the
+log, neighbours that go on, and service as before once the thing is back. Accepting without descriptors is in
+`test_limits_and_shutdown.py`, a disk without room for lists in `test_spill.py` and `test_spill_disks.py`.
+"""
+
+import asyncio
+import errno
+import os
+import resource
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabPool
+from protocol.topic_list import TopicListAnswer
+from proxy.auth.sources import Watched
+from proxy.brokers import resolver
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from proxy.net.tls import files as tls_files
+from tests.support.auth.tls import PemFiles, certificate
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually
+from tests.support.patience import in_time
+from tests.support.proxies.proxy_under_test import TOPICS, Stage, namespace, staged
+from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.tools import tools, unusable
+from tests.unit.eventlog.parts import finished, read_events
+from tests.unit.proxy.core.test_threads import NoMore
+
+MIB: Final = 1024 * 1024
+DAY_SECONDS: Final = 86_400
+
+
+def limited(proxy: Running, what: int, limit: int) -> tuple[int, int]:
+    """Set a soft limit of a running proxy, and return both as they were."""
+    _, hard = before = resource.prlimit(proxy.child.pid, what)
+    resource.prlimit(proxy.child.pid, what, (limit, hard))
+    return before
+
+
+async def served(client: AsyncClient, topics: int, number: int = 0) -> None:
+    """See that a client in lookup mode gets what it asks for."""
+    await client.ping()
+    assert len((await client.topics(f"demo/ns-{number}")).topics) == topics
+    assert (await client.lookup(f"persistent://demo/ns-{number}/topic")).response
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def address_space(pid: int) -> int:
+    """Return the bytes of the address space of a process, which RLIMIT_AS bounds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+async def test_without_memory_for_a_list_its_client_is_refused_and_all_others_go_on(tmp_path: Path) -> None:
+    topics, name_bytes = 24_000, 200
+    keys = {"maxTopicListInFlightHeapMemSizeMB": 1024, "maxTopicListInFlightDirectMemSizeMB": 1024}
+    store = GeneratedTopics(4, topics, name_bytes)
+    async with EmbeddedBroker(store) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+        neighbour = await proxy.connected()
+        lookup = "persistent://demo/ns-0/topic"
+        assert (await neighbour.lookup(lookup)).response
+        before = limited(proxy, resource.RLIMIT_AS, address_space(proxy.child.pid) + 2 * MIB)
+        for number in range(4):
+            client = await proxy.connected()
+            refused = await client.refused_topics(f"demo/ns-{number}")
+            assert refused.error == ServerError.TooManyRequests
+            await neighbour.ping()
+            assert (await neighbour.lookup(lookup)).response
+        await eventually(lambda: refused_for_memory(proxy), "a line that names the lack")
+        resource.prlimit(proxy.child.pid, resource.RLIMIT_AS, before)
+        assert len((await neighbour.topics("demo/ns-0")).topics) == topics
+        assert b"pulsar_proxy_internal_errors_total{" not in await proxy.get("/metrics")
+
+
+def refused_for_memory(proxy: Running) -> bool:
+    return any(line["stage"] == "machine_memory" for line in proxy.lines("request refused"))
+
+
+class Lack:
+    """Memory that is not to be had at one moment of a list's way: once, then there is enough again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, where: str, number: int) -> None:
+        self._left = number
+        taken, fed = SlabPool.take, TopicListAnswer.slab_filled
+
+        def take(pool: SlabPool) -> bytearray:
+            self._look()
+            return taken(pool)
+
+        def feed(answer: TopicListAnswer, slab: memoryview) -> None:
+            self._look()
+            fed(answer, slab)
+
+        if where == "slab":
+            monkeypatch.setattr(SlabPool, "take", take)
+        else:
+            monkeypatch.setattr(TopicListAnswer, "slab_filled", feed)
+
+    def _look(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise MemoryError
+
+
+@pytest.mark.parametrize(("where", "number"), [("slab", 1), ("slab", 2), ("decoding", 1), ("decoding", 3)])
+async def test_a_list_without_memory_is_refused_and_the_next_answer_on_its_connection_is_read(
+    monkeypatch: pytest.MonkeyPatch, where: str, number: int
+) -> None:
+    async with staged(brokerConnectionsPerKey=1, topicListCoalescingEnabled="false") as stage:
+        gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
+        clients = [await stage.connected() for _ in range(2)]
+        for asked, client in enumerate(clients, start=1):
+            await client.ask_topics(namespace(asked))
+            await stage.until(lambda: stage.outstanding == asked, "a question at the broker")  # noqa: B023
+        Lack(monkeypatch, where, number)
+        gate.set()
+        answers = [await client.answer() for client in clients]
+        assert [len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers] in ([0, TOPICS], [TOPICS, 0])
+        (error,) = (answer.error for answer in answers if answer.type == pb.BaseCommand.ERROR)
+        assert error.error == ServerError.TooManyRequests
+        assert error.message == "the proxy has no memory left for the answer"
+        assert stage.broker.record.connections_accepted == 1
+        assert [refusal.stage for refusal in stage.proxy.refusals.recent] == ["machine_memory"]
+        for client in clients:
+            assert len((await client.topics(namespace(3))).topics) == TOPICS
+
+
+# --- disk -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def tiny_disk(directory: Path, size_kib: int) -> Iterator[Path]:
+    """Mount a file system of that size until the block ends."""
+    tools("mount")
+    if os.geteuid() != 0:
+        unusable("mount", "mount needs root")
+    directory.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k,mode=700", "tmpfs", str(directory)]
+    done = subprocess.run(options, capture_output=True, text=True, check=False)
+    if done.returncode:
+        unusable("mount", f"this machine does not let a test use mount: {done.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+async def test_a_full_disk_costs_no_request_and_all_events_are_there_once_it_has_room_again(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path / "events", 256) as events:
+        keys = {"eventLogDirectory": events, "eventLogFlushMillis": 10}
+        async with EmbeddedBroker(GeneratedTopics(1, 3, 50)) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+            client = await proxy.connected()
+            await served(client, 3)
+            await eventually(lambda: list(events.iterdir()), "a file of events")
+            filler = events / "filler"
+            fill(filler)
+            for _ in range(100):
+                await served(client, 3)
+            await eventually(lambda: proxy.said("events cannot be written"), "a line that names the lack")
+            assert "no space" in proxy.lines("events cannot be written")[0]["detail"]
+            await served(client, 3)
+            filler.unlink()
+            assert metric(await proxy.get("/metrics"), "errors_total") > 0
+            await eventually_written(proxy)
+            await served(client, 3)
+            os.kill(proxy.child.pid, signal.SIGTERM)
+            assert await proxy.exit_code() == 0
+        found = kept(events)
+        assert [event["seq"] for event in found] == list(range(1, len(found) + 1))
+        assert [event["outcome"] for event in found if event["kind"] == "get_topics"] == ["ok"] * 103
+
+
+def fill(file: Path) -> None:
+    """Write until the disk is full."""
+    with file.open("wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(4096))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+async def eventually_written(proxy: Running) -> None:
+    """Wait until the event log holds nothing back."""
+    held = 1.0
+    async with in_time():
+        while held:
+            held = metric(await proxy.get("/metrics"), "buffer_bytes")
+
+
+def metric(page: bytes, name: str) -> float:
+    """Return a number of the event log's files."""
+    start = f"pulsar_proxy_event_log_{name}{{"
+    (line,) = (line for line in page.decode().splitlines() if line.startswith(start))
+    return float(line.rpartition(" ")[2])
+
+
+def kept(events: Path) -> list[dict[str, Any]]:
+    return [event for path in finished(events) for event in read_events(path)]
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+class Names:
+    """The system's resolver, as far as a test wants one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gone = False
+        self.asked = 0
+        monkeypatch.setattr(resolver, "_addresses", self._addresses)
+
+    def _addresses(self, name: str) -> list[str]:
+        self.asked += 1
+        if self.gone:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return [LOOPBACK]
+
+
+async def test_without_names_from_the_start_a_request_is_refused_by_name_and_served_when_they_are_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Names(monkeypatch)
+    found.gone = True
+    async with EmbeddedBroker(GeneratedTopics(20, 3, 50)) as broker:
+        url = f"pulsar://brokers.test:{broker.port}"
+        async with staged(brokerServiceURL=url, brokerDnsTtlSeconds=1) as stage:
+            client = await stage.connected()
+            refused = await client.refused_topics(namespace(0))
+            assert refused.error == ServerError.ServiceNotReady
+            assert "brokers.test" in refused.message
+            assert "Temporary failure in name resolution" in refused.message
+            await client.ping()
+            found.gone = False
+            await stage.until(lambda: stage.proxy.broker_side.brokers.states()["up"], "a broker that is found")
+            assert len((await client.topics(namespace(0))).topics) == 3
+
+
+async def test_without_names_those_who_have_a_broker_keep_it_and_its_last_address_serves_newcomers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Names(monkeypatch)
+    async with EmbeddedBroker(GeneratedTopics(20, 3, 50)) as broker:
+        url = f"pulsar://brokers.test:{broker.port}"
+        async with staged(brokerServiceURL=url, brokerDnsTtlSeconds=60) as stage:
+            asking, relayed = await stage.connected(), await stage.client()
+            await asking.topics(namespace(0))
+            await relayed.connect(target=f"brokers.test:{broker.port}")
+            found.gone = True
+            await asking.topics(namespace(1))
+            await relayed.ping()
+            newcomer = await stage.client()
+            await newcomer.connect(target=f"brokers.test:{broker.port}")
+            await newcomer.ping()
+            stranger = await stage.client()
+            await stranger.send(connect_frame(f"stranger.test:{broker.port}"))
+            refused = await stranger.last_command()
+            assert refused.type == pb.BaseCommand.ERROR
+            await stage.until(lambda: stage.caused("target_refused") == 1, "an end with its cause")
+            assert any("Temporary failure in name resolution" in detail for detail in stage.details)
+
+
+# --- the wall clock -------------------------------------------------------------------------------
+
+
+class WallClock:
+    """The wall clock of this process, which a test moves; other clocks go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.off_seconds = 0.0
+        real, real_ns = time.time, time.time_ns
+        monkeypatch.setattr(time, "time", lambda: real() + self.off_seconds)
+        monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(self.off_seconds * 1e9))
+
+
+@pytest.mark.parametrize("jump_seconds", [-365 * DAY_SECONDS, -3600, 3600, 365 * DAY_SECONDS])
+async def test_a_wall_clock_that_jumps_ends_no_connection_and_changes_no_duration(
+    monkeypatch: pytest.MonkeyPatch, jump_seconds: float, tmp_path: Path
+) -> None:
+    clock = WallClock(monkeypatch)
+    keys: dict[str, Any] = {"eventLogDirectory": tmp_path, "maxConnectionAgeSeconds": 3600}
+    async with staged(GeneratedTopics(20, 3, 50), **keys) as stage:
+        asking, relayed = await stage.connected(), await stage.relayed()
+        await asking.topics(namespace(0))
+        gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
+        request = await asking.ask_topics(namespace(1))
+        await stage.until(lambda: stage.outstanding == 1, "a question under way")
+        clock.off_seconds = jump_seconds
+        await ticks(stage, 2)
+        gate.set()
+        answer = await asking.answer()
+        assert answer.getTopicsOfNamespaceResponse.request_id == request
+        await relayed.ping()
+        clock.off_seconds = 0.0
+        await ticks(stage, 2)
+        await asking.topics(namespace(2))
+        await relayed.ping()
+        assert sum(stage.proxy.counters.shared.disconnects.values()) == 0
+    for event in [event for path in finished(tmp_path) for event in read_events(path)]:
+        durations = {name: value for name, value in event.items() if name.endswith("_wait_us")}
+        assert all(0 <= value < 60_000_000 for value in durations.values() if isinstance(value, int)), durations
+
+
+async def ticks(stage: Stage, count: int) -> None:
+    """Wait until the proxy has looked at its clocks so many times."""
+    loop, seen = stage.proxy.loop, list[float]()
+    tell = stage.proxy.live.tell
+
+    def told(now: float) -> None:
+        seen.append(now)
+        tell(now)
+
+    stage.proxy.live.tell = told  # type: ignore[method-assign]
+    try:
+        await stage.until(lambda: len(seen) >= count, "ticks")
+    finally:
+        stage.proxy.live.tell = tell  # type: ignore[method-assign]
+    assert loop.time() >= seen[-1]
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+async def test_certificates_are_renewed_although_there_was_no_thread_to_read_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tls_files, "RETRY_SECONDS", 0.02)
+    files = PemFiles.write(tmp_path)
+    async with staged(**files.server_keys) as stage:
+        reloads = stage.proxy.counters.tls.reloads
+        lack = NoMore(monkeypatch, 3)
+        PemFiles.write(tmp_path, certificate("second"))
+        stage.proxy.files_may_have_changed()
+        await stage.until(lambda: reloads["applied"] == 1, "the new certificate")
+        assert (lack.left, reloads["refused"]) == (0, 1)
+
+
+async def test_a_file_of_keys_is_watched_on_although_there_was_no_thread_to_read_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loop, threads = asyncio.get_running_loop(), list[int]()
+    run = loop.run_in_executor
+
+    def without(executor: Any, function: Any, *arguments: Any) -> Any:
+        threads.append(len(threads))
+        if len(threads) == 1:
+            raise RuntimeError("can't start new thread")
+        return run(executor, function, *arguments)
+
+    path = tmp_path / "file"
+    path.write_text("first")
+    file = Watched(str(path), "key", bytes)
+    path.write_text("the second")
+    monkeypatch.setattr(loop, "run_in_executor", without)
+    assert [await file.look() for _ in range(2)] == [False, True]
+    assert file.value == b"the second"

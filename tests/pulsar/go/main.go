@@ -1,0 +1,183 @@
+// Moves messages from one topic to another in transactions, and writes what came of each step as one JSON object a
+// line.
+//
+// Arguments: service URL, topic to take from, topic to send to, messages of a step, the file to write to, and a file
+// for whose coming the last transaction stays open. Steps: a transaction that is committed, one that is aborted, one
+// that is neither until its time is over, one that is committed after that file has come.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/apache/pulsar-client-go/pulsar"
+)
+
+const (
+	quiet    = 500 * time.Millisecond
+	patience = 120 * time.Second
+	over     = 8 * time.Second
+)
+
+type mover struct {
+	client        pulsar.Client
+	from          string
+	count         int
+	taker, looker pulsar.Consumer
+	filler        pulsar.Producer
+	sender        pulsar.Producer
+	out           *json.Encoder
+}
+
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Panic(err)
+	}
+}
+
+func main() {
+	args := os.Args[1:]
+	file := must(os.Create(args[4]))
+	defer file.Close()
+	client := must(pulsar.NewClient(pulsar.ClientOptions{
+		URL: args[0], EnableTransaction: true, OperationTimeout: patience,
+	}))
+	m := &mover{client: client, from: args[1], count: must(strconv.Atoi(args[3])), out: json.NewEncoder(file)}
+	m.taker = m.subscribe(args[1], "takes")
+	m.looker = m.subscribe(args[2], "looks")
+	m.filler = must(client.CreateProducer(pulsar.ProducerOptions{Topic: args[1]}))
+	// A transaction does not know when a send would fail: none does.
+	m.sender = must(client.CreateProducer(pulsar.ProducerOptions{Topic: args[2], SendTimeout: -1}))
+	m.committed()
+	m.aborted()
+	m.timedOut()
+	m.keptOpen(args[5])
+	client.Close()
+	m.tell(map[string]any{"step": "closed"})
+}
+
+func (m *mover) tell(step map[string]any) { check(m.out.Encode(step)) }
+
+func (m *mover) committed() {
+	m.fill("committed")
+	transaction := m.begin(patience)
+	m.move(transaction)
+	before := m.seen()
+	check(transaction.Commit(context.Background()))
+	m.tell(map[string]any{"step": "committed", "before": before, "after": m.received()})
+}
+
+func (m *mover) aborted() {
+	m.fill("aborted")
+	transaction := m.begin(patience)
+	m.move(transaction)
+	check(transaction.Abort(context.Background()))
+	seen := m.seen()
+	// What was acknowledged in the transaction comes again.
+	m.taker.Close()
+	m.taker = m.subscribe(m.from, "takes")
+	again := map[string]bool{}
+	for len(again) < m.count {
+		message := must(receive(m.taker, patience))
+		again[string(message.Payload())] = true
+		check(m.taker.Ack(message))
+	}
+	m.tell(map[string]any{"step": "aborted", "seen": seen, "again": len(again)})
+}
+
+func (m *mover) timedOut() {
+	transaction := m.begin(time.Second)
+	m.send([]byte("late"), transaction)
+	time.Sleep(over)
+	refused := transaction.Commit(context.Background()) != nil
+	m.tell(map[string]any{"step": "timed_out", "refused": refused, "seen": m.seen()})
+}
+
+func (m *mover) keptOpen(until string) {
+	m.fill("kept")
+	transaction := m.begin(10 * patience)
+	m.move(transaction)
+	m.tell(map[string]any{"step": "open"})
+	for {
+		if _, err := os.Stat(until); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	check(transaction.Commit(context.Background()))
+	m.tell(map[string]any{"step": "kept_open", "after": m.received()})
+}
+
+func (m *mover) subscribe(topic, name string) pulsar.Consumer {
+	return must(m.client.Subscribe(pulsar.ConsumerOptions{
+		Topic: topic, SubscriptionName: name, Type: pulsar.Shared,
+		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+	}))
+}
+
+func (m *mover) begin(timeout time.Duration) pulsar.Transaction {
+	return must(m.client.NewTransaction(timeout))
+}
+
+func (m *mover) fill(name string) {
+	for number := range m.count {
+		message := &pulsar.ProducerMessage{Payload: fmt.Appendf(nil, "%s %d", name, number)}
+		must(m.filler.Send(context.Background(), message))
+	}
+}
+
+func (m *mover) send(payload []byte, transaction pulsar.Transaction) {
+	message := &pulsar.ProducerMessage{Payload: payload, Transaction: transaction}
+	must(m.sender.Send(context.Background(), message))
+}
+
+func (m *mover) move(transaction pulsar.Transaction) {
+	for range m.count {
+		message := must(receive(m.taker, patience))
+		m.send(message.Payload(), transaction)
+		check(m.taker.AckWithTxn(message, transaction))
+	}
+}
+
+// seen counts what is there and should not be.
+func (m *mover) seen() int {
+	found := 0
+	for {
+		message, err := receive(m.looker, quiet)
+		if err != nil {
+			return found
+		}
+		check(m.looker.Ack(message))
+		found++
+	}
+}
+
+// received receives what is due, and counts it with what is there beside.
+func (m *mover) received() int {
+	found := map[string]bool{}
+	for len(found) < m.count {
+		message, err := receive(m.looker, patience)
+		if err != nil {
+			return len(found)
+		}
+		found[string(message.Payload())] = true
+		check(m.looker.Ack(message))
+	}
+	return m.count + m.seen()
+}
+
+func receive(consumer pulsar.Consumer, timeout time.Duration) (pulsar.Message, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return consumer.Receive(ctx)
+}

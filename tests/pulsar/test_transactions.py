@@ -1,0 +1,119 @@
+"""Transactions of real clients through the proxy: committed, aborted, over in time, and open while the proxy restarts.
+
+The clients are programs (java/Transactions.java, go/main.go) that write what came of each step; a test knows no more.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pulsar.admin import Admin, AdminError
+from tests.pulsar.conftest import DIRECT
+from tests.pulsar.go_client import go_program
+from tests.pulsar.java_consumers import Client, java_program
+from tests.pulsar.process import ChildProcess
+from tests.pulsar.proxy_process import Proxy, run_proxy
+from tests.pulsar.standalone import Broker, MissingToolError
+from tests.support.sockets.ports import free_ports
+
+pytestmark = pytest.mark.pulsar
+
+MESSAGES = 10
+STEP_SECONDS = 120.0
+STOP_SECONDS = 20.0
+NOT_CONFIGURED = 503
+# With the client in Go messages of a transaction that was aborted, or whose time was over, are seen: with a proxy and
+# without.
+SHOWN = {"java": (0, 0), "go": (MESSAGES, 1)}
+PROGRAM = Path(__file__).parent / "java" / "Transactions.java"
+# Commands of transactions that a client sends; each passes the relay to a coordinator.
+COMMANDS = ("TC_CLIENT_CONNECT_REQUEST", "NEW_TXN", "ADD_PARTITION_TO_TXN", "ADD_SUBSCRIPTION_TO_TXN", "END_TXN")
+
+
+def java() -> list[str]:
+    try:
+        return java_program(Client.NEW, PROGRAM)
+    except MissingToolError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+PROGRAMS: dict[str, Callable[[], list[str]]] = {"java": java, "go": go_program}
+
+
+@pytest.fixture
+def coordinator(admin: Admin) -> None:
+    """See that the broker has a transaction coordinator: one that others run may have none."""
+    try:
+        admin.call("GET", "/admin/v3/transactions/coordinatorStats")
+    except AdminError as error:
+        # Any other error is of a coordinator that no client has needed yet.
+        if error.status == NOT_CONFIGURED:
+            pytest.skip(f"the broker has no transaction coordinator (transactionCoordinatorEnabled): {error}")
+
+
+class Steps:
+    """What the program has written."""
+
+    def __init__(self, process: ChildProcess, file: Path) -> None:
+        self.process = process
+        self._file = file
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        text = self._file.read_text() if self._file.exists() else ""
+        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        return {line.pop("step"): line for line in lines}
+
+    def wait_for(self, *steps: str) -> dict[str, dict[str, Any]]:
+        """Return all steps when these are done; raises ProcessFailedError if the program ends before."""
+        self.process.wait_ready(lambda: set(steps) <= set(self.all()), STEP_SECONDS)
+        return self.all()
+
+
+@contextmanager
+def running(command: list[str], directory: Path, url: str, namespace: str, until: Path) -> Iterator[Steps]:
+    """Run the program until the block ends; its last transaction stays open until there is a file `until`."""
+    topics = [f"persistent://{namespace}/{name}" for name in ("from", "to")]
+    events = directory / "steps.jsonl"
+    process = ChildProcess(
+        "transactions", [*command, url, *topics, str(MESSAGES), str(events), str(until)], directory / "transactions.log"
+    )
+    try:
+        yield Steps(process, events)
+    finally:
+        process.stop(STOP_SECONDS)
+
+
+@pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")
+@pytest.mark.usefixtures("coordinator")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("language", ["java", "go"])
+def test_transactions_of_a_real_client_keep_their_promises_also_over_a_restart_of_the_proxy(
+    language: str, broker: Broker, namespace: str, tmp_path: Path
+) -> None:
+    command, until = PROGRAMS[language](), tmp_path / "go-on"
+    aborted, late = SHOWN[language]
+    port = str(free_ports(1)[0])
+
+    def start(stack: ExitStack, **keys: str) -> Proxy:
+        return stack.enter_context(run_proxy(tmp_path, broker, {"servicePort": port, **keys}))
+
+    with ExitStack() as second, ExitStack() as first:
+        # The log names what is relayed, and relays are in the interpreter then.
+        proxy = start(first, proxyLogLevel="1")
+        steps = second.enter_context(running(command, tmp_path, proxy.service_url, namespace, until))
+        done = steps.wait_for("committed", "aborted", "timed_out", "open")
+        assert done["committed"] == {"before": 0, "after": MESSAGES}
+        assert done["aborted"] == {"seen": aborted, "again": MESSAGES}
+        assert done["timed_out"] == {"refused": True, "seen": late}
+        log = proxy.process.log.read_text()
+        assert {name for name in COMMANDS if f'"command":"{name}"' in log} == set(COMMANDS)
+        # The connections to the coordinator, of the producer and of the consumers are lost with the transaction open.
+        first.close()
+        start(second)
+        until.touch()
+        done = steps.wait_for("kept_open", "closed")
+        assert done["kept_open"] == {"after": MESSAGES}

@@ -1,0 +1,217 @@
+"""The end of a process: what the service manager hears when, and what an undo may still call off."""
+
+import asyncio
+import io
+import json
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from proxy.app.lifecycle import Phase, StopSignal
+from proxy.app.proxy import Proxy
+from proxy.cli.serve import SECONDS_TO_CLOSE, _Ending
+from proxy.cli.systemd import ServiceManager
+from proxy.config.config import Config
+from proxy.core.log import open_log
+from proxy.web.admin.sources import NotUndone
+from tests.support.loops.loops import run_virtual
+
+PRE_DRAIN, DRAIN = 5.0, 15.0
+
+
+class Manager:
+    """A service manager that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def stopping(self, status: str, longest_seconds: float) -> None:
+        self.heard.append(f"stopping {longest_seconds:g}")
+
+    def status(self, text: str) -> None:
+        self.heard.append(text)
+
+
+class Draining:
+    """A proxy with one client, whose drain lasts until the client leaves or the time is over."""
+
+    def __init__(self) -> None:
+        self.config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650"})
+        self.phase = Phase.SERVING
+        self.ready = True
+        self.sessions = ["a client"]
+        self.left = asyncio.Event()
+        self.steps: list[str] = []
+        self.error: OSError | None = None
+
+    def enter(self, phase: Phase, *, ready: bool) -> None:
+        self.phase, self.ready = phase, ready
+
+    async def drain(self, seconds: float) -> None:
+        self.steps.append("drain")
+        try:
+            async with asyncio.timeout(seconds):
+                await self.left.wait()
+        except TimeoutError:
+            return
+
+    def serve_again(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.steps.append("serve again")
+        self.enter(Phase.SERVING, ready=True)
+
+    async def close(self, seconds: float) -> None:
+        self.steps.append("close")
+
+
+class Stage:
+    """An ending that runs, on virtual time."""
+
+    def __init__(self) -> None:
+        self.proxy, self.manager, self._file = Draining(), Manager(), io.BytesIO()
+        log = open_log("info", "json", self._file)
+        self.ending = _Ending(cast(Proxy, self.proxy), log, cast(ServiceManager, self.manager))
+        self.run = asyncio.get_running_loop().create_task(self.ending.run())
+
+    async def passes(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @property
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in self._file.getvalue().splitlines()]
+
+
+def played(scene: Any) -> None:
+    async def main() -> None:
+        stage = Stage()
+        try:
+            await cast(Coroutine[Any, Any, None], scene(stage))
+        finally:
+            stage.run.cancel()
+            await asyncio.wait([stage.run])
+
+    run_virtual(main())
+
+
+def test_of_a_signal_the_manager_hears_at_once_and_of_the_admin_api_when_nothing_can_be_undone() -> None:
+    async def by_signal(stage: Stage) -> None:
+        stage.ending.signalled(StopSignal.TERMINATE)
+        assert stage.manager.heard == [f"stopping {PRE_DRAIN + DRAIN + SECONDS_TO_CLOSE:g}"]
+        await stage.run
+        assert stage.proxy.steps == ["drain", "close"]
+        assert len(stage.manager.heard) == 1
+
+    async def by_admin(stage: Stage) -> None:
+        assert stage.ending.begin(StopSignal.TERMINATE) is not None
+        await stage.passes(PRE_DRAIN + DRAIN - 1)
+        assert stage.manager.heard == ["leaving, as the admin API was asked to"]
+        await stage.run
+        assert stage.manager.heard[1:] == [f"stopping {SECONDS_TO_CLOSE:g}"]
+
+    played(by_signal)
+    played(by_admin)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, PRE_DRAIN + 1, PRE_DRAIN + DRAIN - 0.1])
+def test_an_undo_at_any_time_of_the_drain_leaves_a_proxy_that_can_be_drained_again(seconds: float) -> None:
+    async def scene(stage: Stage) -> None:
+        for _ in range(2):
+            stage.ending.begin(StopSignal.TERMINATE)
+            await stage.passes(seconds)
+            stage.ending.undo()
+            assert (stage.proxy.phase, stage.proxy.ready) == (Phase.SERVING, True)
+            await stage.passes(3600)
+            assert not stage.run.done()
+        stage.ending.begin(StopSignal.TERMINATE)
+        stage.proxy.left.set()
+        await stage.run
+        assert stage.proxy.steps[-2:] == ["drain", "close"]
+        assert stage.events.count("drain undone") == 2
+
+    played(scene)
+
+
+def test_an_undo_wins_over_the_last_client_that_leaves_at_the_same_moment() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.ending.begin(StopSignal.INTERRUPT)
+        await stage.passes(1)
+        stage.proxy.left.set()
+        stage.ending.undo()
+        await stage.passes(3600)
+        assert not stage.run.done()
+        assert stage.proxy.steps == ["drain", "serve again"]
+
+    played(scene)
+
+
+def test_a_signal_right_behind_an_undo_is_a_drain_of_its_own() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.ending.begin(StopSignal.INTERRUPT)
+        await stage.passes(1)
+        stage.ending.undo()
+        stage.ending.signalled(StopSignal.TERMINATE)
+        assert stage.proxy.phase is Phase.LEAVING
+        await stage.run
+        assert stage.proxy.steps == ["drain", "serve again", "drain", "close"]
+
+    played(scene)
+
+
+def test_nothing_a_signal_a_fault_and_the_end_cannot_be_undone() -> None:
+    async def scene(stage: Stage) -> None:
+        with pytest.raises(NotUndone, match="there is no drain"):
+            stage.ending.undo()
+        stage.ending.begin(StopSignal.TERMINATE)
+        stage.ending.cannot_be_undone()
+        with pytest.raises(NotUndone, match="a signal or a fault"):
+            stage.ending.undo()
+        stage.ending.signalled(StopSignal.TERMINATE)
+        with pytest.raises(NotUndone):
+            stage.ending.undo()
+        await stage.run
+        assert "serve again" not in stage.proxy.steps
+
+    async def too_late(stage: Stage) -> None:
+        stage.ending.begin(StopSignal.INTERRUPT)
+        await stage.passes(0)
+        stage.proxy.left.set()
+        work = stage.ending._work
+        assert work is not None
+        await asyncio.wait([work])
+        with pytest.raises(NotUndone):
+            stage.ending.undo()
+        await stage.run
+        assert stage.proxy.steps == ["drain", "close"]
+
+    played(scene)
+    played(too_late)
+
+
+def test_a_port_that_cannot_be_opened_lets_the_drain_go_on() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.ending.begin(StopSignal.INTERRUPT)
+        await stage.passes(1)
+        stage.proxy.error = OSError(98, "cannot listen on 127.0.0.1:6650 (servicePort): address already in use")
+        with pytest.raises(NotUndone, match="6650"):
+            stage.ending.undo()
+        assert str(stage.proxy.phase) == "draining"
+        # Somebody may try again.
+        stage.proxy.error = None
+        stage.ending.undo()
+        assert str(stage.proxy.phase) == "serving"
+
+    played(scene)
+
+
+def test_a_second_signal_ends_all_at_once() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.ending.signalled(StopSignal.TERMINATE)
+        await stage.passes(PRE_DRAIN + 1)
+        stage.ending.signalled(StopSignal.TERMINATE)
+        await stage.run
+        assert stage.proxy.steps == ["drain"]
+        assert stage.proxy.phase is Phase.CLOSING
+
+    played(scene)

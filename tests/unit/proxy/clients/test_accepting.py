@@ -1,0 +1,55 @@
+"""The pause of accepting, in virtual time."""
+
+import io
+
+import pytest
+
+from proxy.clients.accepting import Accepting
+from proxy.core.log import open_log
+from tests.support.loops.clock import ManualClock
+
+
+def made() -> tuple[Accepting, ManualClock, io.BytesIO]:
+    clock, file = ManualClock(), io.BytesIO()
+    return Accepting(clock, open_log("info", "json", file)), clock, file
+
+
+def test_a_pause_without_a_time_lasts_until_somebody_resumes() -> None:
+    accepting, clock, _ = made()
+    assert not accepting.paused
+    accepting.pause(None)
+    clock.advance(100_000)
+    assert (accepting.paused, accepting.seconds_left) == (True, None)
+    accepting.resume()
+    assert not accepting.paused
+
+
+def test_a_pause_with_a_time_ends_by_itself_and_says_so() -> None:
+    accepting, clock, file = made()
+    accepting.pause(60.0)
+    clock.advance(59.9)
+    assert accepting.paused
+    assert accepting.seconds_left == pytest.approx(0.1)
+    clock.advance(0.1)
+    assert (accepting.paused, accepting.seconds_left) == (False, None)
+    assert b"new clients are taken again" in file.getvalue()
+
+
+@pytest.mark.parametrize("second", [None, 60.0])
+def test_a_second_pause_replaces_the_time_of_the_first(second: float | None) -> None:
+    accepting, clock, _ = made()
+    accepting.pause(10.0)
+    clock.advance(5.0)
+    accepting.pause(second)
+    clock.advance(30.0)
+    assert accepting.paused
+    clock.advance(30.0)
+    assert accepting.paused == (second is None)
+
+
+def test_a_resume_leaves_no_timer() -> None:
+    accepting, clock, file = made()
+    accepting.pause(10.0)
+    accepting.resume()
+    clock.advance(60.0)
+    assert not file.getvalue()

@@ -1,0 +1,40 @@
+"""Calls in threads, and a process that may start no more of them."""
+
+import errno
+import threading
+
+import pytest
+
+from proxy.core.threads import NoThread, in_thread, start_thread
+
+
+class NoMore:
+    """Threads that cannot be started, as often as a test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.left = times
+        start = threading.Thread.start
+
+        def refused(thread: threading.Thread) -> None:
+            if self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refused)
+
+
+async def test_a_call_without_a_thread_is_an_error_of_the_machine_and_the_next_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    NoMore(monkeypatch, 1)
+    with pytest.raises(NoThread, match="no thread can be started") as none:
+        await in_thread(lambda: 1, "test", None)
+    assert none.value.errno == errno.EAGAIN
+    assert await in_thread(lambda: 1, "test", None) == 1
+
+
+def test_a_thread_that_nobody_waits_for_says_when_it_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    NoMore(monkeypatch, 1)
+    with pytest.raises(NoThread):
+        start_thread(lambda: None, "test")

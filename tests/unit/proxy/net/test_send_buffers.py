@@ -1,0 +1,399 @@
+"""The send buffers of clients: small, large for large answers while the sum has room, and how long an answer waits."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from functools import partial
+
+import pytest
+
+from proxy.config.config import Config
+from proxy.config.values import SMALL_SEND_BUFFER_BYTES
+from proxy.net.counters import NetCounters
+from proxy.net.send_buffers import (
+    LONGEST_WAIT_SECONDS,
+    MIDDLE_BYTES,
+    MIDDLE_PART,
+    STILL_SECONDS,
+    TRIM_SECONDS,
+    SendBuffer,
+    SendBuffers,
+    SendSettings,
+)
+from tests.support.loops.loops import run_without_sockets
+
+KIB = 1024
+SMALL = SMALL_SEND_BUFFER_BYTES
+LARGE = 256 * KIB
+BEYOND = 2 * (LARGE - SMALL)
+
+
+class Socket:
+    """A kernel that doubles what it is asked for, up to twice `most`."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.size = 4_000_000
+        self.asked: list[int] = []
+
+    def setsockopt(self, level: int, name: int, value: int, /) -> None:
+        assert (level, name) == (socket.SOL_SOCKET, socket.SO_SNDBUF)
+        self.asked.append(value)
+        self.size = 2 * min(value, self.most)
+
+    def getsockopt(self, level: int, name: int, /) -> int:
+        assert (level, name) == (socket.SOL_SOCKET, socket.SO_SNDBUF)
+        return self.size
+
+
+class Client:
+    """A client with a socket, which has taken all but `untaken` bytes."""
+
+    def __init__(self, on: "Stage", most: int = 1 << 30) -> None:
+        self.socket: Socket | None = Socket(most)
+        self.untaken = 0
+        self.buffer = on.buffers.open(self)
+
+    def own_socket(self) -> Socket | None:
+        return self.socket
+
+    def took_all_but(self, count: int) -> bool:
+        return self.untaken <= count
+
+    @property
+    def size(self) -> int:
+        assert self.socket is not None
+        assert self.buffer.size in (self.socket.size, 0)
+        return self.socket.size
+
+
+class Stage:
+    """The buffers of all, with room for `large` large ones."""
+
+    def __init__(self, large: float | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.counters = NetCounters()
+        # A part is for answers that wait in vain.
+        memory = None if large is None else int(large * BEYOND * MIDDLE_PART / (MIDDLE_PART - 1)) + 1
+        self.buffers = SendBuffers(self.loop, self.counters, SendSettings(LARGE, memory))
+
+    def begin(self, buffer: SendBuffer, count: int = 1 << 20) -> "asyncio.Task[None]":
+        return self.loop.create_task(begun(buffer, count))
+
+    def large(self) -> Client:
+        """Give a client in the middle of a large answer."""
+        client = Client(self)
+        assert client.buffer.grow(1_000_000)
+        client.buffer.begin(1 << 20)
+        client.untaken = 1_000_000
+        return client
+
+
+async def begun(buffer: SendBuffer, count: int = 1 << 20) -> None:
+    """Begin an answer as an output does."""
+    if not buffer.begin(count):
+        await buffer.wait(count)
+
+
+def staged(large: float | None, test: Callable[[Stage], Coroutine[object, object, None]]) -> None:
+    async def run() -> None:
+        on = Stage(large)
+        await test(on)
+        assert (on.buffers.waiting, on.buffers.memory.used_bytes) == (0, 0)
+        assert on.counters.client_send_buffer_bytes == 0
+
+    run_without_sockets(run())
+
+
+def test_a_connection_begins_small_and_is_as_large_as_its_largest_answer_needs() -> None:
+    async def test(on: Stage) -> None:
+        client = Client(on)
+        assert client.size == 2 * SMALL
+        needed = {0: SMALL, SMALL: SMALL, SMALL + 1: 2 * SMALL, 100 * KIB: 128 * KIB, 1 << 20: LARGE}
+        for count, asked in needed.items():
+            await begun(client.buffer, count)
+            assert client.size == 2 * asked >= min(2 * count, 2 * LARGE)
+            assert on.buffers.memory.used_bytes == 2 * (asked - SMALL)
+            assert on.counters.client_send_buffer_bytes == client.size
+            client.buffer.end()
+        await begun(client.buffer, 0)
+        client.buffer.end()
+        assert client.size == 2 * LARGE, "a quick client asks the kernel once"
+        client.buffer.close()
+
+    staged(3, test)
+
+
+def test_what_the_kernel_allows_is_booked_and_not_what_it_was_asked_for() -> None:
+    async def test(on: Stage) -> None:
+        client = Client(on, most=100 * KIB)
+        await begun(client.buffer)
+        assert on.buffers.memory.used_bytes == 2 * (100 * KIB - SMALL)
+        client.buffer.end()
+        await begun(client.buffer)
+        assert client.socket is not None
+        assert client.socket.asked == [SMALL, LARGE], "the kernel is not asked again for what it does not give"
+        client.buffer.close()
+
+    staged(1, test)
+
+
+def test_memory_of_a_client_that_rests_goes_to_the_next_and_that_of_a_client_in_an_answer_does_not() -> None:
+    async def test(on: Stage) -> None:
+        first, second, third = Client(on), Client(on), Client(on)
+        await begun(first.buffer)
+        first.buffer.end()
+        await begun(second.buffer)
+        assert (first.size, second.size) == (2 * SMALL, 2 * LARGE)
+        assert not third.buffer.grow(1 << 20)
+        second.untaken = SMALL
+        second.buffer.end()
+        assert not third.buffer.grow(1 << 20), "the kernel still holds more than fits into a small buffer"
+        second.untaken = SMALL // 2
+        assert third.buffer.grow(1 << 20)
+        assert (second.size, third.size) == (2 * SMALL, 2 * LARGE)
+        for client in (first, second, third):
+            client.buffer.close()
+
+    staged(1, test)
+
+
+def test_a_size_fits_if_a_buffer_can_be_had_for_it() -> None:
+    async def test(on: Stage) -> None:
+        first, second = Client(on), Client(on)
+        assert (first.buffer.fits(SMALL), first.size) == (True, 2 * SMALL)
+        assert (first.buffer.fits(LARGE + 1), first.size) == (False, 2 * SMALL)
+        assert (first.buffer.fits(LARGE), first.size) == (True, 2 * LARGE)
+        first.untaken = LARGE
+        assert not second.buffer.fits(100 * KIB)
+        assert second.buffer.fits(SMALL)
+        first.untaken = 0
+        assert second.buffer.fits(100 * KIB), "an answer that was promised a place and never came keeps none"
+        for client in (first, second):
+            client.buffer.close()
+
+    staged(1, test)
+
+
+def test_frames_that_overflow_a_small_buffer_double_it() -> None:
+    async def test(on: Stage) -> None:
+        client = Client(on)
+        sizes = []
+        for _ in range(6):
+            client.buffer.overflowed()
+            sizes.append(client.size // 2)
+        assert sizes == [2 * SMALL, 4 * SMALL, 8 * SMALL, LARGE, LARGE, LARGE]
+        other = Client(on)
+        assert other.buffer.grow(1 << 20), "its memory may be taken back"
+        for each in (client, other):
+            each.buffer.close()
+
+    staged(1, test)
+
+
+class TestAnswersThatWait:
+    def test_an_answer_waits_for_memory_and_goes_on_when_a_client_has_taken_its_own(self) -> None:
+        async def test(on: Stage) -> None:
+            holding, waiting = on.large(), Client(on)
+            task = on.begin(waiting.buffer)
+            await asyncio.sleep(STILL_SECONDS / 2)
+            assert not task.done()
+            holding.untaken = 0
+            holding.buffer.end()
+            await task
+            assert (holding.size, waiting.size) == (2 * SMALL, 2 * LARGE)
+            assert (waiting.buffer.lacking, on.counters.small_buffer_answers) == (False, 0)
+            for client in (holding, waiting):
+                client.buffer.close()
+
+        staged(1, test)
+
+    def test_once_nobody_gives_memory_back_all_go_on_without_and_newcomers_do_not_wait(self) -> None:
+        async def test(on: Stage) -> None:
+            holding, waiting = on.large(), [Client(on) for _ in range(3)]
+            began = on.loop.time()
+            await asyncio.gather(*(on.begin(client.buffer) for client in waiting))
+            assert STILL_SECONDS <= on.loop.time() - began < 2 * STILL_SECONDS
+            now = on.loop.time()
+            newcomer = Client(on)
+            await begun(newcomer.buffer)
+            assert on.loop.time() == now
+            assert on.counters.small_buffer_answers == 4
+            assert all(client.buffer.lacking and client.size == 2 * SMALL for client in (*waiting, newcomer))
+            holding.buffer.close()
+            # What is left of an answer gets a buffer while it is written.
+            newcomer.buffer.retry(1 << 20)
+            assert (newcomer.buffer.lacking, newcomer.size) == (False, 2 * LARGE)
+            # From then on others wait again: memory comes back.
+            task = on.begin(waiting[0].buffer)
+            await asyncio.sleep(STILL_SECONDS / 2)
+            assert not task.done()
+            newcomer.buffer.close()
+            await task
+            assert waiting[0].size == 2 * LARGE
+            for client in waiting:
+                client.buffer.close()
+
+        staged(1, test)
+
+    def test_who_has_waited_in_vain_has_a_buffer_of_middle_size_while_there_is_one_and_then_a_small_one(self) -> None:
+        async def test(on: Stage) -> None:
+            holding = [on.large() for _ in range(4)]
+            waiting = [Client(on) for _ in range(3)]
+            await asyncio.gather(*(on.begin(client.buffer) for client in waiting))
+            assert [client.size for client in waiting] == [2 * MIDDLE_BYTES, 2 * SMALL, 2 * SMALL]
+            assert on.counters.small_buffer_answers == 3
+            newcomer = Client(on)
+            now = on.loop.time()
+            await begun(newcomer.buffer)
+            assert (on.loop.time(), newcomer.size) == (now, 2 * SMALL)
+            waiting[0].buffer.close()
+            await begun(waiting[1].buffer)
+            assert (on.loop.time(), waiting[1].size) == (now, 2 * MIDDLE_BYTES)
+            for client in (*holding, *waiting, newcomer):
+                client.buffer.close()
+
+        staged(4, test)
+
+    def test_answers_that_wait_go_first_in_the_order_of_their_coming(self) -> None:
+        async def test(on: Stage) -> None:
+            holding, ended = on.large(), list[int]()
+
+            def note(number: int, _: object) -> None:
+                ended.append(number)
+
+            waiting = [Client(on) for _ in range(3)]
+            for number, client in enumerate(waiting):
+                on.begin(client.buffer).add_done_callback(partial(note, number))
+            await asyncio.sleep(0)
+            holding.buffer.close()
+            newcomer = Client(on)
+            assert not newcomer.buffer.grow(1 << 20), "memory that is free belongs to those who wait"
+            assert newcomer.buffer.grow(SMALL)
+            for number, client in enumerate(waiting):
+                await asyncio.sleep(STILL_SECONDS / 2)
+                assert ended == list(range(number + 1))
+                client.buffer.close()
+            newcomer.buffer.close()
+
+        staged(1, test)
+
+    def test_nobody_waits_for_long_however_many_are_served_meanwhile(self) -> None:
+        async def test(on: Stage) -> None:
+            holding, last = on.large(), Client(on)
+            crowd = [Client(on) for _ in range(200)]
+            for client in crowd:
+                on.begin(client.buffer)
+            began = on.loop.time()
+            task = on.begin(last.buffer)
+            while not task.done():
+                holding.buffer.close()
+                await asyncio.sleep(STILL_SECONDS / 2)
+                if (found := next((client for client in crowd if client.size == 2 * LARGE), None)) is not None:
+                    crowd.remove(holding := found)
+            assert LONGEST_WAIT_SECONDS <= on.loop.time() - began < LONGEST_WAIT_SECONDS + STILL_SECONDS
+            assert last.buffer.lacking
+            for client in (*crowd, last, holding):
+                client.buffer.close()
+
+        staged(1, test)
+
+    def test_who_leaves_or_is_cancelled_while_it_waits_takes_nothing(self) -> None:
+        async def test(on: Stage) -> None:
+            holding, leaving, cancelled, last = on.large(), Client(on), Client(on), Client(on)
+            tasks = [on.begin(client.buffer) for client in (leaving, cancelled, last)]
+            await asyncio.sleep(0)
+            leaving.socket = None
+            leaving.buffer.close()
+            tasks[1].cancel()
+            await asyncio.wait(tasks[:2])
+            cancelled.buffer.end()
+            assert not tasks[2].done()
+            holding.buffer.close()
+            await tasks[2]
+            assert (cancelled.size, last.size) == (2 * SMALL, 2 * LARGE)
+            assert not leaving.buffer.lacking
+            for client in (cancelled, last):
+                client.buffer.close()
+
+        staged(1, test)
+
+
+def test_a_connection_that_is_gone_takes_no_memory_any_more() -> None:
+    async def test(on: Stage) -> None:
+        client = Client(on)
+        client.buffer.close()
+        client.socket = None
+        assert not client.buffer.fits(100 * KIB)
+        client.buffer.overflowed()
+        await begun(client.buffer)
+        client.buffer.end()
+
+    staged(2, test)
+
+
+def test_without_a_sum_each_connection_is_large_from_its_start_and_a_sum_can_come_later() -> None:
+    async def test(on: Stage) -> None:
+        clients = [Client(on) for _ in range(5)]
+        assert [client.size for client in clients] == [2 * LARGE] * 5
+        clients[0].untaken = 1 << 20
+        for client in clients:
+            await begun(client.buffer)
+            client.buffer.end()
+        on.buffers.apply(SendSettings(LARGE, BEYOND))
+        assert [client.size for client in clients] == [2 * LARGE] + [2 * SMALL] * 4
+        clients.append(Client(on))
+        assert clients[-1].size == 2 * SMALL
+        for client in clients:
+            client.buffer.close()
+
+    staged(None, test)
+
+
+def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers() -> None:
+    async def test(on: Stage) -> None:
+        clients = [on.large() for _ in range(3)]
+        on.buffers.apply(SendSettings(LARGE, 0))
+        assert on.buffers.memory.used_bytes == 3 * BEYOND
+        for left, client in enumerate(reversed(clients)):
+            client.untaken = 0
+            client.buffer.end()
+            await asyncio.sleep(1.5 * TRIM_SECONDS)
+            assert on.buffers.memory.used_bytes == (2 - left) * BEYOND
+        for client in clients:
+            client.buffer.close()
+
+    staged(3, test)
+
+
+def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
+    async def test(on: Stage) -> None:
+        on.buffers.apply(SendSettings(0, None))
+        client = Client(on)
+        await begun(client.buffer, 1 << 30)
+        client.buffer.overflowed()
+        assert client.socket is not None
+        assert client.socket.asked == []
+        assert on.counters.client_send_buffer_bytes >= client.socket.size
+        client.buffer.close()
+
+    staged(3, test)
+
+
+@pytest.mark.parametrize(
+    ("keys", "memory"),
+    [
+        ({}, 512 << 20),
+        ({"maxConcurrentInboundConnections": 0}, 512 << 20),
+        # 1,000 connections with 480 KiB each stay below the sum.
+        ({"maxConcurrentInboundConnections": 1_000}, None),
+        ({"clientSocketSendMemoryMB": 0}, None),
+        ({"clientSocketSendMemoryMB": -1}, None),
+        ({"clientSocketSendBufferBytes": 0}, None),
+        ({"clientSocketSendBufferBytes": 16_384}, None),
+        ({"clientSocketSendMemoryMB": 7, "maxConcurrentInboundConnections": 100}, 7 << 20),
+    ],
+)
+def test_a_sum_is_kept_where_it_is_less_than_all_connections_take(keys: dict[str, object], memory: int | None) -> None:
+    overrides = {"brokerServiceURL": "pulsar://broker:6650"} | {key: str(value) for key, value in keys.items()}
+    assert SendSettings.of(Config.load(overrides=overrides)).memory_bytes == memory

@@ -1,0 +1,147 @@
+"""A profile on demand: what it sees, what it costs at most, and that it is made once at a time."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from proxy.web.admin import profile
+from proxy.web.admin.listener import ADMIN_CLIENT_BYTES, ANSWER_SECONDS
+from proxy.web.admin.profile import MOST_CALLS, MOST_STACKS, Busy, Profiler, sample
+from proxy.web.admin.routes import LONGEST_PROFILE_SECONDS
+from tests.support.clients.async_client import eventually
+from tests.support.patience import patient
+
+LOOKS = 20
+
+
+def looks(count: int) -> tuple[Callable[[], float], threading.Event]:
+    """Give a clock and an event that let a profile look `count` times, and wait for nothing."""
+    moments = iter([0.0, *(index * 0.5 for index in range(count)), *([count * 10.0] * 10)])
+    stop = threading.Event()
+    stop.wait = lambda timeout=None: False  # type: ignore[method-assign]
+    return lambda: next(moments), stop
+
+
+def deep(calls: int, gate: threading.Event) -> None:
+    if calls:
+        deep(calls - 1, gate)
+    else:
+        gate.wait()
+
+
+@contextmanager
+def waiting(name: str, calls: int = 1) -> Iterator[None]:
+    """Run a thread that waits in `deep`."""
+    gate = threading.Event()
+    thread = threading.Thread(target=deep, args=(calls, gate), name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        gate.set()
+        thread.join()
+
+
+def sampled(count: int = LOOKS, **more: Any) -> Any:
+    """Take a profile from another thread, as the proxy does."""
+    found: list[Any] = []
+    clock, stop = looks(count)
+    thread = threading.Thread(target=lambda: found.append(sample(count / 2, stop, clock, **more)))
+    thread.start()
+    thread.join(patient(30))
+    return found[0]
+
+
+def test_it_says_where_each_thread_is_and_counts() -> None:
+    with waiting("a patient one"):
+        document = sampled()
+    [stack] = [stack for stack in document["stacks"] if stack["thread"] == "a patient one"]
+    calls = [document["functions"][number] for number in stack["calls"]]
+    assert stack["samples"] >= document["samples"] - 1 > 0
+    assert any(call.startswith("deep (") and "test_profile.py:" in call for call in calls)
+    assert "wait" in calls[-1]
+    assert document["left_out"] == 0
+    # The thread that looks is not in the picture.
+    assert not any("sample (" in name for name in document["functions"])
+
+
+def test_no_value_of_a_variable_is_shown() -> None:
+    secret = "token-of-somebody"
+    with waiting("a patient one"):
+        document = sampled()
+    assert secret not in str(document)
+
+
+def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
+    with waiting("deep", 300), waiting("other"):
+        document = sampled(most_stacks=1)
+    assert len(document["stacks"]) == 1
+    assert document["left_out"] > 0
+    with waiting("deep", 300):
+        stacks = sampled()["stacks"]
+    assert max(len(stack["calls"]) for stack in stacks) == MOST_CALLS
+    # References to calls, twice, for all stacks: less than an admin client may take.
+    assert 2 * 8 * MOST_STACKS * MOST_CALLS < ADMIN_CLIENT_BYTES
+
+
+def test_each_thread_of_the_process_has_its_processor_time() -> None:
+    with waiting("a patient one"):
+        threads = {row["name"]: row["cpu_seconds"] for row in sampled()["threads"]}
+    assert threads["a patient one"] == pytest.approx(0, abs=0.05)
+    assert "MainThread" in threads
+
+
+def test_a_profile_that_is_called_off_ends_at_once() -> None:
+    stop = threading.Event()
+    stop.set()
+    began = time.monotonic()
+    assert sample(60.0, stop)["samples"] == 0
+    assert time.monotonic() - began < patient(10)
+
+
+def test_one_at_a_time_and_a_client_that_leaves_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(seconds: float, stop: threading.Event) -> Any:
+        begun.set()
+        stop.wait(patient(30))
+        ended.set()
+        return {"seconds": seconds}
+
+    async def main() -> None:
+        profiler = Profiler()
+        monkeypatch.setattr(profile, "sample", slow)
+        first = asyncio.get_running_loop().create_task(profiler.profile(60.0))
+        await asyncio.to_thread(begun.wait, patient(30))
+        with pytest.raises(Busy):
+            await profiler.profile(1.0)
+        first.cancel()
+        await asyncio.wait([first])
+        await eventually(lambda: ended.is_set() and not profiler._busy, "a free place")
+        monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
+        assert await profiler.profile(2.0) == {"seconds": 2.0}
+
+    asyncio.run(main())
+
+
+def test_a_failure_of_the_profile_is_that_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(seconds: float, stop: threading.Event) -> Any:
+        raise OSError("no frames today")
+
+    async def main() -> None:
+        profiler = Profiler()
+        monkeypatch.setattr(profile, "sample", broken)
+        with pytest.raises(OSError, match="no frames today"):
+            await profiler.profile(1.0)
+        assert not profiler._busy
+
+    asyncio.run(main())
+
+
+def test_the_answer_comes_before_it_is_cut() -> None:
+    assert LONGEST_PROFILE_SECONDS < ANSWER_SECONDS - 5
