@@ -1,6 +1,8 @@
 """Fixtures that more than one test package asks for, and what holds for every test: its time, and its repetition."""
 
 import os
+import random
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,12 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
     """Give each test the time that it has on an idle machine, be it the default's or its own mark's."""
     given = settings._replace(timeout=patient(settings.timeout))
     return bool(pytest_timeout.pytest_timeout_set_timer(item, given))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed what jitter and shares by lot draw from with the test's own name: the command that repeats it repeats it."""
+    random.seed(zlib.crc32(item.nodeid.encode()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
