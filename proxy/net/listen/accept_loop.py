@@ -13,10 +13,29 @@ from typing import Final
 from proxy.net.listen.unix_sockets import client_name
 
 ACCEPT_PAUSE_SECONDS: Final = 0.5
-# asm-generic/socket.h and linux/socket.h, since Linux 5.14; Python's `socket` does not name them.
+# asm-generic/socket.h and linux/socket.h, since Linux 5.14: which buffers were set, and so are not autotuned. Python's
+# `socket` does not name them.
 _SO_BUF_LOCK: Final = 72
 _RECEIVE_LOCKED: Final = 2
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+def receive_is_set(of: socket.socket) -> bool:
+    """Return whether the receive buffer was set and so is not tuned; raises OSError where the kernel does not tell."""
+    return bool(of.getsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK) & _RECEIVE_LOCKED)
+
+
+def tune_receive_again(of: socket.socket) -> None:
+    """Have the kernel tune the receive buffer as if nobody had set it; raises OSError where the kernel cannot."""
+    locks = of.getsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK)
+    of.setsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
+
+
+def restore_receive(of: socket.socket, kernels_choice: int) -> None:
+    """Restore the kernel's own size, in bytes as the kernel told it, and its tuning; raises OSError if that fails."""
+    # The kernel doubles what it is given.
+    of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kernels_choice // 2)
+    tune_receive_again(of)
 
 
 class AcceptLoop:
@@ -62,11 +81,8 @@ class AcceptLoop:
             self._kernels_choice = self._kernels_choice or listening.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
         elif self._kernels_choice:
-            # The kernel doubles what it is given, and tunes a buffer by itself only if nobody has set it.
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._kernels_choice // 2)
             with suppress(OSError):
-                locks = listening.getsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK)
-                listening.setsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
+                restore_receive(listening, self._kernels_choice)
             self._kernels_choice = 0
 
     @property

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from protocol.host_port import host_port
+from proxy.net.listen.accept_loop import receive_is_set, restore_receive
 from proxy.net.listen.unix_sockets import SocketFile, listen_at
 
 # Ports that the kernel chose for the first address and that others have on the next one, in a row.
 ATTEMPTS: Final = 16
-# asm-generic/socket.h and linux/socket.h, since Linux 5.14; Python's `socket` does not name them.
-_SO_BUF_LOCK: Final = 72
-_RECEIVE_LOCKED: Final = 2
 
 # Sets options that accepted sockets inherit.
 Prepare = Callable[[socket.socket], None]
@@ -197,13 +195,9 @@ def _bound(
 def _unbound(listening: socket.socket) -> None:
     """Return a receive buffer that the other process has bounded to the kernel, as far as it can be."""
     with suppress(OSError):
-        locks = listening.getsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK)
-        if locks & _RECEIVE_LOCKED:
-            # The kernel doubles what it is given.
+        if receive_is_set(listening):
             with socket.socket(listening.family, socket.SOCK_STREAM) as fresh:
-                kernels_choice = fresh.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kernels_choice // 2)
-            listening.setsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
+                restore_receive(listening, fresh.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
 
 
 def _same_host(host: str, bound: str) -> bool:

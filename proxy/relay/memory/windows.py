@@ -12,15 +12,13 @@ import socket
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
+from proxy.net.listen.accept_loop import receive_is_set, tune_receive_again
 from proxy.relay.memory.sockets import memory_of
 
 # The size that is asked for; the kernel doubles a size.
 NARROW_BYTES: Final = 64 * 1024
 # More than a receiver's own kernel takes for a program that does not read.
 PROVEN_BYTES: Final = 1024 * 1024
-# asm-generic/socket.h, Linux 5.15: which buffers were set, and so are not autotuned.
-SO_BUF_LOCK: Final = 72
-_RECEIVE_LOCKED: Final = 2
 
 
 class ReceiveWindows:
@@ -54,8 +52,7 @@ class ReceiveWindows:
         with suppress(OSError, AttributeError):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, size)
             if not self.wide_bytes:
-                locks = own.getsockopt(socket.SOL_SOCKET, SO_BUF_LOCK)
-                own.setsockopt(socket.SOL_SOCKET, SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
+                tune_receive_again(own)
 
 
 class ReceiveWindow:
@@ -136,6 +133,6 @@ def note_received(*endpoints: WindowOwner) -> None:
 
 def _can_unlock() -> bool:
     with socket.socket() as probe, suppress(OSError):
-        probe.getsockopt(socket.SOL_SOCKET, SO_BUF_LOCK)
+        receive_is_set(probe)
         return True
     return False
