@@ -26,7 +26,7 @@ def receive_is_set(of: socket.socket) -> bool:
 
 
 def tune_receive_again(of: socket.socket) -> None:
-    """Have the kernel tune the receive buffer as if nobody had set it; raises OSError where the kernel cannot."""
+    """Return the receive buffer's tuning to the kernel, as if nobody had set it; raises OSError where it cannot."""
     locks = of.getsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK)
     of.setsockopt(socket.SOL_SOCKET, _SO_BUF_LOCK, locks & ~_RECEIVE_LOCKED)
 
