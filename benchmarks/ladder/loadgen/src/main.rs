@@ -52,7 +52,7 @@ const SCENARIOS: [&str; 12] = [
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 44] = [
+const OPTIONS: [&str; 45] = [
     "address",
     "also",
     "via",
@@ -68,6 +68,7 @@ const OPTIONS: [&str; 44] = [
     "pid",
     "receive-buffer",
     "shrink-to",
+    "taken",
     "slow",
     "again",
     "frame-bytes",
