@@ -17,7 +17,16 @@ from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, ra
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
-from tests.support.proxies.relays import CLOSE_WAIT, CLOSED, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
+from tests.support.proxies.relays import (
+    CLOSE_WAIT,
+    CLOSED,
+    TO_BROKER,
+    TO_CLIENT,
+    reads,
+    tcp_state_towards,
+    unread_bytes_of,
+    unsent,
+)
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -102,10 +111,11 @@ async def stop_the_relay(pair: Pair, side: Side) -> bytes:
     sent = bytearray()
     while reads(pair.relay, sent_to):
         assert len(sent) < KERNEL_BYTES
-        piece = os.urandom(64 * KIB)
+        piece = os.urandom(16 * KIB)
         await sender.send(piece)
         sent += piece
-        await asyncio.sleep(0)
+        # An engine that gets no processor reads later: more pieces would fill the window that a FIN needs.
+        await pair.stage.until(lambda: not reads(pair.relay, sent_to) or not unread_bytes_of(sender), "the piece read")
     return bytes(sent)
 
 

@@ -1,6 +1,9 @@
 """Look at a relay without knowing its engine: through its handle, as the proxy does."""
 
+import fcntl
 import socket
+import sys
+import termios
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +42,12 @@ def tcp_state_towards(peer: AsyncClient) -> int:
 def kernel_bytes_towards(peer: AsyncClient) -> int:
     """Count the bytes that the kernel has to send to a test's connection, whoever owns the socket, or nobody."""
     return int(_row_towards(peer)[1].partition(":")[0], 16)
+
+
+def unread_bytes_of(peer: AsyncClient) -> int:
+    """Count the bytes that a test has sent and that the proxy has not read, whoever owns the proxy's socket."""
+    on_the_way = int.from_bytes(fcntl.ioctl(peer.sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return on_the_way + int(_row_towards(peer)[1].partition(":")[2], 16)
 
 
 def _row_towards(peer: AsyncClient) -> list[str]:
