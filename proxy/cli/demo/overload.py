@@ -29,9 +29,9 @@ from proxy.config.config import Config
 BROKEN: Final = 1
 # Producers that are still held when the storm is over are released before.
 END_SECONDS: Final = 30.0
+END_LOOKS: Final = 150
 # A broker is asked each 3 s; then comes a sample, and the answer of the broker.
 LATE_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.2
 _PREFIX: Final = "pulsar_proxy_overload_"
 
 
@@ -163,10 +163,10 @@ async def _storm(outcome: HeldOutcome, broker: StoringBroker, port: int, metrics
         watching.cancel()
     outcome.most_bytes = broker.most_bytes
     # The last message may pass in the moment of the release, before the proxy's metrics tell of the release.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(END_SECONDS):
-            while await _look(outcome, metrics_port):
-                await asyncio.sleep(_LOOK_SECONDS)
+    for _ in range(END_LOOKS):
+        if not await _look(outcome, metrics_port):
+            break
+        await asyncio.sleep(END_SECONDS / END_LOOKS)
 
 
 async def _watch(outcome: HeldOutcome, broker: StoringBroker, metrics_port: int) -> None:

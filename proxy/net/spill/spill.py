@@ -35,7 +35,7 @@ LISTS_A_TURN: Final = 500
 PATIENT_PART: Final = 0.25
 MOST_FOUND: Final = 256
 # Memory that is short for less than this is a burst: 1,000 lists of 1 MB take one to two seconds of two cores. In a
-# burst those that read are served from their part of memory (ADR 23), and each move would take processor time from them.
+# burst those that read are served from their part of memory (ADR 23); each move would take processor time from them.
 BURST_SECONDS: Final = 2.0
 _KEYS: Final = {
     Kept.NO_SPACE: Config.topic_list_spill_max_mb.name,
