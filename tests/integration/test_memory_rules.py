@@ -327,10 +327,10 @@ async def test_half_the_heap_is_all_that_estimates_on_one_broker_may_hold() -> N
         clients = [await stage.connected() for _ in range(4)]
         for number, asking in enumerate(clients):
             await asking.ask_topics(namespace(number))
-        await stage.until(lambda: stage.outstanding == 1, "one question")
+        await stage.until(lambda: stage.broker.record.topic_questions == 5, "one question at the broker")
         await clients[3].ping()
         # Each estimate is more than half the limit: one at a time.
-        assert stage.broker.record.topic_questions == 5
+        assert (stage.outstanding, stage.broker.record.topic_questions) == (1, 5)
         gate.set()
         for asking in clients:
             await has_list(asking)

@@ -23,7 +23,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from tests.support.clients.async_client import Closed, eventually
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient_clocks
 from tests.support.proxies.proxy_under_test import Stage, config_for, namespace, staged
 from tests.support.proxies.running_proxy import Running, child_proxy
 
@@ -35,6 +35,8 @@ class Sources:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        # Clocks that were scaled again would be changes of their own.
+        self._clocks = {key.name: text for key, text, _ in stage.proxy.config.items() if key.name in patient_clocks()}
         self.keys: dict[str, object] = {}
         self.error: Exception | None = None
         self.gate = threading.Event()
@@ -47,7 +49,8 @@ class Sources:
         if self.error is not None:
             raise self.error
         found = self._stage.proxy.config
-        return config_for(found.broker_service_url, brokerServiceURLTLS=found.broker_service_url_tls, **self.keys)
+        keys = {"brokerServiceURLTLS": found.broker_service_url_tls, **self._clocks, **self.keys}
+        return config_for(found.broker_service_url, **keys)
 
 
 class Reloading(NamedTuple):

@@ -5,9 +5,13 @@ not by the decoder under test. Knows no proxy.
 """
 
 import asyncio
+import fcntl
 import itertools
 import socket
 import struct
+import sys
+import termios
+import time
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -73,6 +77,18 @@ class AsyncClient:
             return self.sock.send(data)
         except BlockingIOError:
             return 0
+
+    @property
+    def undelivered(self) -> int:
+        """The bytes that were sent and that the peer's kernel has not acknowledged."""
+        return int.from_bytes(fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+    def deliver(self) -> None:
+        """Wait without a turn of the loop until the peer's kernel has all that was sent, on a busy machine, too."""
+        until = time.monotonic() + patient(PATIENCE_SECONDS)
+        while self.undelivered:
+            assert time.monotonic() < until, f"{self.undelivered} bytes not delivered"
+            time.sleep(0.0005)
 
     def flood(self, frames: bytes) -> int:
         """Send as much of `frames` as the kernel takes at once, and return how many bytes; the rest goes next time.

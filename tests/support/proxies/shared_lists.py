@@ -86,9 +86,11 @@ async def waiting_to_grow(stage: Stage) -> list[AsyncClient]:
     del stage.broker.script.gates[LISTS]
     members_gate = stage.broker.script.hold(LISTS)
     members = [await stage.connected() for _ in range(3)]
+    # All in one turn of the loop: the question goes in the next.
     for member in members:
-        # All in one turn of the loop: the question goes in the next.
         member.send_now(topics_frame(member.next_id(), namespace(3)))
+    for member in members:
+        member.deliver()
     await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 2, "two questions")
     gate.set()
     await stage.until(lambda: stage.direct.queue_size == 2, "an answer that overshoots")
