@@ -28,6 +28,9 @@ FLOODS: Final = {
     "aborted-uploads": "uploads whose client leaves at once",
     "dripping-uploads": "eight uploads each, then four bytes each half second",
     "pipelines": "five connections each with 1,000 topic lists that are not read",
+    "schemas": "25 connections each that ask for 40 schemas of 1 MiB and read none",
+    "dripping-relays": "200 relays each that send a byte of a frame of 1 MiB each half second",
+    "stopped-relays": "50 relays each whose broker sends without end, and that read nothing",
 }
 
 COLUMNS: Final = (

@@ -30,6 +30,22 @@ pub fn connected(max_message_bytes: u64) -> Message {
         .bytes(4, &flags.0)
 }
 
+/// The bytes of the one schema that the fake broker has for every topic: as many of one value as are not looked at.
+pub const SCHEMA_BYTES: usize = 1024 * 1024;
+
+/// How the answer to a GET_SCHEMA begins; what follows is the schema's data.
+pub fn schema_head(id: u64) -> Vec<u8> {
+    let named = Message::new().text(1, "s").varint(4, 1);
+    let mut schema = named.0;
+    wire::put_varint(&mut schema, 3 << 3 | 2);
+    wire::put_varint(&mut schema, SCHEMA_BYTES as u64);
+    let mut answer = Message::new().varint(1, id).0;
+    wire::put_varint(&mut answer, 4 << 3 | 2);
+    wire::put_varint(&mut answer, (schema.len() + SCHEMA_BYTES) as u64);
+    answer.extend_from_slice(&schema);
+    wire::head(wire::GET_SCHEMA_RESPONSE, &Message(answer), SCHEMA_BYTES)
+}
+
 /// What acknowledges a SEND: its producer, its sequence number, and the place in a ledger that is asked for.
 pub fn receipt(send: &[u8]) -> Message {
     let number = |field| wire::number(send, field).unwrap_or(0);

@@ -81,6 +81,8 @@ struct Broker {
     /// Topic lists and lookups asked for since the start.
     asked: (u64, u64),
     empty: Rc<[u8]>,
+    /// The data of every topic's schema.
+    schema: Rc<[u8]>,
 }
 
 /// Serve until the process is ended; prints `port N`, or `port N tls M`, once it listens.
@@ -123,6 +125,7 @@ fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Res
         manner,
         asked: (0, 0),
         empty: Rc::new([]),
+        schema: vec![b'x'; answers::SCHEMA_BYTES].into(),
     };
     broker.epoll.add(&doors.plain, sys::IN, LISTENER)?;
     if let Some((listener, _)) = &doors.tls {
@@ -277,6 +280,9 @@ impl Broker {
                     Message::new().varint(1, 0).varint(2, id).varint(3, 0),
                 )
             }
+            wire::GET_SCHEMA => {
+                Some((answers::schema_head(wire::number(message, 1)?), Rc::clone(&self.schema)))
+            }
             // An event log's topic: what is sent there is acknowledged and forgotten.
             wire::PRODUCER => {
                 let id = wire::number(message, 3)?;
@@ -396,6 +402,7 @@ mod tests {
             manner,
             asked: (0, 0),
             empty: Rc::new([]),
+            schema: Rc::new([]),
         }
     }
 

@@ -84,6 +84,9 @@ fn attack_named(name: &str) -> Option<Attack> {
         "aborted-uploads" => aborted_uploads,
         "dripping-uploads" => dripping_uploads,
         "pipelines" => pipelines,
+        "schemas" => schemas,
+        "dripping-relays" => dripping_relays,
+        "stopped-relays" => stopped_relays,
         _ => return None,
     })
 }
@@ -451,6 +454,80 @@ fn pipelines(stage: &Stage, watch: &Watch) -> io::Result<u64> {
         thread::sleep(50 * TICK);
     }
     Ok((links.len() * questions.len()) as u64)
+}
+
+/// 25 connections that ask for the schemas of 40 topics each and never read; a connection that is ended comes back.
+fn schemas(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let question =
+        |id: u64| Message::new().varint(1, id).text(2, &format!("persistent://bench/ns/topic-{id}"));
+    let questions: Vec<u8> = (1..=40).flat_map(|id| wire::frame(wire::GET_SCHEMA, &question(id))).collect();
+    let deaf = Target { receive_buffer_bytes: Some(8192), ..stage.target.clone() };
+    let (mut held, mut sent): (Vec<Option<Link>>, u64) = ((0..25).map(|_| None).collect(), 0);
+    while !watch.over() {
+        for place in &mut held {
+            if place.as_ref().is_some_and(|link| !ended(link)) {
+                continue;
+            }
+            *place = None;
+            // A server that accepts nobody else is what an attacker wants.
+            let Ok(mut link) = deaf.open() else { continue };
+            link.write_all(&questions)?;
+            sent += questions.len() as u64;
+            *place = Some(link);
+        }
+        thread::sleep(50 * TICK);
+    }
+    Ok(sent)
+}
+
+/// Whether the peer has ended a connection of which nothing is read.
+fn ended(link: &Link) -> bool {
+    let _ = link.socket().set_nonblocking(true);
+    let over = match link.socket().peek(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    };
+    over || !matches!(link.socket().take_error(), Ok(None))
+}
+
+fn relays(stage: &Stage, count: usize) -> io::Result<Vec<Link>> {
+    let broker = stage.broker.ok_or(io::Error::other("got no --broker, expected 127.0.0.1:PORT"))?;
+    let via = Target {
+        via: Some(broker.to_string()),
+        receive_buffer_bytes: Some(8192),
+        ..stage.target.clone()
+    };
+    (0..count).map(|_| via.open()).collect()
+}
+
+/// 200 relays that announce a SEND of 1 MiB and send a byte of it each half second.
+fn dripping_relays(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let head = wire::head(wire::SEND, &Message::new().varint(1, 1).varint(2, 1), MIB);
+    let (mut links, mut sent) = (relays(stage, 200)?, 0);
+    for link in &mut links {
+        link.write_all(&head)?;
+        link.set_nonblocking(true)?;
+    }
+    while !watch.over() {
+        for link in &mut links {
+            // A relay that the server ended stays ended: the others go on.
+            sent += link.write(b"x").unwrap_or(0) as u64;
+        }
+        thread::sleep(500 * TICK);
+    }
+    Ok(sent)
+}
+
+/// 50 relays whose broker sends without end, and that read nothing.
+fn stopped_relays(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let mut links = relays(stage, 50)?;
+    for link in &mut links {
+        link.write_all(&flow())?;
+    }
+    while !watch.over() {
+        thread::sleep(50 * TICK);
+    }
+    Ok(links.len() as u64)
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub const LOOKUP: u64 = 23;
 pub const LOOKUP_RESPONSE: u64 = 24;
 pub const GET_TOPICS: u64 = 32;
 pub const GET_TOPICS_RESPONSE: u64 = 33;
+pub const GET_SCHEMA: u64 = 34;
+pub const GET_SCHEMA_RESPONSE: u64 = 35;
 /// No commands of Pulsar: a scenario asks the fake broker what it has been asked, and is told.
 pub const COUNTERS: u64 = 9001;
 pub const COUNTERS_RESPONSE: u64 = 9002;
