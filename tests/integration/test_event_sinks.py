@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protocol.commands import request_id_of
+from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.proxy import Proxy
-from tests.support.brokers.raw_broker import raw_broker, silence
-from tests.support.clients.async_client import AsyncClient
+from tests.support.brokers.raw_broker import handshake, raw_broker, silence
+from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.unit.eventlog.parts import read_events
@@ -22,7 +26,7 @@ from tests.unit.eventlog.test_schema_v3 import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 EVENT = {"kind": "get_topics", "tenant": "public", "namespace": "public/default", "outcome": "ok"}
-# An event log alone, with a topic at a broker that accepts and says nothing; it ends as `serve` does.
+# An event log alone, with a topic at a broker of the test; it ends as `serve` does.
 LONE_LOG = """
 import asyncio, sys
 from pathlib import Path
@@ -51,6 +55,9 @@ async def main() -> None:
 asyncio.run(main())
 leave(0, THREAD_NAME)
 """
+
+
+Rude = Callable[[AsyncClient], Awaitable[None]]
 
 
 def put(proxy: Proxy, count: int) -> None:
@@ -131,15 +138,57 @@ async def test_proxy_starts_and_ends_where_nothing_can_be_written(tmp_path: Path
     assert metrics_of(stage.proxy)['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 11
 
 
-@pytest.mark.parametrize("deaf", [True, False], ids=["deaf", "silent"])
-async def test_broker_that_hangs_holds_up_neither_files_nor_the_end(tmp_path: Path, deaf: bool) -> None:
+async def deaf(peer: AsyncClient) -> None:
+    await asyncio.Event().wait()
+
+
+async def silent(peer: AsyncClient) -> None:
+    await peer.command()
+    await silence(peer)
+
+
+async def garbage(peer: AsyncClient) -> None:
+    await peer.send(os.urandom(64 * 1024))
+    await peer.rest()
+
+
+async def announcing(peer: AsyncClient) -> None:
+    """Announce a frame of nearly 2 GiB and send a part of it."""
+    await peer.command()
+    await peer.send(b"\x7f\xff\xff\xfe" + bytes(64 * 1024))
+    await peer.rest()
+
+
+async def redirecting(peer: AsyncClient) -> None:
+    """Answer each lookup with a redirect to itself, without end."""
+    await handshake(peer)
+    here = "pulsar://{}:{}".format(*peer.sock.getsockname())
+    while True:
+        asked = await peer.command()
+        found = pb.CommandLookupTopicResponse(
+            request_id=request_id_of(asked) or 0, response=pb.CommandLookupTopicResponse.Redirect,
+            brokerServiceUrl=here, authoritative=False,
+        )  # fmt: skip
+        metadata = pb.CommandPartitionedTopicMetadataResponse(
+            request_id=request_id_of(asked) or 0,
+            partitions=0,
+            response=pb.CommandPartitionedTopicMetadataResponse.Success,
+        )
+        if asked.type == pb.BaseCommand.LOOKUP:
+            await peer.send_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=found))
+        elif asked.type == pb.BaseCommand.PARTITIONED_METADATA:
+            kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
+            await peer.send_command(pb.BaseCommand(type=kind, partitionMetadataResponse=metadata))
+
+
+@pytest.mark.parametrize("rude", [deaf, silent, garbage, announcing, redirecting], ids=lambda each: each.__name__)
+async def test_broker_that_is_rude_holds_up_neither_files_nor_the_end(tmp_path: Path, rude: Rude) -> None:
     reached = asyncio.Event()
 
     async def serve(peer: AsyncClient) -> None:
-        if not deaf:
-            await peer.command()
         reached.set()
-        await (asyncio.Event().wait() if deaf else silence(peer))
+        with suppress(Closed):
+            await rude(peer)
 
     async with raw_broker(serve) as broker:
         url = f"pulsar://127.0.0.1:{broker.port}"
@@ -156,5 +205,5 @@ async def test_broker_that_hangs_holds_up_neither_files_nor_the_end(tmp_path: Pa
                 child.send_signal(signal.SIGKILL)
                 await child.wait()
     assert (child.returncode, output) == (0, b"put\nclosed\n"), errors.decode()
-    assert b'"events were not written"' in errors
+    assert b'"events were not written"' in errors or b'"events cannot be written"' in errors
     assert [event["seq"] for event in events_in(tmp_path)] == list(range(1, 101))

@@ -492,11 +492,8 @@ fn ended(link: &Link) -> bool {
 
 fn relays(stage: &Stage, count: usize) -> io::Result<Vec<Link>> {
     let broker = stage.broker.ok_or(io::Error::other("got no --broker, expected 127.0.0.1:PORT"))?;
-    let via = Target {
-        via: Some(broker.to_string()),
-        receive_buffer_bytes: Some(8192),
-        ..stage.target.clone()
-    };
+    let via =
+        Target { via: Some(broker.to_string()), receive_buffer_bytes: Some(8192), ..stage.target.clone() };
     (0..count).map(|_| via.open()).collect()
 }
 

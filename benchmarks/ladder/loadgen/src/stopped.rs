@@ -77,7 +77,9 @@ fn sum_of(told: &str, pid: u64) -> u64 {
         for number in numbers {
             let name = number.trim_end_matches(|sign: char| sign.is_ascii_digit());
             if ["r", "w", "f", "bl"].contains(&name) {
-                sum += number[name.len()..].parse::<u64>().unwrap_or(0);
+                // What is allocated ahead can be below zero for a moment, and `ss` tells it as unsigned: as 4 GiB.
+                let value = number[name.len()..].parse::<u32>().unwrap_or(0) as i32;
+                sum += value.max(0) as u64;
             }
         }
     }
@@ -156,5 +158,11 @@ mod tests {
                     ESTAB 0 0 1.1.1.1:1 2.2.2.2:2 users:((\"x\",pid=7,fd=4)) skmem:(r0,rb9,t0,tb9,f0,w4,o0,bl0,d0)\n";
         assert_eq!(sum_of(told, 7), 120);
         assert_eq!(sum_of(told, 8), 0);
+    }
+
+    #[test]
+    fn what_is_allocated_ahead_and_below_zero_is_no_4_gib() {
+        let told = "ESTAB 0 0 1.1.1.1:1 2.2.2.2:2 users:((\"x\",pid=7,fd=3)) skmem:(r9,rb9,t0,tb9,f4294963200,w0,o0,bl0,d0)";
+        assert_eq!(sum_of(told, 7), 9);
     }
 }
