@@ -13,7 +13,9 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
-.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native faults
+# Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
+PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
+.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native faults proof
 .PHONY: generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
@@ -90,6 +92,9 @@ bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (l
 
 load: $(VENV)/.dev $(VENV)/.native ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
+
+proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak, fuzz and the model, as in make test (minutes)
+	$(BIN)/python -m pytest -q -n 2 $(PROOF)
 
 faults: $(VENV)/.dev $(VENV)/.native ## Run the whole fault matrix; results in benchmarks/results/faults.json (minutes)
 	$(BIN)/python -m tests.faults --write $(ARGS)

@@ -5,6 +5,7 @@ Rule: a bad declaration fails at import; a bad value fails in `parse` with the e
 neither files nor other keys.
 """
 
+import functools
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
@@ -114,6 +115,8 @@ class Key(Generic[T]):
         return self if instance is None else self.default
 
 
+# Each configuration asks for the attribute of each key several times: most of the time that reading it took.
+@functools.cache
 def snake_case(name: str) -> str:
     """Return the attribute name of a key: `brokerServiceURL` -> `broker_service_url`."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name.replace("URLTLS", "URLTls"))
