@@ -151,6 +151,7 @@ class Session:
                 if room is not None and len(piece) > room:
                     await self._send(piece[:room])
                     self._cut = True
+                    self._check_open()
                     self._writer.write_eof()
                     return
                 if room is not None:
@@ -158,9 +159,15 @@ class Session:
                 await self._send(piece)
 
     async def _send(self, piece: bytes) -> None:
+        self._check_open()
         self._writer.write(piece)
         await self._writer.drain()
         self._record.sent_bytes += len(piece)
+
+    def _check_open(self) -> None:
+        # uvloop raises RuntimeError for a write in the turn between the loss of a connection and the end of its reads.
+        if self._writer.transport.is_closing():
+            raise ConnectionResetError
 
     def _sliced(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         step = self._script.slice_writes

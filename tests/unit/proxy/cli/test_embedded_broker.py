@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 
 from protocol import commands
 from protocol.command_type import CommandType
@@ -358,6 +359,27 @@ async def test_the_record_is_bounded(broker: EmbeddedBroker, client: Client) -> 
     await broker.record.seen(CommandType.PING, 300)
     assert len(broker.record.recent) == broker.record.recent.maxlen == 256
     assert broker.record.commands(CommandType.CONNECT) == []
+
+
+def test_an_answer_in_the_turn_of_a_cut_ends_with_its_connection() -> None:
+    """On uvloop, where a write to a transport that has just closed raises RuntimeError."""
+
+    async def cut_as_the_gate_opens() -> None:
+        async with EmbeddedBroker(ListedTopics([TOPIC])) as broker:
+            reader, writer = await asyncio.open_connection(broker.host, broker.port)
+            client = Client(reader, writer)
+            await client.connect()
+            gate = broker.script.hold(CommandType.LOOKUP)
+            client.look_up()
+            client.ping()
+            assert (await client.receive()).type == pb.BaseCommand.PONG
+            (session,) = broker.connections
+            session.abort()
+            gate.set()
+            await broker.all_left()
+            writer.close()
+
+    uvloop.run(cut_as_the_gate_opens())
 
 
 # ---- Watchers ----
