@@ -1,7 +1,6 @@
 """Open TCP connections to brokers, with socket options that detect a dead peer."""
 
 import asyncio
-import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from limiter.errors import PermitAcquireError
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
-from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
+from proxy.core.errors import OWN_FAULTS, BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.net.dial_places import SOCKETS_A_DIAL, DialPlaces
 from proxy.net.tls.failures import TlsFailed
 
@@ -25,8 +24,6 @@ _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 HEAD_START_SECONDS: Final = 0.25
 # Addresses of a known broker that are tried at a time: each has two seconds, in which a SYN that is lost is sent again.
 ATTEMPTS_AT_ONCE: Final = 8
-# Errors of this machine, for which no broker is to blame.
-_OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +199,7 @@ class Dialer:
             await self._loop.sock_connect(sock, (address, target.port))
         except OSError as error:
             sock.close()
-            if error.errno not in _OWN_FAULTS:
+            if error.errno not in OWN_FAULTS:
                 self._on_failed(target, address)
             raise
         except BaseException:
@@ -318,4 +315,4 @@ def _unreachable(target: BrokerAddress, error: OSError) -> BrokerUnavailable:
     # uvloop sets a text of its own in strerror.
     problem = os.strerror(error.errno).lower() if error.errno else str(error)
     text = f"cannot connect to broker {target}: {problem}"
-    return NoSocket(text) if error.errno in _OWN_FAULTS else BrokerUnreachable(text)
+    return NoSocket(text) if error.errno in OWN_FAULTS else BrokerUnreachable(text)

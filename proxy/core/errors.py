@@ -4,8 +4,9 @@ Owns `DisconnectCause` (the label of `pulsar_proxy_disconnects_total`), the exce
 and the mapping of a failure to the `ServerError` a client understands.
 """
 
+import errno
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from limiter.errors import PermitAcquireError
 from protocol.errors import FrameTooLarge, ProtocolError, ServerError
@@ -93,6 +94,10 @@ class BrokerNotReady(BrokerUnavailable):
 
 class QuestionUnanswered(BrokerUnavailable):
     """The broker left one question unanswered for too long; its connection goes on."""
+
+
+# Errors of this machine, for which no broker and no server is to blame.
+OWN_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
 class NoSocket(BrokerUnavailable):

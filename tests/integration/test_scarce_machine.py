@@ -1,4 +1,4 @@
-"""A machine that has no more: no memory, no threads, no disk, no names, and a wall clock that jumps.
+"""A machine that has no more: no descriptors, no memory, no threads, no disk, no names, and a wall clock that jumps.
 
 Each test takes one thing away from a running proxy and asks for four things: an end with a named cause, a line in the
 log, neighbours that go on, and service as before once the thing is back. Accepting without descriptors is in
@@ -31,11 +31,12 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.net.tls import files as tls_files
 from tests.support.auth.tls import PemFiles, certificate
-from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, lookup_frame
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import TOPICS, Stage, namespace, staged
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.tools import tools, unusable
+from tests.support.web.fake_web_broker import fake_web_broker
 from tests.unit.eventlog.parts import finished, read_events
 from tests.unit.proxy.core.test_threads import NoMore
 
@@ -55,6 +56,56 @@ async def served(client: AsyncClient, topics: int, number: int = 0) -> None:
     await client.ping()
     assert len((await client.topics(f"demo/ns-{number}")).topics) == topics
     assert (await client.lookup(f"persistent://demo/ns-{number}/topic")).response
+
+
+# --- descriptors ----------------------------------------------------------------------------------
+
+NONE_FREE: Final = "too many open files"
+WEB_LOOKUP: Final = "/lookup/v2/topic/persistent/demo/ns-0/topic"
+
+
+async def test_a_dial_without_descriptors_is_one_answer_and_works_once_there_are_some_again(
+    relay_engine: str, tmp_path: Path
+) -> None:
+    async with EmbeddedBroker(GeneratedTopics(4, 100, 40)) as broker, fake_web_broker() as web_service:
+        web = web_service.url
+        keys = {"relayEngine": relay_engine, "brokerProxyAllowedTargetPorts": "*", "brokerWebServiceURL": web}
+        async with child_proxy(tmp_path, broker, **keys) as proxy:
+            asking, relayed, neighbour = await proxy.connected(), await proxy.client(), await proxy.client()
+            await neighbour.connect(target=f"{LOOPBACK}:{broker.port}")
+            browser = await AsyncClient.open(proxy.web_port)
+            proxy.clients.append(browser)
+            await browser.send(get("/livez"))
+            await browser.receive(len(b"HTTP/1.1 200 OK"))
+            before = limited(proxy, resource.RLIMIT_NOFILE, 3)
+
+            request_id = asking.next_id()
+            await asking.send(lookup_frame(request_id, "persistent://demo/ns-0/topic"))
+            refused = (await asking.command()).lookupTopicResponse
+            assert (refused.request_id, refused.error) == (request_id, ServerError.ServiceNotReady)
+            assert NONE_FREE in refused.message
+            refused_list = await asking.refused_topics("demo/ns-0")
+            assert refused_list.error == ServerError.ServiceNotReady
+            assert NONE_FREE in refused_list.message
+            await relayed.send(connect_frame(f"{LOOPBACK}:{broker.port}"))
+            assert (await relayed.last_command()).error.error == ServerError.ServiceNotReady
+            await browser.send(get(WEB_LOOKUP, "close"))
+            assert b"HTTP/1.1 50" in await browser.rest()
+            # Connections that are there go on.
+            await asking.ping()
+            await neighbour.ping()
+            assert any(NONE_FREE in line["detail"] for line in proxy.lines("client disconnected"))
+
+            resource.prlimit(proxy.child.pid, resource.RLIMIT_NOFILE, before)
+            await served(asking, 100)
+            again = await proxy.client()
+            await again.connect(target=f"{LOOPBACK}:{broker.port}")
+            await again.ping()
+            assert b"HTTP/1.1 200" in await proxy.get(WEB_LOOKUP)
+
+
+def get(path: str, connection: str = "keep-alive") -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: proxy\r\nConnection: {connection}\r\n\r\n".encode()
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from yarl import URL
 from limiter.clock import Clock
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
-from proxy.core.errors import DisconnectCause
+from proxy.core.errors import OWN_FAULTS, DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
@@ -48,6 +48,7 @@ from proxy.web.http.places import Place
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 # Clients need not know the addresses inside; the log names the server.
 _NONE_FREE: Final = "all connections to the server of this request are in use, send it again later"
+_NO_SOCKET: Final = "the proxy has no socket free for this request, send it again later"
 _NO_BODY: Final = frozenset({204, 304})
 _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
 
@@ -273,6 +274,8 @@ class ReverseProxy:
             try:
                 answer = await self._ask(exchange, URL(server + path, encoded=True))
             except _NOT_REACHED as error:
+                if isinstance(error, OSError) and error.errno in OWN_FAULTS:
+                    raise HttpRefused(503, _NO_SOCKET, "connections", retry_after(1), detail=str(error)) from error
                 servers.failed(server)
                 self._note_failure(server, error)
                 continue
