@@ -26,7 +26,7 @@ def run_neighbour(directory: Path, broker: Broker, size: Size) -> Json:
     with scene(directory, broker, size) as running:
         pairs = []
         for _ in range(size.pairs):
-            running.until(running.caught_up, _FREE_SECONDS)
+            running.until_caught_up(_FREE_SECONDS)
             free = _phase(running)
             running.press()
             running.until(lambda: running.paused() > 0, _PRESSED_SECONDS)
@@ -64,7 +64,7 @@ def _summary(pairs: list[Json]) -> Json:
 def run_pressure(directory: Path, broker: Broker, size: Size) -> Json:
     """Keep the broker slow for `seconds`, then free it, and count."""
     with scene(directory, broker, size) as running:
-        running.until(running.caught_up, _FREE_SECONDS)
+        running.until_caught_up(_FREE_SECONDS)
         connections = running.shown()("new_connections_total")
         before = running.tallies("")
         rates = {name: tally.sent + tally.withheld for name, tally in before.items()}
@@ -82,7 +82,7 @@ def run_pressure(directory: Path, broker: Broker, size: Size) -> Json:
         acked = {name: tally.acked - acked_before[name] for name, tally in now.items()}
         running.free()
         running.until(lambda: not running.paused(), _FREE_SECONDS)
-        running.until(running.caught_up, _FREE_SECONDS)
+        running.until_caught_up(_FREE_SECONDS)
         # Connections are looked at before the producers leave.
         lost = running.shown()("new_connections_total") - connections
         running.stop()

@@ -17,6 +17,7 @@ from benchmarks.overload_real.samples import Sampler
 from tests.pulsar.admin import Admin
 from tests.pulsar.open_loop import Arrivals, Load, Producers, Tally, arrivals, java_producers, python_producers
 from tests.pulsar.pages import proxy_metrics
+from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import COMMAND, Proxy, run_proxy
 from tests.pulsar.standalone import Broker
 from tests.pulsar.throttle_events import decisions
@@ -129,10 +130,20 @@ class Scene:
         """Wait until a condition holds; raises ProcessFailedError."""
         self.proxy.process.wait_ready(lambda: bool(condition()), seconds)
 
+    def until_caught_up(self, seconds: float) -> None:
+        """Wait until `caught_up`; raises ProcessFailedError that names the producers that are behind."""
+        try:
+            self.until(self.caught_up, seconds)
+        except ProcessFailedError as error:
+            behind = {own: tally for own, tally in self._pressed().items() if tally.waiting > self.size.per_second}
+            raise ProcessFailedError(f"behind, with {self.paused():.0f} paused: {behind}\n{error}") from error
+
     def caught_up(self) -> bool:
         """Return whether no producer has more than a second's messages under way, and nobody is paused."""
-        waiting = [tally.waiting for name in LANGUAGES for tally in self.tallies(name).values()]
-        return max(waiting) <= self.size.per_second and not self.paused()
+        return max(tally.waiting for tally in self._pressed().values()) <= self.size.per_second and not self.paused()
+
+    def _pressed(self) -> dict[str, Tally]:
+        return {own: tally for name in LANGUAGES for own, tally in self.tallies(name).items()}
 
     def stop(self) -> None:
         """Stop all producers, and wait for what is acknowledged."""
