@@ -21,6 +21,9 @@ MOST_SLOWNESS = 4.0
 # in the storm is not what is tested. Whether the advice is right, the second storm decides; when a calibration is to be
 # trusted has tests of its own.
 MAX_ERROR = 3.0
+# The slower the machine, the more requests are refused, and a refused request has the size of another list of its
+# namespace. All lists of these storms have one size, so what is imputed is what it was.
+MAX_IMPUTED = 0.9
 
 
 @pytest.mark.timeout(600)
@@ -28,7 +31,7 @@ MAX_ERROR = 3.0
 def test_advice_applied_to_another_storm_holds_what_it_promised(spark: SparkSession, tmp_path: Path, name: str) -> None:
     slowness = min(factor(), MOST_SLOWNESS)
     scenario = SCENARIOS[name].sized(1 / 3)
-    found = tried(spark, scenario, tmp_path, slowness, MAX_ERROR)
+    found = tried(spark, scenario, tmp_path, slowness, MAX_ERROR, MAX_IMPUTED)
 
     assert len(found.before) == scenario.recorded.connections
     # Nobody left and nothing failed: what the advice has to mend is refusals.

@@ -82,7 +82,14 @@ class Tried:
     after: list[Event]
 
 
-def tried(spark: SparkSession, scenario: Scenario, place: Path, slowness: float = 1.0, max_error: float = 0.2) -> Tried:
+def tried(
+    spark: SparkSession,
+    scenario: Scenario,
+    place: Path,
+    slowness: float = 1.0,
+    max_error: float = 0.2,
+    max_imputed: float = 0.5,
+) -> Tried:
     """Record, advise, and have the other storm meet what is advised; raises PipelineError if there is no advice."""
     before = stormed(scenario.recorded, place / "before", slowness=slowness)
     common = CommonSettings(str(place / "tables"), "parquet", None, {})
@@ -91,7 +98,8 @@ def tried(spark: SparkSession, scenario: Scenario, place: Path, slowness: float 
     grid = Grid({"heap_bytes": SIZES, "direct_bytes": SIZES}, (scenario.load,), (scenario.fleet,))
     whatif(spark, WhatifSettings(common, grid, promised_us))
     target = Target(scenario.load, 0.0, promised_us)
-    settings = AdviseSettings(common, target, max_error=max_error, min_requests=min(100, len(before)))
+    least = min(100, len(before))
+    settings = AdviseSettings(common, target, max_error=max_error, min_requests=least, max_imputed=max_imputed)
     summary = advise(spark, settings)
     after = stormed(scenario.judged, place / "after", lines_of(summary.conf), scenario.fleet, slowness)
     return Tried(before, summary, after)
