@@ -1,7 +1,7 @@
 """Find other distributions' packages in place of this application's: `proxy`, `limiter`, `protocol` are common names.
 
 Rule: `serve` compares the paths of packages that are loaded anyway. A search of all distributions takes longer: only
-`check-config` and `--version` do it. They also look for owners of `pipeline`, which the proxy never imports.
+`check-config` and `--version` do it. Both commands also look for owners of `pipeline`, which the proxy never imports.
 """
 
 import os.path
