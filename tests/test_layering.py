@@ -272,6 +272,45 @@ def test_room_names_files_that_exist(room: Path) -> None:
     assert [name for name in named if not ((room.parent / name).exists() or (ROOT / name).exists())] == []
 
 
+def rooms_named(text: str, pattern: str) -> list[str]:
+    """Return the rooms that `pattern` finds in `text`, in the order of the text."""
+    return [name for name in re.findall(pattern, text, re.MULTILINE) if name in LAYER_OF]
+
+
+def is_in_order(rooms: list[str]) -> bool:
+    """Return whether these are all rooms, each once, none before a room that it may import."""
+    return sorted(rooms) == sorted(LAYER_OF) and [LAYER_OF[room] for room in rooms] == sorted(LAYER_OF.values())
+
+
+def test_docstring_of_the_proxy_lists_the_rooms_in_order() -> None:
+    text = ast.get_docstring(parse(ROOT / "proxy" / "__init__.py")) or ""
+    listed = text[text.index("list (") :].partition(".\n")[0]
+    assert is_in_order(rooms_named(listed, r"`(\w+)`"))
+
+
+def test_table_of_the_architecture_lists_the_rooms_in_order() -> None:
+    assert is_in_order(rooms_named((ROOT / "docs/architecture.md").read_text(), r"^\| `(\w+)/` \|"))
+
+
+def test_a_list_of_rooms_that_lacks_one_or_has_another_order_is_found() -> None:
+    rooms = list(LAYER_OF)
+    assert is_in_order(rooms)
+    assert not is_in_order(rooms[1:])
+    assert not is_in_order([*rooms[1:], rooms[0]])
+    assert not is_in_order([*rooms, rooms[-1]])
+
+
+@pytest.mark.parametrize("room", [*LAYER_OF])
+def test_room_says_what_it_may_import(room: str) -> None:
+    assert "May import: " in (ast.get_docstring(parse(ROOT / "proxy" / room / "__init__.py")) or "")
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "proxy").glob("*/**/__init__.py")), ids=lambda path: path.parent.name)
+def test_room_says_where_to_start(folder: Path) -> None:
+    said = " ".join((ast.get_docstring(parse(folder)) or "").split())
+    assert re.search(r"Start with `[\w/]+\.py`", said)
+
+
 def test_no_two_classes_have_one_name() -> None:
     ours = [path for path in SOURCES if path.relative_to(ROOT).parts[0] != "pipeline" and "pb" not in path.parts]
     names = Counter(node.name for path in ours for node in ast.walk(parse(path)) if isinstance(node, ast.ClassDef))

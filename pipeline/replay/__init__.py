@@ -1,1 +1,7 @@
-"""What other limits would have done: replay of recorded arrivals through the rules of the limiter."""
+"""What other limits would have done: replay of recorded arrivals through the rules of the limiter.
+
+Start with `reference.py`, the rules in plain Python, and `model.py`, what goes in and comes out. `kernel.py` and
+`kernel_*.py` are the same rules, compiled; `job.py` replays a grid of scenarios in Spark's tasks.
+Rule: the rules are those of `limiter/` and of a topic list's path, written a second time. Change both;
+`tests/property/test_replay_limiter.py` runs both on the same input.
+"""

@@ -1,7 +1,7 @@
 """Find other distributions' packages in place of this application's: `proxy`, `limiter`, `protocol` are common names.
 
 Rule: `serve` compares the paths of packages that are loaded anyway. A search of all distributions takes longer: only
-`check-config` and `--version` do it.
+`check-config` and `--version` do it. Both commands also look for owners of `pipeline`, which the proxy never imports.
 """
 
 import os.path
@@ -20,6 +20,7 @@ from proxy.core.version import VERSION
 DISTRIBUTION: Final = "pulsar-proxy-sidecar"
 ADVICE: Final = f"install {DISTRIBUTION} into an environment of its own"
 PACKAGES: Final = (proxy, limiter, protocol, eventlog)
+NAMES: Final = (*(each.__name__ for each in PACKAGES), "pipeline")
 
 
 def misplaced() -> list[str]:
@@ -37,7 +38,7 @@ def shared_names() -> list[str]:
     # A slow import, which `serve` does not need.
     from importlib.metadata import distributions
 
-    names = "|".join(each.__name__ for each in PACKAGES)
+    names = "|".join(NAMES)
     # A line of top_level.txt, or of RECORD: a file of a package, or a module that is one file.
     owned = re.compile(rf"^({names})(?:$|/|\.[\w.-]*,)", re.MULTILINE)
     found: dict[str, None] = {}

@@ -1,7 +1,13 @@
 """Direct mode: relay the bytes between a client and the broker that it asks for.
 
-`direct_mode.py` connects to the broker and picks one of four relays. `relay.py` moves the bytes; `watch_relay.py` also
-acquires permits for topic lists of watchers; `logged_relay.py` has both with lines for `proxyLogLevel`.
+`direct_mode.py` connects to the broker and hands both sockets to an engine. `engine.py` is what every engine promises;
+`engine_choice.py` picks one at the start, and `engines.py` for each relay.
+
+- On the event loop: `asyncio_engine.py` picks the class of a relay. `relay.py` moves the bytes; `watch_relay.py` also
+  acquires permits for topic lists of watchers; `logged_relay.py` has both with lines for `proxyLogLevel`. `pooled/` has
+  an engine whose relays share a pool of memory, `memory/` has that pool and what the kernel keeps.
+- On threads of the native extension: `native_engine.py`, with `hand_over.py` for the sockets.
+
 `topic_slots.py` counts what clients send, by topic, and slows them down; `rates/` has the parts of that.
-Lookup-mode requests are in `requests`. May import: `core` to `brokers`. Start with `direct_mode.py`.
+Lookup-mode requests are in `requests`. May import: `core` to `brokers`. Start with `direct_mode.py`, then `engine.py`.
 """

@@ -3,6 +3,9 @@
 Request connections are shared: a broker (seen with 4.2.4) that closes one because of a single client's malformed name
 would cost every other client its question, and the repetition on another connection would cost that one too. So what
 brokers answer by closing is answered here.
+
+Not every topic list comes this way: lists over HTTP go to web services (`proxy/web/forward/topic_list_permits.py`), and
+watchers of topic lists are on relays, each with a broker connection of its own (`proxy/relay/watch_relay.py`).
 """
 
 import re

@@ -182,6 +182,32 @@ def test_each_module_that_is_spoken_of_exists(page: Path) -> None:
     assert [file for file in wanted if not (ROOT / file).exists() and not (ROOT / "proxy" / file).exists()] == []
 
 
+def parts_of_rooms() -> dict[Path, str]:
+    """Give what docs/architecture.md says of each room of `proxy`, and of `pipeline`, by the folder of the room."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {ROOT / "proxy" / room: text for room, text in re.findall(r"(?m)^\| `(\w+)/` \| (.*)$", page)}
+    _, _, section = page.partition("\n## The rooms of `pipeline`\n")
+    names = re.findall(r"(?m)^- \*\*(.*?)\*\*:", section.partition("\n## ")[0])
+    return rows | {ROOT / "pipeline": " ".join(names)}
+
+
+def missing_parts(folder: Path, text: str) -> list[str]:
+    """Return the files and folders that `text` names and that neither `folder` nor the folder around it has."""
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    return [name for name in named if not (folder / name).exists() and not (folder.parent / name).exists()]
+
+
+def test_the_parts_of_rooms_that_the_architecture_names_exist() -> None:
+    rooms = parts_of_rooms()
+    assert rooms.keys() > {ROOT / "proxy" / "app", ROOT / "pipeline"}
+    assert {folder: missing_parts(folder, text) for folder, text in rooms.items()} == {folder: [] for folder in rooms}
+
+
+def test_a_part_of_a_room_that_does_not_exist_is_found() -> None:
+    said = "`memory/budget.py`, `budget.py`, `app/proxy.py`, `net/`, `sums/`"
+    assert missing_parts(ROOT / "proxy" / "app", said) == ["budget.py", "sums/"]
+
+
 def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:
     conf = tmp_path / "proxy.conf"
     conf.write_text("brokerServiceURL=pulsar://b\nqwertz=1\n")

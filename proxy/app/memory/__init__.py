@@ -1,4 +1,4 @@
 """The memory budget: the lines of the worst case, their sum, and the report that operators read.
 
-May import `proxy.app.metrics` and all earlier rooms. Start reading at `budget.py`, which declares each line once.
+May import `proxy.app.metrics` and all earlier rooms. Start with `budget.py`, which declares each line once.
 """

@@ -1,4 +1,4 @@
 """Providers verify the credentials of clients: tokens, OpenID Connect, certificates, passwords; a file for each.
 
-Only `registry.py` knows all providers. Start there.
+Start with `registry.py`, which alone knows all providers.
 """

@@ -15,6 +15,7 @@
     arguments  the options of the command
     run        the command
 
+Start with `run.py` for the demo, with `broker.py` for tests.
 The broker is a test double first: the integration tests run against it. Rule: within the proxy only the command line
 imports this package: always `arguments`, and the rest to run a demo.
 """

@@ -348,7 +348,7 @@ class TopicListService:
         slot = await queue.in_flight.acquire(1, charge=group.charge(queue.in_flight, 1))
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
         max_bytes = self._queues.limits.max_answer_bytes
-        # Steps 7 and 8 are the pending answer's: grow the heap permit, then decode what arrives.
+        # Steps 7 and 8 follow step 6, but are prepared before it: grow the heap permit, then decode what arrives.
         room = self._queues.room_for(queue, group.charge)
         pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
         try:

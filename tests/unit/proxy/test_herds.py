@@ -1,7 +1,8 @@
 """No herd: what a fleet of proxies asks again after a failure that all of them saw at the same moment, in virtual time.
 
 Each test lets one server fail a whole fleet at once, and asks how many of the fleet come back within a small part of
-the pause between two attempts. Without jitter all of them do.
+the pause between two attempts. Without jitter all of them do. The file stands outside of the rooms because its
+tests are about what several of them do at the same moment.
 """
 
 import asyncio

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from proxy.cli import installation
-from proxy.cli.installation import ADVICE, misplaced, shared_names, versions
+from proxy.cli.installation import ADVICE, NAMES, misplaced, shared_names, versions
 from proxy.cli.main import FAILED, main
 from proxy.core.native import NativeExtension
 from proxy.core.version import VERSION
@@ -94,6 +95,7 @@ def test_the_version_names_the_engine_of_relays(monkeypatch: pytest.MonkeyPatch)
         ("one-file", {"RECORD": "limiter.py,sha256=a,1\n"}, "limiter"),
         ("extension", {"RECORD": "protocol.cpython-311-x86_64-linux-gnu.so,,\n"}, "protocol"),
         ("by-its-list", {"top_level.txt": "other\nproxy\n"}, "proxy"),
+        ("of-the-pipeline", {"RECORD": "pipeline/__init__.py,sha256=a,1\n"}, "pipeline"),
         ("another", {"RECORD": "my/proxy/a.py,,\nproxy_tools/a.py,,\nproxy.x-1.dist-info/METADATA,,\n"}, None),
         ("without-files", {}, None),
         ("Pulsar_Proxy.Sidecar", {"RECORD": "proxy/__init__.py,,\n"}, None),
@@ -114,6 +116,11 @@ def test_a_stranger_in_the_place_of_a_package_is_refused(command: str, file: str
     code, said = ended_with_a_stranger(tmp_path / file, tmp_path, command)
     expected = f"got {tmp_path / got}, expected {ROOT / 'limiter'}: {ADVICE}"
     assert (code, said) == (FAILED, [f"error: import name limiter: {expected}"])
+
+
+def test_every_package_of_the_wheel_is_looked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(NAMES) == set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
 
 
 def test_own_packages_are_in_their_place() -> None:
