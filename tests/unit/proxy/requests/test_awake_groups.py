@@ -94,12 +94,12 @@ class Scene:
 
     async def asked(self) -> None:
         """Have the group wait for its question until its client answers a PING."""
-        asking = asyncio.create_task(self.rule.may_ask(*self.parts(self.queue, SIZE)))
+        asking = asyncio.get_running_loop().create_task(self.rule.may_ask(*self.parts(self.queue, SIZE)))
         await self.answered(asking)
 
     def waits_for_memory(self) -> "asyncio.Task[Permit | None]":
         """Have the answer wait for its share."""
-        return asyncio.create_task(self.rule.share_for(*self.parts([self.group], SIZE, SIZE)))
+        return asyncio.get_running_loop().create_task(self.rule.share_for(*self.parts([self.group], SIZE, SIZE)))
 
     async def answered(self, waiting: "asyncio.Task[Any]") -> Any:
         """Answer the PING that the group sends because of a wait, and return what the wait brings."""
@@ -132,7 +132,8 @@ def test_a_ping_answered_for_the_question_serves_the_memory_too() -> None:
     async def story(scene: Scene) -> None:
         await scene.asked()
         share = await settled(scene.waits_for_memory())
-        assert share is not None and share.owner is scene.rule.shares.awake
+        assert share is not None
+        assert share.owner is scene.rule.shares.awake
         assert scene.group.share_ends_when_standing
         assert scene.group.output.pings == 1
 
@@ -159,9 +160,11 @@ def test_a_group_whose_client_answered_waits_for_those_awake_only() -> None:
         waiting = scene.waits_for_memory()
         await asyncio.sleep(0)
         assert scene.group.output.pings == 1
-        assert awake.queue_size == 1 and scene.rule.share.queue_size == 0
+        assert awake.queue_size == 1
+        assert scene.rule.share.queue_size == 0
         others.release()
         share = await settled(waiting)
-        assert share is not None and share.owner is awake
+        assert share is not None
+        assert share.owner is awake
 
     run(story)
