@@ -81,6 +81,7 @@ class List:
     memory: Permit | None = None
     task: "asyncio.Task[None] | None" = field(default=None, repr=False)
     share_ends_when_standing: bool = False
+    awake_until: float = 0.0
 
     @property
     def members(self) -> list[Member]:

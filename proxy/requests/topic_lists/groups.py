@@ -153,6 +153,7 @@ class ListGroup:
         "_on_empty",
         "_pending",
         "answer",
+        "awake_until",
         "begun",
         "broker",
         "charges",
@@ -189,6 +190,8 @@ class ListGroup:
         self.turn: Permit | None = None
         self.share: Permit | None = None
         self.share_ends_when_standing = False
+        # A client has answered a PING, and counts as awake until this loop time.
+        self.awake_until = 0.0
         self.broker = broker
         self.principal = principal
         self.request = request

@@ -8,6 +8,8 @@ Rules:
 - Where a group would wait, its clients get a PING (`proxy.requests.reader_shares`). If one of them answers, the group
   goes on at once, with those awake: while their lists that wait hold an eighth of the heap limit, no more of their
   questions go out. Clients that join a group which waits get a PING, too.
+- A group whose client has answered within the last second needs no second PING before its memory: one for the question
+  serves both, and a client that has stood still since loses its share as soon as it has it.
 """
 
 import asyncio
@@ -33,6 +35,8 @@ from proxy.telemetry.refusals import Stage
 FIRST_AVERAGE_BYTES: Final = 1024 * 1024
 # Lists of clients that are awake and wait for a share may have this part of heap memory.
 AWAKE_HEAP_PART: Final = 8
+# A PONG says for so long that its client reads: a share of those awake ends when its client stands still as long.
+AWAKE_SECONDS: Final = 1.0
 T = TypeVar("T")
 # The average moves by this part of the difference to the next list, if the list is larger.
 _AVERAGE_PART: Final = 8
@@ -84,6 +88,7 @@ class UnprovenReaders:
 
     def __init__(self, limiter: AsyncDualMemoryLimiter, waits: LimiterObserver, clock: Clock, percent: int) -> None:
         self._limiter = limiter
+        self._clock = clock
         self.shares = ReaderShares(limiter.direct, WaitsOnly(waits), clock)
         self._average_bytes = FIRST_AVERAGE_BYTES
         self._crowd = HeapCrowd(limiter.heap, UNPROVEN_HEAP_PART)
@@ -146,9 +151,12 @@ class UnprovenReaders:
         """Return what `wait` brings, or None if a client of the group answers a PING before."""
         call = self._calls[group] = Call(member.client.output for member in group.members)
         try:
-            return await call.unless_answered(wait)
+            given = await call.unless_answered(wait)
         finally:
             del self._calls[group]
+        if given is None:
+            group.awake_until = self._clock.time() + AWAKE_SECONDS
+        return given
 
     def joined(self, group: ListGroup, member: GroupMember) -> None:
         """Send a PING to a client that joins a group which waits."""
@@ -168,10 +176,11 @@ class UnprovenReaders:
         charge = group.charge(self.share, counted)
         if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
             return at_once
-        with self._crowd.with_one(heap_bytes):
-            silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
-        if silent is not None:
-            return silent
+        if self._clock.time() >= group.awake_until:
+            with self._crowd.with_one(heap_bytes):
+                silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
+            if silent is not None:
+                return silent
         awake = self.shares.awake
         group.share_ends_when_standing = True
         with self._awake_crowd.with_one(heap_bytes):

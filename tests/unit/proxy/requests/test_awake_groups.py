@@ -1,0 +1,170 @@
+"""A PING that a client has answered serves the question of its group and the memory of the answer."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from limiter.charge import Charge
+from limiter.dual import AsyncDualMemoryLimiter
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
+from proxy.requests.topic_lists.unproven import AWAKE_SECONDS, UnprovenReaders
+from proxy.telemetry.limiter_metrics import LimiterMetrics
+from tests.support.loops.clock import ManualClock
+
+SIZE = 1024 * 1024
+LIMIT = 16 * SIZE
+
+
+class Reader:
+    """The output of a client that has shown nothing yet, and counts the PINGs it gets."""
+
+    reads = False
+
+    def __init__(self) -> None:
+        self.pings = 0
+        self.answered: Callable[[], None] | None = None
+
+    def has_room_for(self, size: int) -> bool:
+        return False
+
+    def call(self, answered: Callable[[], None]) -> None:
+        self.pings += 1
+        self.answered = answered
+
+    def uncall(self, answered: Callable[[], None]) -> None:
+        self.answered = None
+
+
+@dataclass(eq=False)
+class Group:
+    """A group of one client, as `UnprovenReaders` sees it."""
+
+    output: Reader = field(default_factory=Reader)
+    left: bool = False
+    turn: Permit | None = None
+    awake_until: float = 0.0
+    share_ends_when_standing: bool = False
+
+    @property
+    def client(self) -> "Group":
+        return self
+
+    @property
+    def charged_member(self) -> "Group":
+        return self
+
+    @property
+    def members(self) -> list["Group"]:
+        return [self]
+
+    def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
+        return Charge("key")
+
+    def key_of(self, member: "Group") -> str:
+        return "key"
+
+    def stands_at(self, *_: object) -> None: ...
+
+    def end_turn(self) -> None: ...
+
+
+@dataclass
+class Queue:
+    """The questions to one broker, of which no more may go out."""
+
+    unproven: AsyncSemaphore
+
+
+class Scene:
+    """Memory of which silent clients hold all that they may."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        limiter = AsyncDualMemoryLimiter.create(
+            heap_limit_bytes=LIMIT, heap_max_queue=100, heap_timeout_seconds=10, direct_limit_bytes=LIMIT,
+            direct_max_queue=100, direct_timeout_seconds=10, clock=self.clock,
+        )  # fmt: skip
+        self.rule = UnprovenReaders(limiter, LimiterMetrics(self.clock.time), self.clock, 50)
+        self.queue = Queue(AsyncSemaphore("questions", 1, max_queue=100, timeout_seconds=10, clock=self.clock))
+        assert self.queue.unproven.try_acquire(1) is not None
+        assert self.rule.share.try_acquire(self.rule.share.limit) is not None
+        self.group = Group()
+
+    async def asked(self) -> None:
+        """Have the group wait for its question until its client answers a PING."""
+        asking = asyncio.get_running_loop().create_task(self.rule.may_ask(*self.parts(self.queue, SIZE)))
+        await self.answered(asking)
+
+    def waits_for_memory(self) -> "asyncio.Task[Permit | None]":
+        """Have the answer wait for its share."""
+        return asyncio.get_running_loop().create_task(self.rule.share_for(*self.parts([self.group], SIZE, SIZE)))
+
+    async def answered(self, waiting: "asyncio.Task[Any]") -> Any:
+        """Answer the PING that the group sends because of a wait, and return what the wait brings."""
+        while self.group.output.answered is None:
+            assert not waiting.done()
+            await asyncio.sleep(0)
+        self.group.output.answered()
+        return await waiting
+
+    def parts(self, *rest: Any) -> Any:
+        return (self.group, *rest)
+
+
+async def settled(waiting: "asyncio.Task[Permit | None]") -> Permit | None:
+    """Return what a wait brings that nobody has to end."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert waiting.done()
+    return await waiting
+
+
+def run(story: Callable[[Scene], Any]) -> None:
+    async def body() -> None:
+        await story(Scene())
+
+    asyncio.run(body())
+
+
+def test_a_ping_answered_for_the_question_serves_the_memory_too() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.asked()
+        share = await settled(scene.waits_for_memory())
+        assert share is not None
+        assert share.owner is scene.rule.shares.awake
+        assert scene.group.share_ends_when_standing
+        assert scene.group.output.pings == 1
+
+    run(story)
+
+
+def test_a_ping_answered_long_ago_is_sent_again() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.asked()
+        scene.clock.advance(AWAKE_SECONDS)
+        share = await scene.answered(scene.waits_for_memory())
+        assert share.owner is scene.rule.shares.awake
+        assert scene.group.output.pings == 2
+
+    run(story)
+
+
+def test_a_group_whose_client_answered_waits_for_those_awake_only() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.asked()
+        awake = scene.rule.shares.awake
+        others = awake.try_acquire(awake.limit)
+        assert others is not None
+        waiting = scene.waits_for_memory()
+        await asyncio.sleep(0)
+        assert scene.group.output.pings == 1
+        assert awake.queue_size == 1
+        assert scene.rule.share.queue_size == 0
+        others.release()
+        share = await settled(waiting)
+        assert share is not None
+        assert share.owner is awake
+
+    run(story)
