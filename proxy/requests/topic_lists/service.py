@@ -375,7 +375,7 @@ class TopicListService:
         self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
         asked.record.sent(request_id, answer.size)
 
-    # --- how requests and groups end --------------------------------------------------------------
+    # --- ends of requests and groups --------------------------------------------------------------
 
     def _cancelled(self, asked: ListRequest) -> None:
         self._counters.list_ended("cancelled")

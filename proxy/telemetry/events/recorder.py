@@ -36,7 +36,7 @@ from proxy.telemetry.events.timeline import (
     stages_between,
 )
 
-__all__ = ["NO_RECORD", "Moment", "NoRecord", "Recorder", "RequestOrigin", "RequestRecord"]
+__all__ = ["NO_RECORD", "Moment", "NoRecord", "Recorder", "RequestOrigin", "RequestRecord", "request_record"]
 
 _MODES: Final = pb.CommandGetTopicsOfNamespace.Mode
 _MODE_NAMES: Final[dict[int, str]] = {
@@ -289,6 +289,11 @@ class NoRecord:
 
 
 NO_RECORD: Final = NoRecord()
+
+
+def request_record(recorder: Recorder | None, client: RecordedClient) -> NoRecord:
+    """Return the record of a request that has just arrived; without an event log the record that notes nothing."""
+    return NO_RECORD if recorder is None else recorder.request(client)
 
 
 class RequestRecord(NoRecord):
