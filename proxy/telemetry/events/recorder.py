@@ -24,7 +24,7 @@ from protocol.commands import topic_list_question
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.core.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause, OverLimit
 from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import (
@@ -360,7 +360,7 @@ class RequestRecord(NoRecord):
 
     def failed(self, error: Exception) -> None:
         """Record that an error was sent to the client."""
-        at_the_frame = getattr(error, "stage", None) == "client_frame"
+        at_the_frame = isinstance(error, OverLimit) and error.stage == "client_frame"
         self._end(outcome_of(error, under_way=self._timeline is not None), "reader" if at_the_frame else None)
 
     def rejected(self) -> None:
