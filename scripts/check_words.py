@@ -1,4 +1,4 @@
-"""Check the English of docstrings and comments: named nouns, usual verbs, no riddles.
+"""Check the English of docstrings, comments and class names: named nouns, usual verbs, no riddles.
 
 Run by `make lint`. Refused examples stand beside passed ones in tests/unit/test_words.py.
 """
@@ -77,6 +77,8 @@ USUAL_VERBS = _words(
     upgrade use validate verify visit wait wake walk warn watch wipe withdraw wrap write yield
     """
 )
+# Class names that say what was done and not what the object is: `ThrottleReport` names the noun.
+NOUNLESS_CLASSES = frozenset({"Told"})
 PROPERTIES = frozenset({"property", "cached_property", "setter", "abstractproperty"})
 FILLERS = _words(
     """
@@ -172,6 +174,8 @@ def _check_docs(tree: ast.Module) -> Iterator[Finding]:
 def _check_functions(node: ast.AST, owner: ast.ClassDef | None) -> Iterator[Finding]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
+            if child.name in NOUNLESS_CLASSES:
+                yield Finding(child.lineno, f"class {child.name}", "names no noun: write what the object is")
             yield from _check_functions(child, child)
         elif isinstance(child, Function):
             yield from _check_function(child, owner)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from proxy.overload.control import OverloadControl, OverloadParts
     from proxy.overload.machine_memory import MemoryFiles
     from proxy.overload.relay_weights import RelayWeights
+    from proxy.overload.report import ThrottleRecorder
     from proxy.overload.samples import MemorySample, OwnerBytes
-    from proxy.telemetry.events.throttle_records import ThrottleEvents
 
 READ_SECONDS: Final = 2.0
 NAME: Final = "overload"
@@ -177,9 +177,11 @@ def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | N
     return BrokerQuestions(urls, sources.identities.own, tls)
 
 
-def _recorder(recorder: Recorder | None) -> "ThrottleEvents | None":
+def _recorder(recorder: Recorder | None) -> "ThrottleRecorder":
+    from proxy.overload.report import NO_THROTTLE_RECORDER
+
     if recorder is None:
-        return None
+        return NO_THROTTLE_RECORDER
     from proxy.telemetry.events.throttle_records import ThrottleEvents
 
     return ThrottleEvents(recorder)

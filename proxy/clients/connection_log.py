@@ -82,16 +82,16 @@ class ConnectionLog:
                 "bytes_to_client": moved[Direction.TO_CLIENT],
             }
             self._write(ENDED, ended.number, relay.client_name, relay.principal, None, RELAY, **more)
-        elif (output := getattr(session, "output", None)) is not None:
-            client = cast("ClientSession", session)
-            more |= {"bytes_from_client": client.received_bytes, "bytes_to_client": output.sent_bytes}
+            return
+        client = cast("ClientSession | Arrival", session)
+        if client.output is not None:
+            more |= {"bytes_from_client": client.received_bytes, "bytes_to_client": client.output.sent_bytes}
             version = client.client_version
             self._write(ENDED, ended.number, client.name, client.principal, version, ended.mode, **more)
         else:
             # A client in its TLS handshake: nothing was read of it.
             more |= {"bytes_from_client": 0, "bytes_to_client": 0}
-            name = cast("Arrival", session).name
-            self._write(ENDED, ended.number, name, None, None, ended.mode, **more)
+            self._write(ENDED, ended.number, client.name, None, None, ended.mode, **more)
 
     def _write(
         self, event: str, number: int, client: str, principal: object, version: str | None, mode: str, **more: object

@@ -27,7 +27,7 @@ from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder
+from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder, request_record
 from proxy.telemetry.refusals import RefusalLog
 
 # Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
@@ -136,13 +136,8 @@ class ClientRequests:
         """
         counters = self._services.counters
         counters.asked[command.type] += 1
-        is_list = command.type == CommandType.GET_TOPICS_OF_NAMESPACE
-        record, recorder = NO_RECORD, self._services.recorder
-        if is_list and recorder is not None:
-            record = recorder.request(self._client)
-            record.asks(command.getTopicsOfNamespace)
-        if is_list:
-            return self._serve_list(command, raw, large, record, since)
+        if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
+            return self._serve_list(command, raw, large, since)
         lookups = self._services.lookups
         if since and lookups.too_late(since):
             self._refuse_late(command)
@@ -230,9 +225,9 @@ class ClientRequests:
 
     # --- topic lists ------------------------------------------------------------------------------
 
-    def _serve_list(
-        self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, record: NoRecord, since: float
-    ) -> bool:
+    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float) -> bool:
+        record = request_record(self._services.recorder, self._client)
+        record.asks(command.getTopicsOfNamespace)
         arrived, held = since or self._services.loop.time(), _Held(None, large)
         if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups

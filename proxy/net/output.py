@@ -7,7 +7,6 @@ have left; without memory the client is closed, so that the proxy stays within i
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import nullcontext
 from typing import Any, Final
 
 from limiter.permit import Permit
@@ -247,7 +246,7 @@ class Output:
             self._endpoint.write(bytes(self._queue))
             self._queue.clear()
 
-    def holding(self, body: Body | None = None) -> BodyTurn:
+    def _holding(self, body: Body | None = None) -> BodyTurn:
         """Count a body that has its memory, and may have to wait for its turn, in a `with` block."""
         return BodyTurn(self._turns, body if isinstance(body, SpillableBody) else None)
 
@@ -276,7 +275,7 @@ class Output:
         if self._writing is None:
             self._writing = asyncio.Lock()
         try:
-            with self.holding() as turn:
+            with self._holding() as turn:
                 async with self._writing:
                     self._clock, self._share = clock, share
                     await self._send_body(turn, self._write_pieces(prefix, pieces, on_left), PROOF_BYTES)
@@ -291,14 +290,16 @@ class Output:
         pump: Pump,
         clock: TaskClock | None = None,
         share: ReaderShare | None = None,
-        turn: BodyTurn | None = None,
     ) -> None:
-        """Write `prefix` and `body` as `send_body` does, in the pump's turns; `turn`: the caller counts the body."""
+        """Write the list `prefix` and `body` as `send_body` does, in the pump's turns, and after the earlier lists.
+
+        A list that waits for its turn does so with its memory, and counts as the client's.
+        """
         if self._writing is None:
             self._writing = asyncio.Lock()
         try:
-            with self.holding(body) if turn is None else nullcontext(turn) as turn:
-                async with self._writing:
+            with self._holding(body) as turn:
+                async with self.write_lock, self._writing:
                     self._left, self._pumping = len(prefix) + body.size, body
                     self._clock, self._share = clock, share
                     if turn.spillable is not None:

@@ -17,6 +17,7 @@ from proxy.core.tasks import TaskScope
 from proxy.overload.adaptive import AdaptiveThrottle, RateDecision, Topic
 from proxy.overload.counters import ControllerNumbers, OverloadCounters, TopicNumbers
 from proxy.overload.pauses import PausedRelays
+from proxy.overload.report import NO_THROTTLE_RECORDER, ThrottleRecorder, ThrottleReport
 from proxy.overload.samples import (
     OTHER_TOPICS,
     BrokerReader,
@@ -30,7 +31,6 @@ from proxy.overload.settings import OverloadSettings
 from proxy.overload.signal_watch import MOST_BACKLOGS, OffLoop, SignalWatch
 from proxy.overload.slices import Largest, in_slices
 from proxy.overload.threshold import ThresholdThrottle
-from proxy.overload.told import ThrottleRecorder, Told
 from proxy.relay.topic_slots import RateCounts
 
 MOST_SHOWN: Final = 100
@@ -40,7 +40,7 @@ CHOOSE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OverloadParts:
-    """The parts that overload control works with; `brokers` is None without web services, `recorder` without events."""
+    """The parts that overload control works with; `brokers` is None without web services."""
 
     relays: Callable[[], Iterable[ProducerRelay]]
     rates: RateTable
@@ -50,7 +50,7 @@ class OverloadParts:
     off_loop: OffLoop
     counters: OverloadCounters
     log: Logger
-    recorder: ThrottleRecorder | None = None
+    recorder: ThrottleRecorder = NO_THROTTLE_RECORDER
 
 
 class OverloadControl:
@@ -64,9 +64,9 @@ class OverloadControl:
         self._settings = settings
         self._rates = parts.rates
         self._counters = parts.counters
-        self._told = Told(parts.log, parts.recorder)
+        self._report = ThrottleReport(parts.log, parts.recorder)
         self._watch = SignalWatch(
-            settings, parts.memory, parts.brokers, parts.owners, parts.off_loop, parts.counters, self._told
+            settings, parts.memory, parts.brokers, parts.owners, parts.off_loop, parts.counters, self._report
         )
         self._asks = parts.brokers is not None
         self._relays = PausedRelays(parts.relays, self._relay_failed)
@@ -161,7 +161,7 @@ class OverloadControl:
             await evaluate(self._loop.time())
         except Exception as error:
             numbers.failures += 1
-            self._told.failed(self._loop.time(), where, error)
+            self._report.failed(self._loop.time(), where, error)
         finally:
             numbers.evaluations += 1
             numbers.last_seconds = time.perf_counter() - began
@@ -192,7 +192,7 @@ class OverloadControl:
         counters.pause_overshoots += len(made.opened)
         await self._relays.apply(made)
         high = throttle.settings.marks.high
-        self._told.threshold(now, made, signals, high, observes=throttle.settings.observe_only)
+        self._report.threshold(now, made, signals, high, observes=throttle.settings.observe_only)
 
     async def evaluate_adaptive(self, now: float) -> None:
         """Compute the rate of each topic, and set those that change."""
@@ -203,7 +203,7 @@ class OverloadControl:
         self._counters.activations = throttle.activations
         # An error of one topic is a failure, too, though the others had their turn.
         self._counters.adaptive.failures += throttle.failures - failed
-        self._told.forgotten(throttle.forgotten, signals)
+        self._report.forgotten(throttle.forgotten, signals)
         if self._settings.shows_topics:
             await in_slices(self._choose_most_throttled())
         if now >= self._next_choice:
@@ -239,8 +239,8 @@ class OverloadControl:
                 self._rates.set_rate(made.slot, made.bytes_rate, made.messages_rate)
         except Exception as error:
             self._counters.adaptive.failures += 1
-            self._told.failed(now, "adaptive throttle", error)
-        self._told.rate(now, made, self._watch.signals, self._settings.adaptive.memory)
+            self._report.failed(now, "adaptive throttle", error)
+        self._report.rate(now, made, self._watch.signals, self._settings.adaptive.memory)
 
     def _choose_largest(self) -> Iterator[None]:
         """Choose the topics that send most, step by step."""
@@ -261,7 +261,7 @@ class OverloadControl:
 
     def _relay_failed(self, error: BaseException) -> None:
         self._counters.threshold.failures += 1
-        self._told.failed(self._loop.time(), "threshold throttle", error)
+        self._report.failed(self._loop.time(), "threshold throttle", error)
 
     def _crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "overload control")

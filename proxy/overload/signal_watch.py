@@ -13,9 +13,9 @@ from typing import Final
 from proxy.overload.broker_statistics import BacklogBook, BrokerMonitor, StatisticsRefused
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.memory_use import SAMPLES_KEPT, MemoryMonitor
+from proxy.overload.report import ThrottleReport
 from proxy.overload.samples import BrokerReader, MemorySample, OwnerBytes, SignalReader, Signals
 from proxy.overload.settings import BACKLOGS_A_SECOND, BROKER_SECONDS, OverloadSettings
-from proxy.overload.told import Told
 
 MOST_BACKLOGS: Final = 1000
 # Questions are spread by so much of their distance, so that several proxies do not ask together.
@@ -35,7 +35,7 @@ class SignalWatch:
         owners: Callable[[], OwnerBytes],
         off_loop: OffLoop,
         counters: OverloadCounters,
-        told: Told,
+        report: ThrottleReport,
     ) -> None:
         self._settings = settings
         self._memory = memory
@@ -43,7 +43,7 @@ class SignalWatch:
         self._owners = owners
         self._off_loop = off_loop
         self._counters = counters
-        self._told = told
+        self._report = report
         self._monitor = MemoryMonitor(settings.threshold.marks)
         self._broker_monitor = BrokerMonitor(SAMPLES_KEPT)
         self._broker_ratio: float | None = None
@@ -74,7 +74,7 @@ class SignalWatch:
             found = self._monitor.take(sample, self._owners())
         except Exception as error:
             self._counters.signal_failures["proxy"] += 1
-            self._told.unreadable(now, "proxy", error)
+            self._report.unreadable(now, "proxy", error)
             return self._monitor.failed()
         if self._monitor.trim_is_due():
             self._counters.trims += 1
@@ -96,10 +96,10 @@ class SignalWatch:
             self._broker_ratio = None
             if not self._is_refused:
                 self._is_refused = True
-                self._told.refused(error)
+                self._report.refused(error)
         except Exception as error:
             self._counters.signal_failures["brokers"] += 1
-            self._told.unreadable(now, "brokers", error)
+            self._report.unreadable(now, "brokers", error)
             self._broker_ratio = self._broker_monitor.failed()
 
     async def ask_backlog(self, now: float) -> None:
@@ -111,7 +111,7 @@ class SignalWatch:
             self.backlogs.take(topic, await self._brokers.backlog(topic))
         except Exception as error:
             self._counters.signal_failures["backlog"] += 1
-            self._told.unreadable(now, "backlog", error)
+            self._report.unreadable(now, "backlog", error)
             self.backlogs.failed(topic)
 
     def topics_seen(self, topics: Sequence[str]) -> None:

@@ -70,7 +70,8 @@ class AsyncioEngine:
         relay.client_name = order.client
         relay.principal = order.principal
         relay.network = order.network
-        if order.origin is not None and watch.recorder is not None and isinstance(relay, WatchedRelay):
+        if watch.recorder is not None and isinstance(relay, WatchedRelay):
+            # Without an event log no relay keeps its client's origin in memory.
             relay.record_as(order.origin)
         return relay
 

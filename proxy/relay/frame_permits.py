@@ -23,7 +23,7 @@ from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.relay.counters import WatchOvershoot
 from proxy.relay.watch_limits import WatchLimits
-from proxy.telemetry.events.direct_records import DirectRecord
+from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -99,8 +99,8 @@ class FramePermits:
         self._next_pause = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._scope: TaskScope | None = None
-        self._arriving: DirectRecord | None = None
-        self._passing: DirectRecord | None = None
+        self._arriving: NoDirectRecord = NO_DIRECT_RECORD
+        self._passing: NoDirectRecord = NO_DIRECT_RECORD
         self._passing_frames = ("", 0)
 
     @property
@@ -111,8 +111,7 @@ class FramePermits:
     def arrived(self, match: FrameMatch) -> None:
         """Take frames that wait; `ask` asks for their permit, once the client has taken the bytes before them."""
         self._match = match
-        if self._origin is not None and self._limits.recorder is not None:
-            self._arriving = DirectRecord(self._limits.recorder, self._origin)
+        self._arriving = direct_record(self._limits.recorder, self._origin)
 
     def ask_in_turn(self, turns: LoopBudget, network: Hashable) -> None:
         """Ask now if this iteration of the loop has time left, else in the turn of the client's network."""
@@ -142,14 +141,13 @@ class FramePermits:
         assert self._match is not None
         self._pass_over()
         if not limits.enabled:
-            self._arriving = None
+            self._arriving = NO_DIRECT_RECORD
             self._let_pass(None)
         elif limits.direct.closed:
             self._overshoot(WatchOvershoot.CLOSED)
         else:
             size = min(self._match.frame_bytes - self._match.open_bytes, limits.window_bytes)
-            if self._arriving is not None:
-                self._arriving.asks(size)
+            self._arriving.asks(size)
             if not limits.in_share(size):
                 self._overshoot(WatchOvershoot.SHARE)
                 return
@@ -175,8 +173,7 @@ class FramePermits:
         permit = limits.direct.try_acquire(size, key=self._key) if in_share else None
         if permit is not None:
             self._hold(permit)
-            if self._passing is not None:
-                self._passing.granted(permit.size)
+            self._passing.granted(permit.size)
         elif not self._overshot:
             self._overshot = True
             limits.overshot(WatchOvershoot.INSIDE_FRAME if in_share else WatchOvershoot.SHARE)
@@ -186,7 +183,8 @@ class FramePermits:
         if self._holder.client_waits:
             return
         self._release()
-        if self._passing is not None and not self._holder.frame_open:
+        # Without a record nobody asks the engine where the frame stands, each time that the client has taken all.
+        if self._passing is not NO_DIRECT_RECORD and not self._holder.frame_open:
             self._end_passing("ok")
 
     def ended(self, *, passed: bool) -> None:
@@ -258,8 +256,7 @@ class FramePermits:
     def _pass_over(self) -> None:
         """Release the permit, and end the record: nothing more of these frames concerns this relay."""
         self._release()
-        if self._passing is not None:
-            self._end_passing("ok")
+        self._end_passing("ok")
 
     def _held_too_long(self) -> None:
         """Release the permit of bytes that the client never takes.
@@ -274,8 +271,7 @@ class FramePermits:
         if permit is not None:
             self._limits.held_bytes -= permit.size
             permit.release()
-            if self._passing is not None:
-                self._passing.released()
+            self._passing.released()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -284,33 +280,30 @@ class FramePermits:
 
     def _record_passing(self, permit: Permit | None) -> None:
         """Record that the waiting bytes were passed under `permit`; without a permit that ends the record."""
-        record, self._arriving = self._arriving, None
-        if record is None:
-            return
+        self._passing, self._arriving = self._arriving, NO_DIRECT_RECORD
         self._passing_frames = self._frames()
-        self._passing = record
         if permit is None:
             self._end_passing("ok")
         else:
-            record.granted(permit.size)
+            self._passing.granted(permit.size)
 
     def _record_cut(self) -> None:
         """Record frames that were cut: the client has left, or the broker has left in the middle of a frame."""
         gone, is_open = self._holder.client_cause, self._holder.frame_open
-        if self._passing is not None and (is_open or self._holder.client_waits):
+        if is_open or self._holder.client_waits:
             self._end_passing("ok" if gone is None and not is_open else "cancelled" if gone else "upstream_error")
-        record, self._arriving = self._arriving, None
-        if record is not None:
-            kind, _ = self._frames()
-            record.ended(kind, "cancelled", None, gone)
+        record, self._arriving = self._arriving, NO_DIRECT_RECORD
+        kind, _ = self._frames()
+        record.ended(kind, "cancelled", None, gone)
 
     def _end_passing(self, outcome: str) -> None:
-        record, self._passing = self._passing, None
-        if record is not None:
-            kind, frame_bytes = self._passing_frames
-            cause = self._holder.client_cause
-            record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, cause)
+        record, self._passing = self._passing, NO_DIRECT_RECORD
+        kind, frame_bytes = self._passing_frames
+        cause = self._holder.client_cause
+        record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, cause)
 
     def _frames(self) -> tuple[str, int]:
-        assert self._match is not None
+        """Return the kind and the bytes of the frames that came last; none may have come."""
+        if self._match is None:
+            return "", 0
         return "watch_init" if self._match.successes else "watch_update", self._match.frame_bytes

@@ -276,7 +276,7 @@ class WatchedRelay(AsyncioRelay):
         self._key = key
         super().__init__(loop, shared, hangup, loop_budget, counters, read_timeout_seconds, on_end)
 
-    def record_as(self, origin: RequestOrigin) -> None:
+    def record_as(self, origin: RequestOrigin | None) -> None:
         """Record the watch frames of this relay in the event log, as requests of `origin`."""
         assert isinstance(self.broker, WatchedEndpoint)
         self.broker.origin = origin

@@ -5,13 +5,15 @@ Each request gets one frame, failures included: an error never leaves a request 
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.soft_pool import LocalBooks, PoolLine, PoolRecord
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
@@ -26,9 +28,6 @@ from proxy.requests.client import TurnClient
 from proxy.requests.counters import RequestCounters
 from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
 from proxy.requests.validation import check_get_or_create_schema
-
-if TYPE_CHECKING:
-    from proxy.requests.request_bytes import RequestBytes
 
 MAX_REDIRECTS = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
@@ -159,6 +158,68 @@ class _SchemaCreation(ForwardedRequest):
         self._request = None
 
 
+class CommandSender(Hashable, Protocol):
+    """A client that waits (`clients.connection.ClientConnection`)."""
+
+    def begin_command_turn(self) -> None:
+        """Serve one command, and be read on."""
+
+
+class RequestBytes:
+    """The bytes of commands that are held for brokers, beside their number (KIP-72, `maxConcurrentLookupRequestMB`).
+
+    Rule: a soft limit (`limiter.soft_pool`), above 0. A command is served while anything is free and nobody waits. Else
+    its client is not read, and has its turn: one command, in the order of coming, from a random place of the line on.
+    Handshakes and PINGs never wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int) -> None:
+        self._loop = loop
+        self._books = LocalBooks(limit_bytes, loop.time)
+        self._line: PoolLine[CommandSender] = PoolLine(self._books, random.randrange)
+        self._scheduled = False
+
+    @property
+    def scarce(self) -> bool:
+        """Return whether nothing is free, or somebody waits."""
+        return self._books.pool_scarce()
+
+    def record(self) -> PoolRecord:
+        """Return the numbers of the pool."""
+        return PoolRecord._make(self._books.pool())
+
+    def hold(self, size: int) -> None:
+        """Charge a command that is served."""
+        self._books.pool_change(0, size)
+
+    def release(self, size: int) -> None:
+        """End the charge of a command whose request is over."""
+        self._books.pool_change(size, 0)
+        self._look()
+
+    def wait(self, sender: CommandSender) -> None:
+        """Join the line; a second time does nothing."""
+        self._line.enter(sender)
+
+    def leave(self, sender: CommandSender) -> None:
+        """Leave the line, if `sender` is in it: the client is gone."""
+        if self._line.leave(sender):
+            self._look()
+
+    def _look(self) -> None:
+        if self._line and not self._scheduled and self._books.pool_free():
+            self._scheduled = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Begin one turn in an iteration of the loop."""
+        self._scheduled = False
+        sender = self._line.admit()
+        if sender is not None:
+            sender.begin_command_turn()
+            self._look()
+
+
 class Slot:
     """Holds one of `maxConcurrentLookupRequests` until the request and every question asked for it are over.
 
@@ -169,7 +230,7 @@ class Slot:
     __slots__ = ("_bytes", "_permit", "_size", "_users", "arrived", "asker")
 
     def __init__(
-        self, permit: Permit, asker: Asker, arrived: float, held: "RequestBytes | None" = None, size: int = 0
+        self, permit: Permit, asker: Asker, arrived: float, held: RequestBytes | None = None, size: int = 0
     ) -> None:
         # The command's bytes, charged while they are held for a broker.
         self._bytes, self._size = held, size
@@ -259,7 +320,7 @@ class LookupService:
         *,
         tls: bool = False,
         known: KnownBrokers | None = None,
-        request_bytes: "RequestBytes | None" = None,
+        request_bytes: RequestBytes | None = None,
     ) -> None:
         # None without a limit of bytes.
         self.request_bytes = request_bytes

@@ -192,7 +192,13 @@ class RefusalLog:
         if not self._pace.due(self._clock.time(), stage):
             return
         count, refusal = self._silent.pop(stage)
-        numbers = {name: getattr(refusal, name) for name in ("limiter", "limit", "held", "asked", "queued")}
+        numbers: dict[str, object] = {
+            "limiter": refusal.limiter,
+            "limit": refusal.limit,
+            "held": refusal.held,
+            "asked": refusal.asked,
+            "queued": refusal.queued,
+        }
         known = {name: value for name, value in numbers.items() if value is not None}
         if refusal.limiter is not None:
             known["top_holders"] = [list(holder) for holder in refusal.top_holders]

@@ -332,7 +332,7 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
     async with asked(tmp_path, monkeypatch, adminApiAddress="127.0.0.1:0", adminApiTokenFilePath=token) as api:
         admin, port = api.stage.proxy.admin, api.stage.proxy.admin_port
         await api.get("/v1")
-        monkeypatch.setattr(admin._server._views, "queue", endless)  # type: ignore[union-attr]
+        monkeypatch.setitem(admin._server._views, "queue", endless)  # type: ignore[union-attr]
         with ExitStack() as held:
             for number in range(1, 2 * MOST_CONNECTIONS + 1):
                 local = number <= MOST_CONNECTIONS
@@ -360,7 +360,7 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
             await gate.wait()
             raise RuntimeError("never seen")
 
-        monkeypatch.setattr(changes, "reload", held)
+        monkeypatch.setitem(changes, "reload", held)
         stuck = [await connect(api.path) for _ in range(MOST_CONNECTIONS)]
         for _, writer in stuck:
             writer.write(b"POST /v1/reload HTTP/1.1\r\nHost: a\r\n\r\n")

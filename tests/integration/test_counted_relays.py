@@ -14,6 +14,7 @@ from tests.integration.test_direct_mode import Pair, greet, joined
 from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import connect_frame
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, tcp_state_towards
 from tests.support.sockets.frames import pieces_of
@@ -339,10 +340,11 @@ async def test_reasons_to_pause_do_not_undo_each_other() -> None:
 
 
 async def test_the_read_timeout_does_not_run_in_a_pause_for_a_rate() -> None:
-    async with counted(brokerProxyReadTimeoutMs=300, keepAliveIntervalSeconds=0) as pair:
+    timeout_millis = patient_millis(300)
+    async with counted(brokerProxyReadTimeoutMs=timeout_millis, keepAliveIntervalSeconds=0) as pair:
         await passed(pair, OPENED)
         await drain(pair)
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.8 / 300 * timeout_millis)
         assert len(pair.stage.proxy.sessions) == 1
 
 

@@ -15,6 +15,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.relay.engine import PauseReason, Relay
 from proxy.relay.memory.pool import RelayPool
 from tests.integration.test_direct_mode import KERNEL_BYTES, Pair, greet, joined, paired
+from tests.integration.test_relay_contract import turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 from tests.support.proxies.relays import TO_CLIENT, unsent
@@ -212,7 +213,7 @@ async def test_k8_another_reason_outlasts_the_wait_for_memory() -> None:
         await stage.until(lambda: pool_of(stage).used_bytes == 0, "memory")
         await stage.until(lambda: relay.snapshot().paused[TO_CLIENT] == PauseReason.RATE, "the other reason alone")
         moved = relay.snapshot().moved[TO_CLIENT]
-        await asyncio.sleep(0.05)
+        await turns()
         assert relay.snapshot().moved[TO_CLIENT] == moved
         relay.resume(TO_CLIENT, PauseReason.RATE)
         assert await read_all(pair, size) == expected_bytes(0, size)
@@ -237,11 +238,11 @@ async def test_k9_everybody_who_waits_is_read_once_memory_comes_back() -> None:
             if not before:
                 break
 
-            def turns(before: dict[Relay, int] = before) -> list[Relay]:
+            def moved(before: dict[Relay, int] = before) -> list[Relay]:
                 return [relay for relay, moved in before.items() if relay.snapshot().moved[TO_CLIENT] > moved]
 
-            await stage.until(turns, "a turn for one of those that wait")
-            gone = {relay: pair for pair, relay, _ in pairs if relay in turns()}
+            await stage.until(moved, "a turn for one of those that wait")
+            gone = {relay: pair for pair, relay, _ in pairs if relay in moved()}
             before = {relay: moved for relay, moved in before.items() if relay not in gone}
         await stage.until(lambda: pool.used_bytes == 0, "all memory back")
 

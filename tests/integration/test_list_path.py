@@ -1,4 +1,4 @@
-"""The path of one topic list through the proxy's modules: counted, bounded, and shown in docs/architecture.md.
+"""The path of one topic list through the proxy's modules: counted, and shown in docs/architecture.md.
 
 A GET_TOPICS_OF_NAMESPACE passes through a whole proxy without an event log; its client and its broker live on other
 threads, so that the calls on the loop's thread are the proxy's. The rule of counting:
@@ -9,7 +9,9 @@ threads, so that the calls on the loop's thread are the proxy's. The rule of cou
 - The same function entered from the same module counts once. Returning is no hop.
 - `protocol` and `limiter` are cores, whose calls end in themselves; telemetry measures the path and is no part of it.
 
-The *files* are all modules of ours but telemetry that are entered, by hops and by uses.
+The page has the numbers of hops and of their files. The first trace had 33 hops in 15 files, the best one 18: the 19th
+notes where the socket's bytes count, since clocks are coarse (docs/adr/0044-fixed-price.md). Beside the files of hops
+there are those of uses: all modules of ours but telemetry that are entered are counted, too, and bounded.
 """
 
 import asyncio
@@ -36,14 +38,11 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = tuple(f"{ROOT / name}/" for name in ("proxy", "protocol", "limiter"))
 CORES = ("protocol/", "limiter/")
 TELEMETRY = ("proxy/telemetry/", "proxy/app/metrics/")
-# Bounds of the path. The first trace had 33 hops in 15 files, and entered 36; the 37th notes which lists arrive, so
-# that those of a broker that sends nothing are given up (docs/adr/0036). Three hops came with bounds that are on by
-# default (docs/adr/0066): the bytes of a command, held and given back, and a body's turn, which has a file of its own
-# now; and files, with those of the kernel's buffers.
-MOST_HOPS = 22
-MOST_HOP_FILES = 12
-MOST_FILES = 42
+# All files that one list enters. A file more is a file more to read; say in the commit why it has to be.
+MOST_FILES = 41
 
+# The figures of the page, and its list.
+COUNTED = re.compile(r"^.*\b(\d+) hops in (\d+) files\.$", re.MULTILINE)
 SHOWN = re.compile(r"^\d+\. \[`([\w.]+)`\]\(\.\./(proxy/[\w/]+\.py)\)", re.MULTILINE)
 
 # A function, as its file and its qualified name.
@@ -154,14 +153,15 @@ async def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
     return await trace_of_one_list()
 
 
-async def test_a_topic_list_takes_few_hops(trace: Trace) -> None:
-    hops = trace.hops()
-    path = "\n".join(f"{number}. {file} {name}" for number, (file, name) in enumerate(hops, 1))
-    assert len(hops) <= MOST_HOPS, path
-    assert len({file for file, _ in hops}) <= MOST_HOP_FILES, path
-    assert len(trace.files()) <= MOST_FILES, "\n".join(sorted(trace.files()))
+def page() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text()
 
 
 async def test_architecture_shows_the_path_of_a_topic_list(trace: Trace) -> None:
-    shown = [(file, name) for name, file in SHOWN.findall((ROOT / "docs" / "architecture.md").read_text())]
-    assert shown == trace.hops()
+    hops = trace.hops()
+    assert [(file, name) for name, file in SHOWN.findall(page())] == hops
+    assert COUNTED.findall(page()) == [(str(len(hops)), str(len({file for file, _ in hops})))]
+
+
+async def test_a_topic_list_enters_few_files(trace: Trace) -> None:
+    assert len(trace.files()) <= MOST_FILES, "\n".join(sorted(trace.files()))

@@ -53,7 +53,7 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
         control: Any = stage.proxy.overload.control
         counters, written = stage.proxy.counters.overload, io.BytesIO()
-        control._told._log = open_log("info", "json", written)
+        control._report._log = open_log("info", "json", written)
 
         def events() -> set[str]:
             return {json.loads(line)["event"].partition(":")[0] for line in written.getvalue().splitlines()}

@@ -19,6 +19,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app import proxy as app
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.net.spill.disk import DirectoryDisk
+from proxy.net.spill.judge import SpillJudge
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
@@ -124,12 +125,18 @@ async def test_many_that_take_nothing_hold_up_nobody(tmp_path: Path) -> None:
         await asyncio.gather(*(has_list(reader) for reader in slow))
 
 
-async def test_nothing_goes_to_disk_while_nobody_waits(tmp_path: Path) -> None:
+async def test_nothing_goes_to_disk_while_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, verdicts = SpillJudge._is_slow, list[bool]()
+
+    def judged(*given: Any) -> bool:
+        verdicts.append(judge(*given))
+        return verdicts[-1]
+
+    monkeypatch.setattr(SpillJudge, "_is_slow", judged)
     async with staged(**spilling(tmp_path)) as stage:
         slow = await direct_taken(stage)
-        # Two windows of the judge.
-        await asyncio.sleep(0.6)
-        assert stage.proxy.counters.spill.moved_lists == 0
+        await stage.until(lambda: verdicts.count(True) >= 2, "two windows in which the reader is found slow")
+        assert (stage.proxy.counters.spill.moving, stage.proxy.counters.spill.moved_lists) == (0, 0)
         assert len(names(await slow.answer())) == TOPICS
 
 

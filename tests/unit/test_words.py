@@ -50,6 +50,9 @@ FUNCTIONS = [
     ("Release the permit.", "Release the permit and wake the next waiter."),
 ]
 
+# Refused, passed: names of classes.
+CLASSES = [("Told", "ThrottleReport")]
+
 
 def reasons(source: str) -> list[str]:
     return [finding.reason for finding in check_words.check_source(source)]
@@ -70,6 +73,13 @@ def test_sentences_name_their_noun(refused: str, passed: str) -> None:
 def test_functions_begin_with_a_usual_verb_and_say_more_than_their_name(refused: str, passed: str) -> None:
     assert len(reasons(method(refused))) == 1
     assert reasons(method(passed)) == []
+
+
+@pytest.mark.parametrize(("refused", "passed"), CLASSES)
+def test_classes_are_named_by_a_noun(refused: str, passed: str) -> None:
+    for form in ("class {}:\n    pass\n", "class Waiter:\n    class {}:\n        pass\n"):
+        assert len(reasons(form.format(refused))) == 1
+        assert reasons(form.format(passed)) == []
 
 
 def test_properties_may_be_noun_phrases() -> None:

@@ -50,6 +50,9 @@ class Arrival:
 
     __slots__ = ("_arrivals", "client_address", "header", "looks", "name", "sock", "transport")
 
+    # Nothing is read of the client, and nothing written to it.
+    output: Final = None
+
     def __init__(
         self, arrivals: "Arrivals", sock: socket.socket, client_address: str, header: ProxyHeader | None
     ) -> None:

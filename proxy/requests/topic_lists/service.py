@@ -157,7 +157,7 @@ class TopicListService:
         self._scope.cancel()
         await self._scope.emptied()
 
-    # --- a member's side --------------------------------------------------------------------------
+    # --- the twelve steps -------------------------------------------------------------------------
 
     async def serve(self, asked: ListRequest) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
@@ -184,10 +184,6 @@ class TopicListService:
                 self._cancelled(asked)
             else:
                 self._fail(asked, error)
-
-    def _cancelled(self, asked: ListRequest) -> None:
-        self._counters.list_ended("cancelled")
-        asked.record.cancelled()
 
     async def _answer(self, asked: ListRequest) -> Exception | None:
         """Write the answer; return the failure of the group, which its members share and so must not raise."""
@@ -226,55 +222,6 @@ class TopicListService:
             # The clock knows its task, and a cancelled task knows this frame: the two would keep the list.
             del clock
 
-    async def _write(
-        self,
-        asked: ListRequest,
-        answer: SharedAnswer,
-        clock: TaskClock,
-        share: ReaderShare,
-    ) -> None:
-        """Step 12: write the list when the client has taken its earlier ones."""
-        output, request_id = asked.client.output, asked.request.request_id
-        on_moved = partial(_moved, asked, clock)
-        answer.on_moved(on_moved)
-        try:
-            with output.holding(answer.body) as turn:
-                async with output.write_lock:
-                    # From its first byte only the rules for slow readers end a list: no clock cuts a body.
-                    await output.send_pumped(
-                        answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share, turn=turn
-                    )
-        finally:
-            answer.forget(on_moved)
-            del clock, on_moved
-        self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
-        asked.record.sent(request_id, answer.size)
-
-    def _fail(self, asked: ListRequest, error: Exception) -> None:
-        client, request = asked.client, asked.request
-        failed = error if isinstance(error, GroupFailure) else GroupFailure(error, Stage.BROKER)
-        error, stage = failed.error, failed.stage
-        failure, outcome = request_failure(error), "failed"
-        if isinstance(error, PermitAcquireError | TimeoutError):
-            failure, outcome = RequestFailed(ServerError.TooManyRequests, stage.refusal), stage.outcome
-            direct = self._unproven.memory_that_refused(error)
-            semaphore = {Stage.DIRECT: direct, Stage.HEAP: self._limiter.heap}.get(stage)
-            self._refusals.note(error, stage, semaphore, client.name, request.namespace)
-            self._usage.refused(request.namespace, client.principal)
-        elif isinstance(error, OverLimit):
-            self._refusals.note_over_limit(error, client.name, request.namespace)
-        elif isinstance(failure, OutOfMemory):
-            self._refusals.note_out_of_memory(failure, client.name, request.namespace)
-        elif not isinstance(error, ProxyError):
-            self._counters.internal_error(error, "topic list")
-        if not _own_fault(failure.code, stage):
-            self._counters.list_due(prompt=False)
-        self._counters.list_ended(outcome)
-        client.output.send(commands.error(request.request_id, failure.code, failure.message))
-        asked.record.failed(error)
-
-    # --- a group's side ---------------------------------------------------------------------------
-
     async def _work(self, group: ListGroup) -> None:
         try:
             await self._exchange(group)
@@ -287,10 +234,6 @@ class TopicListService:
                 group.end_share()
             self._groups.ended(group)
             group.work_over()
-
-    def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
-        for member in group.members:
-            self._loop_budget.defer(partial(member.settle, outcome))
 
     async def _exchange(self, group: ListGroup) -> None:
         """Ask the broker and encode its answer, with heap memory held from before the question to the encoded list."""
@@ -348,7 +291,6 @@ class TopicListService:
         slot = await queue.in_flight.acquire(1, charge=group.charge(queue.in_flight, 1))
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
         max_bytes = self._queues.limits.max_answer_bytes
-        # Steps 7 and 8 follow step 6, but are prepared before it: grow the heap permit, then decode what arrives.
         room = self._queues.room_for(queue, group.charge)
         pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
         try:
@@ -366,6 +308,7 @@ class TopicListService:
         longest_wait = self._limiter.heap.timeout_seconds
         self.arriving.watch(pending, partial(self._queues.awaited, queue))
         try:
+            # Step 7: the pending answer grows the heap permit. Step 8: the answer is decoded while it arrives.
             answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
         except BaseException:
             group.question_failed()
@@ -412,6 +355,59 @@ class TopicListService:
         else:
             self._settle_all(group, group.answer)
 
+    async def _write(
+        self,
+        asked: ListRequest,
+        answer: SharedAnswer,
+        clock: TaskClock,
+        share: ReaderShare,
+    ) -> None:
+        """Write the list to a member's client, once that has taken its earlier lists."""
+        output, request_id = asked.client.output, asked.request.request_id
+        on_moved = partial(_moved, asked, clock)
+        answer.on_moved(on_moved)
+        try:
+            # Step 12: write the list. From its first byte only the rules for slow readers end it: no clock cuts a body.
+            await output.send_pumped(answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share)
+        finally:
+            answer.forget(on_moved)
+            del clock, on_moved
+        self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
+        asked.record.sent(request_id, answer.size)
+
+    # --- ends of requests and groups --------------------------------------------------------------
+
+    def _cancelled(self, asked: ListRequest) -> None:
+        self._counters.list_ended("cancelled")
+        asked.record.cancelled()
+
+    def _fail(self, asked: ListRequest, error: Exception) -> None:
+        client, request = asked.client, asked.request
+        failed = error if isinstance(error, GroupFailure) else GroupFailure(error, Stage.BROKER)
+        error, stage = failed.error, failed.stage
+        failure, outcome = request_failure(error), "failed"
+        if isinstance(error, PermitAcquireError | TimeoutError):
+            failure, outcome = RequestFailed(ServerError.TooManyRequests, stage.refusal), stage.outcome
+            direct = self._unproven.memory_that_refused(error)
+            semaphore = {Stage.DIRECT: direct, Stage.HEAP: self._limiter.heap}.get(stage)
+            self._refusals.note(error, stage, semaphore, client.name, request.namespace)
+            self._usage.refused(request.namespace, client.principal)
+        elif isinstance(error, OverLimit):
+            self._refusals.note_over_limit(error, client.name, request.namespace)
+        elif isinstance(failure, OutOfMemory):
+            self._refusals.note_out_of_memory(failure, client.name, request.namespace)
+        elif not isinstance(error, ProxyError):
+            self._counters.internal_error(error, "topic list")
+        if not _own_fault(failure.code, stage):
+            self._counters.list_due(prompt=False)
+        self._counters.list_ended(outcome)
+        client.output.send(commands.error(request.request_id, failure.code, failure.message))
+        asked.record.failed(error)
+
+    def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
+        for member in group.members:
+            self._loop_budget.defer(partial(member.settle, outcome))
+
     def _moved_to_disk(self, group: ListGroup) -> None:
         group.moved_to_disk()
         group.end_share()
@@ -419,19 +415,7 @@ class TopicListService:
         # The rest of the group's life costs no memory.
         group.direct_bytes = 0
 
-    def _account(self, group: ListGroup, since: float, held_bytes: int) -> None:
-        """Count memory that was held since then for the namespace, and for the client that asked first."""
-        byte_seconds = held_bytes * (self._loop.time() - since)
-        self._usage.charge(group.request.namespace, group.principal, byte_seconds=byte_seconds, sent_bytes=0)
-
-    def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
-        found = answer.scanner
-        self._counters.list_answer_bytes += answer.size
-        if isinstance(found, CountingScanner):
-            group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
-        if found.changed:
-            known = self._sizes.learn(group.request, heap_size(answer.size))
-            self._unproven.learn(answer.size, known=known)
+    # --- sizes and accounts -----------------------------------------------------------------------
 
     async def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
         """Return the members whose clients accept a frame of that size; settle the others with a failure."""
@@ -449,6 +433,20 @@ class TopicListService:
                 failure = too_large_for(member.client, topics, frame_bytes)
                 self._loop_budget.defer(partial(member.settle, failure))
         return recipients
+
+    def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
+        found = answer.scanner
+        self._counters.list_answer_bytes += answer.size
+        if isinstance(found, CountingScanner):
+            group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        if found.changed:
+            known = self._sizes.learn(group.request, heap_size(answer.size))
+            self._unproven.learn(answer.size, known=known)
+
+    def _account(self, group: ListGroup, since: float, held_bytes: int) -> None:
+        """Count memory that was held since then for the namespace, and for the client that asked first."""
+        byte_seconds = held_bytes * (self._loop.time() - since)
+        self._usage.charge(group.request.namespace, group.principal, byte_seconds=byte_seconds, sent_bytes=0)
 
 
 def _own_fault(code: int, stage: Stage) -> bool:

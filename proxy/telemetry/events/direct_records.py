@@ -7,15 +7,53 @@ the broker, then for the broker, then for direct memory; its answer is never hel
 `response_bytes` are those of all the frames; those that HTTP sent.
 """
 
+from typing import Final
+
 from proxy.core.errors import DisconnectCause
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.events.timeline import Meter
 
-__all__ = ["DirectRecord"]
+__all__ = ["NO_DIRECT_RECORD", "DirectRecord", "NoDirectRecord", "direct_record"]
 
 
-class DirectRecord:
+class NoDirectRecord:
+    """The record of a wait for direct memory without an event log: nothing is noted."""
+
+    __slots__ = ()
+
+    def question_asked(self) -> None:
+        """Record that a broker is asked, for a list over HTTP."""
+
+    def asks(self, size: int) -> None:
+        """Record that `size` bytes are asked for."""
+
+    def granted(self, booked_bytes: int) -> None:
+        """Record that they are held."""
+
+    def released(self) -> None:
+        """Record that they are held no more, while more of the frame is to come."""
+
+    def ended(self, kind: str, outcome: str, response_bytes: int | None, gone: DisconnectCause | None = None) -> None:
+        """Record the end, of a client whose connection ended for the cause `gone` if the outcome is cancelled."""
+
+    def failed(self, kind: str, error: Exception, response_bytes: int | None) -> None:
+        """Record a request that ended with `error`."""
+
+
+NO_DIRECT_RECORD: Final = NoDirectRecord()
+
+
+def direct_record(
+    recorder: Recorder | None, who: RequestOrigin | None, namespace: str = "", *, over_http: bool = False
+) -> NoDirectRecord:
+    """Return the record of a wait that begins now; without an event log, or a client, the record that notes nothing."""
+    if recorder is None or who is None:
+        return NO_DIRECT_RECORD
+    return DirectRecord(recorder, who, namespace, over_http=over_http)
+
+
+class DirectRecord(NoDirectRecord):
     """Notes about one wait for direct memory, from the arrival until `ended`; `namespace` is empty on a relay."""
 
     __slots__ = (

@@ -24,7 +24,7 @@ from protocol.commands import topic_list_question
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.core.errors import DisconnectCause
+from proxy.core.errors import DisconnectCause, OverLimit
 from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import (
@@ -36,7 +36,7 @@ from proxy.telemetry.events.timeline import (
     stages_between,
 )
 
-__all__ = ["NO_RECORD", "Moment", "NoRecord", "Recorder", "RequestOrigin", "RequestRecord"]
+__all__ = ["NO_RECORD", "Moment", "NoRecord", "Recorder", "RequestOrigin", "RequestRecord", "request_record"]
 
 _MODES: Final = pb.CommandGetTopicsOfNamespace.Mode
 _MODE_NAMES: Final[dict[int, str]] = {
@@ -291,6 +291,11 @@ class NoRecord:
 NO_RECORD: Final = NoRecord()
 
 
+def request_record(recorder: Recorder | None, client: RecordedClient) -> NoRecord:
+    """Return the record of a request that has just arrived; without an event log the record that notes nothing."""
+    return NO_RECORD if recorder is None else recorder.request(client)
+
+
 class RequestRecord(NoRecord):
     """The notes about one request of the binary port; `is_over` once the request's end is noted.
 
@@ -355,7 +360,7 @@ class RequestRecord(NoRecord):
 
     def failed(self, error: Exception) -> None:
         """Record that an error was sent to the client."""
-        at_the_frame = getattr(error, "stage", None) == "client_frame"
+        at_the_frame = isinstance(error, OverLimit) and error.stage == "client_frame"
         self._end(outcome_of(error, under_way=self._timeline is not None), "reader" if at_the_frame else None)
 
     def rejected(self) -> None:

@@ -4,6 +4,7 @@ Rule: every action is logged at warning level before it happens, with the client
 change of a key: the configuration's sources decide.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from proxy.clients.connection import ClientConnection
@@ -23,13 +24,29 @@ SERVING: Final = "serving"
 
 
 class Actions:
-    """Answers the routes that change something; each method has the name of its route."""
+    """Answers the routes that change something."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
         self._profiler = Profiler()
         # The process that was given the sockets last.
         self._given_to = ""
+
+    def by_route(self) -> dict[str, Callable[[Parameters, str], Awaitable[Answer]]]:
+        """Return the method that answers each route, by the route's name."""
+        return {
+            "kill": self.kill,
+            "set_log_level": self.set_log_level,
+            "set_key": self.set_key,
+            "reload": self.reload,
+            "drain": self.drain,
+            "undrain": self.undrain,
+            "pause": self.pause,
+            "resume": self.resume,
+            "profile": self.profile,
+            "hand_over": self.hand_over,
+            "hand_over_done": self.hand_over_done,
+        }
 
     async def kill(self, parameters: Parameters, who: str) -> Answer:
         """Close a connection at once and return its last row; raises HttpRefused."""

@@ -3,7 +3,7 @@
 Rule: routes are added, never changed; fields of their documents are added, never renamed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -72,7 +72,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route; the method `name` of `Views` or, with `changes`, of `Actions` answers it, with `fields`."""
+    """A route; `Views` or, with `changes`, `Actions` has under its `name` the method that answers it, with `fields`."""
 
     method: str
     path: str
@@ -243,6 +243,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         "409 if another process has got the sockets since",
     ),
 )  # fmt: skip
+
+
+def check_answered(shown: Collection[str], changed: Collection[str]) -> None:
+    """Raise ValueError unless each route has a method that answers it, and each method a route."""
+    for kind, changes, answered in (("views", False, shown), ("actions", True, changed)):
+        declared = {route.name for route in ROUTES if route.changes is changes}
+        if apart := sorted(declared ^ set(answered)):
+            raise ValueError(f"routes and {kind} of the admin API differ: {', '.join(apart)}")
 
 
 def find(method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | tuple[None, tuple[str, ...]]:

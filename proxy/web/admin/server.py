@@ -62,8 +62,9 @@ class AdminServer(web.Server):
         )  # fmt: skip
         self._counters = sources.counters
         self._access = access
-        self._views = Views(sources)
-        self._actions = Actions(sources)
+        self._views = Views(sources).by_route()
+        self._actions = Actions(sources).by_route()
+        routes.check_answered(self._views, self._actions)
 
     def connection(self, slot: AdminSlot) -> AdminConnection:
         """Return a new connection, for the admin client in this slot."""
@@ -104,11 +105,9 @@ class AdminServer(web.Server):
         slot.request_received()
         values |= _fields(route, body)
         if not route.changes:
-            shown: Answer = getattr(self._views, route.name)(values)
-            return shown
+            return self._views[route.name](values)
         who = peer.name if peer.local else f"token, from {peer.name}"
-        changed: Answer = await getattr(self._actions, route.name)(values, who)
-        return changed
+        return await self._actions[route.name](values, who)
 
     async def _stream(self, request: web.BaseRequest, answer: Rows) -> web.StreamResponse:
         response = web.StreamResponse(headers=_headers())

@@ -3,7 +3,7 @@
 Rule: a view changes nothing, and holds the event loop for a few milliseconds at a time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final
@@ -31,14 +31,31 @@ _BYTES: Final = "bytes"
 
 
 class Views:
-    """Answers the routes that change nothing; each method has the name of its route."""
+    """Answers the routes that change nothing."""
 
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
         self._names = sources.names
 
+    def by_route(self) -> dict[str, Callable[[Parameters], Answer]]:
+        """Return the method that answers each route, by the route's name."""
+        return {
+            "index": self.index,
+            "top": self.top,
+            "connections": self.connections,
+            "connection": self.connection,
+            "limiters": self.limiters,
+            "queue": self.queue,
+            "groups": self.groups,
+            "config": self.config,
+            "stacks": self.stacks,
+            "log_level": self.log_level,
+        }
+
     def index(self, _: Parameters) -> Answer:
-        routes = [{name: getattr(route, name) for name in ("method", "path", "doc", "changes")} for route in ROUTES]
+        routes = [
+            {"method": route.method, "path": route.path, "doc": route.doc, "changes": route.changes} for route in ROUTES
+        ]
         return AdminDocument({"routes": routes})
 
     def top(self, _: Parameters) -> Answer:

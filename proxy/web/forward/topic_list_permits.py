@@ -22,7 +22,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.errors import DisconnectCause
 from proxy.requests.reader_shares import ReaderShares
-from proxy.telemetry.events.direct_records import DirectRecord
+from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
@@ -73,9 +73,8 @@ class ListUnderWay:
 
     def failed(self, error: PermitAcquireError) -> None:
         """Record that no permit was granted."""
-        if self.record is not None:
-            self.record.failed(KIND, error, None)
-            self.record = None
+        self.record.failed(KIND, error, None)
+        self.record = NO_DIRECT_RECORD
 
 
 class TopicListPermits:
@@ -121,14 +120,13 @@ class TopicListPermits:
         under_way = ListUnderWay(self, client, namespace, window_bytes)
         try:
             under_way.slot = await self._acquire(self.slots, 1, under_way, Stage.BROKER_BUSY)
-            if under_way.record is not None:
-                under_way.record.question_asked()
+            under_way.record.question_asked()
             yield under_way
         except BaseException as error:
             _ended(under_way.record, error)
             raise
         else:
-            _over(under_way.record, under_way)
+            _over(under_way)
         finally:
             self._give_back(under_way)
 
@@ -136,15 +134,13 @@ class TopicListPermits:
         """Take the permit of the window of a list, and a share before unless it `fits`; the slot ends with the wait."""
         if under_way.permit is not None:
             return
-        if under_way.record is not None:
-            under_way.record.asks(under_way.window_bytes)
+        under_way.record.asks(under_way.window_bytes)
         if self._shares.in_force and not fits:
             awake = self._shares.awake
             under_way.share = await self._acquire(awake, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.permit = await self._acquire(self._direct, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.granted_at = self._clock.time()
-        if under_way.record is not None:
-            under_way.record.granted(under_way.permit.size)
+        under_way.record.granted(under_way.permit.size)
         if under_way.slot is not None:
             under_way.slot.release()
 
@@ -176,33 +172,26 @@ class TopicListPermits:
             under_way.namespace, under_way.client.principal, byte_seconds=held, sent_bytes=under_way.sent_bytes
         )
 
-    def record_of(self, client: WebClient, namespace: str) -> DirectRecord | None:
-        """Return the record of a list that begins now, None without an event log."""
-        if self._recorder is None:
-            return None
-        return DirectRecord(
-            self._recorder, RequestOrigin(client.principal, client.name, None), namespace, over_http=True
-        )
+    def record_of(self, client: WebClient, namespace: str) -> NoDirectRecord:
+        """Return the record of a list that begins now."""
+        origin = RequestOrigin(client.principal, client.name, None)
+        return direct_record(self._recorder, origin, namespace, over_http=True)
 
 
-def _left(record: DirectRecord | None) -> None:
-    if record is not None:
-        record.ended(KIND, "cancelled", None, DisconnectCause.CLIENT_CLOSED)
+def _left(record: NoDirectRecord) -> None:
+    record.ended(KIND, "cancelled", None, DisconnectCause.CLIENT_CLOSED)
 
 
-def _over(record: DirectRecord | None, under_way: ListUnderWay) -> None:
-    if record is None:
-        return
-    if under_way.outcome == "cancelled":
+def _over(under_way: ListUnderWay) -> None:
+    record, outcome = under_way.record, under_way.outcome
+    if outcome == "cancelled":
         _left(record)
     else:
-        record.ended(KIND, under_way.outcome, under_way.sent_bytes if under_way.outcome == "ok" else None)
+        record.ended(KIND, outcome, under_way.sent_bytes if outcome == "ok" else None)
 
 
-def _ended(record: DirectRecord | None, error: BaseException) -> None:
+def _ended(record: NoDirectRecord, error: BaseException) -> None:
     """Record a list that was refused, or whose task was cancelled because its client has left."""
-    if record is None:
-        return
     if not isinstance(error, HttpRefused):
         _left(record)
     else:

@@ -15,7 +15,7 @@ from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
 from proxy.relay.topic_slots import RateCounts
-from proxy.requests.request_bytes import RequestBytes
+from proxy.requests.lookups import RequestBytes
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics

@@ -92,7 +92,7 @@ def test_a_relay_has_its_broker_and_what_moved_in_both_directions() -> None:
 
 def test_a_client_that_never_got_through_its_tls_handshake_moved_nothing() -> None:
     written = Written(100)
-    arrival: Any = SimpleNamespace(name="192.0.2.1")
+    arrival: Any = SimpleNamespace(name="192.0.2.1", output=None)
     written.log.ended(arrival, Ended("192.0.2.1", 7, 0.0, HANDSHAKE), DisconnectCause.NOT_TLS, 2.0)
     [line] = written.lines
     assert (line["mode"], line["bytes_from_client"], line["cause"]) == ("handshake", 0, "not_tls")

@@ -201,9 +201,12 @@ class TestMemoryBehindAListOnDisk:
 
     def test_a_list_that_never_moves_holds_memory_before_it_may_be_written(self) -> None:
         async def main() -> None:
-            async with behind_a_list_on_disk() as (on, _), on.output.write_lock:
-                with on.output.holding(Sized(100)):
-                    assert on.output.holds_memory
+            async with behind_a_list_on_disk() as (on, pump):
+                waiting = on.start(on.output.send_pumped(b"head", Sized(100), pump))
+                await settle()
+                assert on.output.holds_memory
+                waiting.cancel()
+                await settle()
                 assert not on.output.holds_memory
 
         run_virtual(main())

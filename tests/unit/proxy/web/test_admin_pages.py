@@ -14,6 +14,7 @@ from proxy.web.admin import connections
 from proxy.web.admin import server as exchange
 from proxy.web.admin.connections import WINDOW_ROWS, ConnectionsPage
 from proxy.web.admin.paging import SLICE_ROWS, Rows, steps
+from proxy.web.admin.routes import ROUTES, check_answered
 from proxy.web.admin.views import SLICE_LIMITERS, Views
 from tests.support.loops.clock import ManualClock
 
@@ -135,3 +136,13 @@ def test_books_of_hundreds_of_brokers_are_read_a_few_at_a_time() -> None:
     found = [list(step) for step in Views(sources)._limiters(lines)]
     assert [len(step) for step in found] == [SLICE_LIMITERS, SLICE_LIMITERS, 5]
     assert [name for step in found for row in step for name in row] == [semaphore.name for _, semaphore in lines]
+
+
+def test_a_route_that_nothing_answers_is_refused_at_the_start() -> None:
+    shown = [route.name for route in ROUTES if not route.changes]
+    changed = [route.name for route in ROUTES if route.changes]
+    check_answered(shown, changed)
+    with pytest.raises(ValueError, match="views of the admin API differ: top"):
+        check_answered([name for name in shown if name != "top"], changed)
+    with pytest.raises(ValueError, match="actions of the admin API differ: greet"):
+        check_answered(shown, [*changed, "greet"])

@@ -36,10 +36,20 @@ class ThrottleRecorder(Protocol):
         """Make an event of the fields; never raise."""
 
 
-class Told:
-    """Writes lines and events; `recorder` is None without an event log."""
+class NoThrottleRecorder:
+    """The maker of events without an event log: nothing is noted."""
 
-    def __init__(self, log: Logger, recorder: ThrottleRecorder | None) -> None:
+    def record(self, fields: Mapping[str, object]) -> None:
+        """Record nothing."""
+
+
+NO_THROTTLE_RECORDER: Final = NoThrottleRecorder()
+
+
+class ThrottleReport:
+    """Writes lines and events."""
+
+    def __init__(self, log: Logger, recorder: ThrottleRecorder) -> None:
         self._log = log
         self._recorder = recorder
         self._pace = LinePace()
@@ -57,7 +67,7 @@ class Told:
             self._reasons = 0
         if made.before is not made.after:
             self._state(now, made, signals, observes=observes)
-        if self._recorder is None or not (made.paused or made.resumed or made.before is not made.after):
+        if not (made.paused or made.resumed or made.before is not made.after):
             return
         if made.paused and made.resumed:
             # Connections changed places. In this order the sum of those that are paused never looks like a new pause.
@@ -74,17 +84,16 @@ class Told:
     def _connections(
         self, action: str, count: int, made: ThresholdDecisions, signals: Signals, reasons: int, *, would: bool = False
     ) -> None:
-        if self._recorder is not None:
-            self._recorder.record(
-                {
-                    "throttle_by": "threshold",
-                    "throttle_action": action,
-                    "throttle_connections": count,
-                    "throttle_reasons": reasons if made.after is not ThrottleState.NORMAL else 0,
-                    "throttle_paused": made.would_pause if would else made.paused_now,
-                    **_memory(signals),
-                }
-            )
+        self._recorder.record(
+            {
+                "throttle_by": "threshold",
+                "throttle_action": action,
+                "throttle_connections": count,
+                "throttle_reasons": reasons if made.after is not ThrottleState.NORMAL else 0,
+                "throttle_paused": made.would_pause if would else made.paused_now,
+                **_memory(signals),
+            }
+        )
 
     def _state(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
         if not self._pace.due(now, f"state {made.after}"):
@@ -103,12 +112,13 @@ class Told:
                 messages_per_second=_rounded(made.messages_rate),
                 pressure=round(max(made.memory_pressure, made.backlog_pressure), 3),
             )  # fmt: skip
-        if self._recorder is not None and self._has_event(now):
+        # An evaluation has many topics: without an event log their fields are not made.
+        if self._recorder is not NO_THROTTLE_RECORDER and self._has_event(now):
             self._recorder.record(_rate_fields(made, signals, marks))
 
     def forgotten(self, topics: int, signals: Signals) -> None:
         """Report how many topics were forgotten at an evaluation, if any."""
-        if self._recorder is not None and topics:
+        if topics:
             self._recorder.record(
                 {
                     "throttle_by": "adaptive",
