@@ -1,4 +1,5 @@
-"""Owns the scenarios of hostile neighbours as data: each flood by one attacker and by ten. Runs nothing."""
+"""Owns the scenarios of hostile neighbours as data: each flood by one attacker and by ten, and by ten from another
+address than the neighbours'. Runs nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +12,11 @@ PING_P99_MILLIS: Final = 50.0
 FLOOR: Final = "machine_p99_ms"
 # Bytes a second that each attacker may send at most; the server's own pace may be less.
 RATE: Final = 4_000_000
+# The neighbours' address in the scenarios that have one: attackers are 127.0.0.1, so the proxy sees two sites.
+NEIGHBOURS_FROM: Final = "127.0.0.2"
+APART: Final = "-apart"
+# Seconds that the broker takes for a lookup of `large-lookups`: the proxy gets to hold all that it may meanwhile.
+UNHURRIED: Final = "2"
 
 FLOODS: Final = {
     "pong": "PONGs, never answered",
@@ -25,9 +31,12 @@ FLOODS: Final = {
     "dripping-frames": "34 connections each that send 200 KB of a frame of 1 MiB, then four bytes each half second",
     "metrics": "requests for /metrics on five connections each",
     "tiny-requests": "pipelined requests of 40 bytes on five connections each",
+    "tiny-chunks": "50 uploads of all together in chunks of one byte",
     "aborted-uploads": "uploads whose client leaves at once",
     "dripping-uploads": "eight uploads each, then four bytes each half second",
     "pipelines": "five connections each with 1,000 topic lists that are not read",
+    "large-lookups": f"ten connections each with 1,000 LOOKUPs of 3.9 KiB, answered after {UNHURRIED} s",
+    "standing-pairs": "50 clients each that read one list, ask for two that no other asks for, and read neither",
     "schemas": "25 connections each that ask for 40 schemas of 1 MiB and read none",
     "dripping-relays": "200 relays each that send a byte of a frame of 1 MiB each half second",
     "stopped-relays": "50 relays each whose broker sends without end, and that read nothing",
@@ -43,18 +52,30 @@ COLUMNS: Final = (
 
 
 def hostile() -> dict[str, Scenario]:
-    """Return each flood by one attacker and by ten."""
-    return {f"hostile-{name}-{count}": _beside(name, count) for name in FLOODS for count in (1, 10)}
+    """Return each flood by one attacker, by ten, and by ten with the neighbours elsewhere.
+
+    The forms with one address for all stay, and are the harder ones: no turn by network tells a neighbour from an
+    attacker then, as behind one NAT. To see such turns at work one form with two addresses is enough: ten attackers.
+    """
+    forms = ((1, False), (10, False), (10, True))
+    return {
+        f"hostile-{name}-{count}{APART * apart}": _beside(name, count, apart=apart)
+        for name in FLOODS
+        for count, apart in forms
+    }
 
 
-def _beside(name: str, attackers: int) -> Scenario:
+def _beside(name: str, attackers: int, *, apart: bool = False) -> Scenario:
     who = "one attacker" if attackers == 1 else f"{attackers} attackers"
+    where = " at another address," if apart else ""
     return Scenario(
-        f"honest clients beside {who} of at most {RATE / 1e6:g} MB/s: {FLOODS[name]}",
+        f"honest clients beside {who}{where} of at most {RATE / 1e6:g} MB/s: {FLOODS[name]}",
         "memory", ("04", "04b"), "hostile",
         ("--flood", name, "--attackers", str(attackers), "--rate", str(RATE), "--pings",
-         "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}"),
-        "flood", repeats=2, broker=("--flood-frames", "pong"), second=(), columns=COLUMNS, optional=("04b",),
+         "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}",
+         *(("--neighbours-from", NEIGHBOURS_FROM) if apart else ())),
+        "flood", repeats=2, broker=("--flood-frames", "pong", "--unhurried", UNHURRIED), second=(), columns=COLUMNS,
+        optional=("04b",),
         budget=Budget(60 * attackers, 10_000 * 102),
         bounds=(
             Bound("PING to PONG, p99, ms", "ping_p99_ms", PING_P99_MILLIS, floor=FLOOR),

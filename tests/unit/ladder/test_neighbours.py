@@ -1,10 +1,12 @@
 """The table of hostile and slow neighbours: one line a row of each scenario, with everything that was asked of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks.ladder import neighbours, report, run
+from benchmarks.ladder.hostile_scenarios import FLOODS
 from benchmarks.ladder.measure import Effort, Measured, Report
 from benchmarks.ladder.rows import MIB
 from benchmarks.ladder.scenarios import SCENARIOS
@@ -74,13 +76,18 @@ def test_other_scenarios_have_no_such_table() -> None:
     assert neighbours.table([{"scenario": "late-readers", "checks": []}]) == []
 
 
-def test_one_command_runs_each_flood_by_one_and_by_ten_and_the_mixed_storms() -> None:
+def test_one_command_runs_each_form_of_each_flood_and_the_mixed_storms() -> None:
     named = run.expanded(["hostile"])
-    floods = {name for name in named if name.startswith("hostile-")}
-    assert {name.removesuffix("-10") for name in floods if name.endswith("-10")} == {
-        name.removesuffix("-1") for name in floods if name.endswith("-1")
-    }
-    assert set(named) - floods == {"mixed-storm", "mixed-storm-again"}
+    forms = [f"hostile-{flood}{form}" for flood in FLOODS for form in ("-1", "-10", "-10-apart")]
+    assert [name for name in named if name.startswith("hostile-")] == forms
+    assert set(named) - set(forms) == {"mixed-storm", "mixed-storm-again"}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_neighbours_elsewhere_are_all_that_differs_apart(flood: str) -> None:
+    together, apart = (SCENARIOS[f"hostile-{flood}-10{form}"] for form in ("", "-apart"))
+    assert apart.options == (*together.options, "--neighbours-from", "127.0.0.2")
+    assert replace(apart, options=together.options, title=together.title) == together
 
 
 def test_the_page_has_one_table_of_all_floods() -> None:

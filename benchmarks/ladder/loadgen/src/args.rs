@@ -1,7 +1,7 @@
 //! Command line: `--name value` pairs and bare `--switches`; every name must be used by somebody.
 
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 pub struct Args {
@@ -64,6 +64,14 @@ impl Args {
         Self::inside(name, text).map(Some)
     }
 
+    /// An address of this machine's own network to connect from.
+    pub fn source(&self, name: &str) -> Result<Option<Ipv4Addr>, String> {
+        let Some(text) = self.optional(name) else { return Ok(None) };
+        let address: Option<Ipv4Addr> = text.parse().ok();
+        let inside = address.filter(Ipv4Addr::is_loopback);
+        inside.map(Some).ok_or(format!("--{name}: got {text:?}, expected an address such as 127.0.0.2"))
+    }
+
     /// More servers, with commas between, each on the loopback interface.
     pub fn addresses(&self, name: &str) -> Result<Vec<SocketAddrV4>, String> {
         let text = self.text(name, "");
@@ -74,5 +82,20 @@ impl Args {
         let address: Option<SocketAddrV4> = text.parse().ok();
         let inside = address.filter(|address| address.ip().is_loopback());
         inside.ok_or(format!("--{name}: got {text:?}, expected 127.0.0.1:PORT"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_come_from_loopback_addresses_only() {
+        let source = |text: &str| {
+            let words = ["--neighbours-from".to_owned(), text.to_owned()];
+            Args::parse(words.into_iter(), &["neighbours-from"]).unwrap().source("neighbours-from")
+        };
+        assert_eq!(source("127.0.0.2"), Ok(Some(Ipv4Addr::new(127, 0, 0, 2))));
+        assert!(source("10.0.0.1").is_err() && source("here").is_err());
     }
 }

@@ -28,7 +28,11 @@ pub struct Asker {
 
 impl Asker {
     pub fn open(address: SocketAddrV4) -> Result<Asker, String> {
-        let stream = Target::plain(address).open().map_err(|error| format!("{address}: {error}"))?;
+        Asker::of(&Target::plain(address))
+    }
+
+    pub fn of(target: &Target) -> Result<Asker, String> {
+        let stream = target.open().map_err(|error| format!("{}: {error}", target.address))?;
         stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(|error| error.to_string())?;
         Ok(Asker { stream, next_id: 1 })
     }

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::str;
+use std::time::{Duration, Instant};
 
 use crate::answers;
 use crate::args::Args;
@@ -22,8 +23,12 @@ use crate::wire::{self, Frame, Message, Scanner};
 const LISTENER: u64 = u64::MAX;
 const TLS_LISTENER: u64 = u64::MAX - 1;
 const READ_BYTES: usize = 256 * 1024;
+/// Of a request that arrives in pieces: a LOOKUP names its topic before its id.
+const REQUEST_BYTES: usize = 8 * 1024;
 /// What the name of a topic of another broker contains.
 pub const ELSEWHERE: &str = "elsewhere";
+/// What the name of a topic contains whose lookup takes its time.
+pub const UNHURRIED: &str = "unhurried";
 /// How an upload over HTTP begins; as a frame of Pulsar's it would be longer than any.
 const UPLOAD: &[u8] = b"POST ";
 /// Answers handed to one writev: enough for any pipeline depth of the scenarios.
@@ -48,6 +53,8 @@ struct Connection {
     stream: Link,
     scanner: Scanner,
     mode: Mode,
+    /// Of all connections that this broker has had.
+    number: u64,
     /// Nothing was read from it yet.
     fresh: bool,
     chunks: VecDeque<Chunk>,
@@ -64,10 +71,21 @@ struct Manner {
     redirect: Option<String>,
     /// Answers CONNECT and PING and nothing else.
     silent: bool,
+    /// How long the lookup of a topic takes whose name holds `UNHURRIED`.
+    unhurried: Duration,
     /// What it floods with.
     flood: Rc<[u8]>,
     /// The kernel's send buffer of a connection; 0 leaves the kernel's choice.
     send_buffer_bytes: i32,
+}
+
+/// The answer of a lookup that takes its time.
+struct Later {
+    due: Instant,
+    slot: usize,
+    /// Of the connection: the slot may be another's by then.
+    number: u64,
+    answer: (Vec<u8>, Rc<[u8]>),
 }
 
 struct Broker {
@@ -78,6 +96,9 @@ struct Broker {
     data_mode: Mode,
     url: String,
     manner: Manner,
+    /// All take equally long, so the first is the next.
+    later: VecDeque<Later>,
+    accepted: u64,
     /// Topic lists and lookups asked for since the start.
     asked: (u64, u64),
     empty: Rc<[u8]>,
@@ -99,6 +120,7 @@ pub fn run(args: &Args) -> Result<(), String> {
         max_message_bytes: args.number("max-message-bytes", wire::MAX_MESSAGE_BYTES)?,
         redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
         silent: args.switch("silent"),
+        unhurried: args.seconds("unhurried", 0.0)?,
         flood: match args.text("flood-frames", "message").as_str() {
             "message" => answers::flood_frame().into(),
             "pong" => answers::pongs().into(),
@@ -123,6 +145,8 @@ fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Res
         data_mode,
         url: format!("pulsar://127.0.0.1:{port}"),
         manner,
+        later: VecDeque::new(),
+        accepted: 0,
         asked: (0, 0),
         empty: Rc::new([]),
         schema: vec![b'x'; answers::SCHEMA_BYTES].into(),
@@ -141,7 +165,7 @@ impl Broker {
         let mut buffer = vec![0u8; READ_BYTES];
         let mut events = [Event::default(); 256];
         loop {
-            let count = self.epoll.wait(&mut events, -1)?;
+            let count = self.epoll.wait(&mut events, self.patience_ms())?;
             for event in events.iter().take(count).copied() {
                 match event.token {
                     LISTENER => self.accept(&doors.plain, None)?,
@@ -152,6 +176,24 @@ impl Broker {
                     token => self.serve_one(token as usize, event.events, &mut buffer),
                 }
             }
+            self.answer_later(&mut buffer);
+        }
+    }
+
+    /// Until the next answer is due, rounded up; -1 if none is.
+    fn patience_ms(&self) -> i32 {
+        let next = self.later.front().map(|later| later.due.saturating_duration_since(Instant::now()));
+        next.map_or(-1, |left| left.as_micros().div_ceil(1000) as i32)
+    }
+
+    /// Send the answers that are due.
+    fn answer_later(&mut self, buffer: &mut [u8]) {
+        while self.later.front().is_some_and(|later| later.due <= Instant::now()) {
+            let Some(Later { slot, number, answer, .. }) = self.later.pop_front() else { return };
+            let asker = self.connections[slot].as_mut().filter(|connection| connection.number == number);
+            let Some(connection) = asker else { continue };
+            connection.push(answer.0, answer.1);
+            self.serve_one(slot, 0, buffer);
         }
     }
 
@@ -177,7 +219,8 @@ impl Broker {
                 self.connections.len() - 1
             });
             self.epoll.add(&link, sys::IN, slot as u64)?;
-            self.connections[slot] = Some(Connection::new(link));
+            self.connections[slot] = Some(Connection::new(link, self.accepted, self.data_mode));
+            self.accepted += 1;
         }
     }
 
@@ -197,7 +240,7 @@ impl Broker {
         buffer: &mut [u8],
     ) -> io::Result<()> {
         if events & (sys::IN | sys::HANGUP) != 0 && connection.interest & sys::IN != 0 {
-            self.read(connection, buffer)?;
+            self.read(token, connection, buffer)?;
         }
         connection.flush()?;
         if connection.mode == Mode::Flood && connection.chunks.is_empty() {
@@ -217,7 +260,7 @@ impl Broker {
         Ok(())
     }
 
-    fn read(&mut self, connection: &mut Connection, buffer: &mut [u8]) -> io::Result<()> {
+    fn read(&mut self, token: u64, connection: &mut Connection, buffer: &mut [u8]) -> io::Result<()> {
         let count = match connection.stream.read(buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
@@ -230,7 +273,7 @@ impl Broker {
         }
         connection.fresh = false;
         match connection.mode {
-            Mode::Control => self.control(connection, data),
+            Mode::Control => self.control(token, connection, data),
             Mode::Echo => connection.echo(data, &self.empty)?,
             Mode::Sink => connection.sink(data, &self.empty),
             Mode::Flood | Mode::Web => {}
@@ -238,16 +281,28 @@ impl Broker {
         Ok(())
     }
 
-    fn control(&mut self, connection: &mut Connection, mut data: &[u8]) {
+    fn control(&mut self, token: u64, connection: &mut Connection, mut data: &[u8]) {
         let mut answers = Vec::new();
         while let Some(frame) = connection.scanner.next(&mut data) {
-            if let Some(answer) = self.answer(&frame, &mut connection.mode) {
+            let unhurried = self.unhurried(&frame);
+            let Some(answer) = self.answer(&frame, &mut connection.mode) else { continue };
+            if unhurried {
+                let (slot, due) = (token as usize, Instant::now() + self.manner.unhurried);
+                self.later.push_back(Later { due, slot, number: connection.number, answer });
+            } else {
                 answers.push(answer);
             }
         }
         for (head, body) in answers {
             connection.push(head, body);
         }
+    }
+
+    fn unhurried(&self, frame: &Frame) -> bool {
+        let lookup =
+            frame.command().filter(|(kind, _)| !self.manner.unhurried.is_zero() && *kind == wire::LOOKUP);
+        let topic = lookup.and_then(|(_, message)| wire::bytes(message, 1));
+        topic.is_some_and(|name| name.windows(UNHURRIED.len()).any(|part| part == UNHURRIED.as_bytes()))
     }
 
     fn answer(&mut self, frame: &Frame, mode: &mut Mode) -> Option<(Vec<u8>, Rc<[u8]>)> {
@@ -312,10 +367,13 @@ impl Broker {
 }
 
 impl Connection {
-    fn new(stream: Link) -> Connection {
+    fn new(stream: Link, number: u64, data_mode: Mode) -> Connection {
+        // A sink looks at the beginnings of large frames, and is to stay as cheap as it can be.
+        let scanner = if data_mode == Mode::Sink { Scanner::new() } else { Scanner::keeping(REQUEST_BYTES) };
         Connection {
             stream,
-            scanner: Scanner::new(),
+            scanner,
+            number,
             mode: Mode::Control,
             fresh: true,
             chunks: VecDeque::new(),
@@ -400,6 +458,8 @@ mod tests {
             data_mode: Mode::Control,
             url: "pulsar://here".to_owned(),
             manner,
+            later: VecDeque::new(),
+            accepted: 0,
             asked: (0, 0),
             empty: Rc::new([]),
             schema: Rc::new([]),
@@ -421,6 +481,7 @@ mod tests {
             max_message_bytes: 1,
             redirect,
             silent: false,
+            unhurried: Duration::ZERO,
             flood: Rc::new([]),
             send_buffer_bytes: 0,
         });
@@ -436,11 +497,31 @@ mod tests {
     }
 
     #[test]
+    fn only_lookups_of_topics_that_say_so_take_their_time() {
+        let manner = |seconds| Manner {
+            max_message_bytes: 1,
+            redirect: None,
+            silent: false,
+            unhurried: Duration::from_secs(seconds),
+            flood: Rc::new([]),
+            send_buffer_bytes: 0,
+        };
+        let takes_time = |seconds, question: &[u8]| {
+            broker(manner(seconds)).unhurried(&Scanner::new().next(&mut &question[..]).unwrap())
+        };
+        let unhurried = crate::asker::lookup(7, "a/unhurried/t");
+        assert_eq!((takes_time(2, &unhurried), takes_time(0, &unhurried)), (true, false));
+        assert!(!takes_time(2, &crate::asker::lookup(7, "a/here/t")));
+        assert!(!takes_time(2, &crate::lists::question(8, "a/unhurried")));
+    }
+
+    #[test]
     fn a_silent_broker_counts_and_answers_only_pings() {
         let mut broker = broker(Manner {
             max_message_bytes: 1,
             redirect: None,
             silent: true,
+            unhurried: Duration::ZERO,
             flood: Rc::new([]),
             send_buffer_bytes: 0,
         });

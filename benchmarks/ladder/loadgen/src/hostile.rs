@@ -1,6 +1,7 @@
 //! Hostile neighbours: attackers flood the server in one way, each at a stated rate at most, while small honest
 //! clients PING, look topics up and list. What the honest ones wait and lose is the result; a PING to a broker that
-//! nobody else uses is the floor. At the end the server's permits must be back at zero.
+//! nobody else uses is the floor. At the end the server's permits must be back at zero. The honest ones come from
+//! another address than the attackers if `--neighbours-from` names one.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
@@ -13,10 +14,11 @@ use crate::args::Args;
 use crate::asker::{self, Answer, Asker};
 use crate::exposition;
 use crate::link::Link;
-use crate::lists;
+use crate::memory_floods;
 use crate::session::Target;
 use crate::stats::{self, Latencies, PeakSampler, Report};
 use crate::topics::Names;
+use crate::web_floods;
 use crate::wire::{self, Message};
 use crate::witnesses::Witnesses;
 
@@ -25,10 +27,12 @@ const USED: [&str; 2] =
 const LOOKUP_EVERY: Duration = Duration::from_millis(20);
 const LIST_EVERY: Duration = Duration::from_millis(200);
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
-const TICK: Duration = Duration::from_millis(1);
+pub const TICK: Duration = Duration::from_millis(1);
 /// A server that ends an attacker's connection is asked for another, not in a busy loop.
 const REOPEN: Duration = Duration::from_millis(10);
-const CHUNK_BYTES: usize = 16 * 1024;
+/// The same for those of an attacker's connections that were ended while others go on.
+pub const COME_BACK: Duration = Duration::from_millis(50);
+pub const CHUNK_BYTES: usize = 16 * 1024;
 const MIB: usize = 1024 * 1024;
 const METADATA_LIMIT: u64 = 65;
 
@@ -36,28 +40,29 @@ type Frames = fn() -> Vec<u8>;
 type Attack = fn(&Stage, &Watch) -> io::Result<u64>;
 
 /// What all attackers know.
-struct Stage {
-    target: Target,
+pub struct Stage {
+    pub target: Target,
     /// The broker that relays are asked for.
-    broker: Option<SocketAddrV4>,
-    web: Option<SocketAddrV4>,
+    pub broker: Option<SocketAddrV4>,
+    pub web: Option<SocketAddrV4>,
     /// Bytes a second of each attacker.
-    rate: u64,
+    pub rate: u64,
+    pub attackers: u64,
 }
 
 /// Bytes that may be sent by now, and whether to go on.
-struct Watch {
-    begun: Instant,
+pub struct Watch {
+    pub begun: Instant,
     stop: Arc<AtomicBool>,
 }
 
 impl Watch {
-    fn over(&self) -> bool {
+    pub fn over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Sleep until so many bytes are within the rate; at most one tick.
-    fn pace(&self, rate: u64, spent: u64) -> bool {
+    pub fn pace(&self, rate: u64, spent: u64) -> bool {
         let allowed = (self.begun.elapsed().as_secs_f64() * rate as f64) as u64;
         if spent <= allowed {
             return true;
@@ -79,12 +84,15 @@ fn attack_named(name: &str) -> Option<Attack> {
         "announced-connects" => |stage, watch| announce(stage, watch, 55, &Announced::connect()),
         "dripping-frames" => |stage, watch| announce(stage, watch, 34, &Announced::schema(200_000, 4)),
         "relayed-pongs" => relayed,
-        "metrics" => |stage, watch| pages(stage, watch, "/metrics"),
-        "tiny-requests" => |stage, watch| pages(stage, watch, "/x"),
-        "aborted-uploads" => aborted_uploads,
-        "dripping-uploads" => dripping_uploads,
-        "pipelines" => pipelines,
-        "schemas" => schemas,
+        "metrics" => |stage, watch| web_floods::pages(stage, watch, "/metrics"),
+        "tiny-requests" => |stage, watch| web_floods::pages(stage, watch, "/x"),
+        "tiny-chunks" => web_floods::tiny_chunks,
+        "aborted-uploads" => web_floods::aborted_uploads,
+        "dripping-uploads" => web_floods::dripping_uploads,
+        "pipelines" => memory_floods::pipelines,
+        "large-lookups" => memory_floods::large_lookups,
+        "standing-pairs" => memory_floods::standing_pairs,
+        "schemas" => memory_floods::schemas,
         "dripping-relays" => dripping_relays,
         "stopped-relays" => stopped_relays,
         _ => return None,
@@ -97,18 +105,21 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let attack = attack_named(&name).ok_or(format!("--flood: got {name:?}, expected the name of a flood"))?;
     let metrics = args.loopback("metrics")?.ok_or("got no --metrics, expected 127.0.0.1:PORT")?;
     let (pid, names) = (args.number("pid", 0)?, Names::from(args)?);
+    let attackers = args.number("attackers", 1)?;
     let stage = Arc::new(Stage {
         target: target.clone(),
         broker: args.loopback("broker")?,
         web: args.loopback("web")?,
         rate: args.number("rate", 4_000_000)?,
+        attackers,
     });
+    let honest = Target { source: args.source("neighbours-from")?, ..target.clone() };
+    await_web(metrics)?;
     let idle = stats::settled(pid)?;
     let sampler = PeakSampler::start(pid);
-    let witnesses = Witnesses::call(args, target)?;
+    let witnesses = Witnesses::call(args, &honest)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let neighbours = Neighbours::start(target.address, &names, &stop)?;
-    let attackers = args.number("attackers", 1)?;
+    let neighbours = Neighbours::start(&honest, &names, &stop)?;
     let threads: Vec<_> = (0..attackers).map(|_| attacker(attack, &stage, &stop)).collect();
     thread::sleep(args.seconds("seconds", 10.0)?);
     let peak = sampler.peak();
@@ -126,6 +137,19 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
         .count("grown_bytes", peak.saturating_sub(idle))
         .count("held_at_end", held_at_end(metrics)?);
     report.print();
+    Ok(())
+}
+
+/// Wait for the server's web port, which a busy machine opens seconds after the other: floods of it would begin later
+/// than those who look on, and what it takes to open would count as grown.
+fn await_web(metrics: SocketAddrV4) -> Result<(), String> {
+    let deadline = Instant::now() + SETTLE_LIMIT;
+    while let Err(error) = exposition::sum(metrics, &USED) {
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        thread::sleep(50 * TICK);
+    }
     Ok(())
 }
 
@@ -169,13 +193,13 @@ struct Found {
 }
 
 impl Neighbours {
-    fn start(address: SocketAddrV4, names: &Names, stop: &Arc<AtomicBool>) -> Result<Neighbours, String> {
+    fn start(target: &Target, names: &Names, stop: &Arc<AtomicBool>) -> Result<Neighbours, String> {
         let least = names.least_bytes();
         let look = |asker: &mut Asker| asker.lookup("persistent://bench/here/topic");
         let list = move |asker: &mut Asker| asker.list("bench/ns-00000", least);
         Ok(Neighbours {
-            lookups: neighbour(Asker::open(address)?, LOOKUP_EVERY, Arc::clone(stop), look),
-            lists: neighbour(Asker::open(address)?, LIST_EVERY, Arc::clone(stop), list),
+            lookups: neighbour(Asker::of(target)?, LOOKUP_EVERY, Arc::clone(stop), look),
+            lists: neighbour(Asker::of(target)?, LIST_EVERY, Arc::clone(stop), list),
         })
     }
 
@@ -255,7 +279,7 @@ fn pour(stage: &Stage, watch: &Watch, frame: Frames) -> io::Result<u64> {
 }
 
 /// Write the chunk to all connections in turns until told to stop or a connection ends; return the bytes sent.
-fn flood(links: &mut [Link], chunk: &[u8], rate: u64, watch: &Watch) -> io::Result<u64> {
+pub fn flood(links: &mut [Link], chunk: &[u8], rate: u64, watch: &Watch) -> io::Result<u64> {
     let (mut positions, mut answers, mut sent) = (vec![0; links.len()], vec![0u8; 65536], 0);
     let begun = Watch { begun: Instant::now(), stop: Arc::clone(&watch.stop) };
     while !begun.over() {
@@ -283,7 +307,7 @@ fn flood(links: &mut [Link], chunk: &[u8], rate: u64, watch: &Watch) -> io::Resu
 }
 
 /// Read what is there; tells whether the connection goes on.
-fn discard(link: &mut Link, buffer: &mut [u8]) -> bool {
+pub fn discard(link: &mut Link, buffer: &mut [u8]) -> bool {
     match link.read(buffer) {
         Ok(count) => count > 0,
         Err(error) => error.kind() == ErrorKind::WouldBlock,
@@ -383,113 +407,6 @@ fn relayed(stage: &Stage, watch: &Watch) -> io::Result<u64> {
     Ok(taken)
 }
 
-fn web(stage: &Stage) -> io::Result<TcpStream> {
-    TcpStream::connect(stage.web.ok_or(io::Error::other("got no --web, expected 127.0.0.1:PORT"))?)
-}
-
-/// Five connections that ask for a page again and again without waiting for the answer.
-fn pages(stage: &Stage, watch: &Watch, path: &str) -> io::Result<u64> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let chunk = request.repeat(CHUNK_BYTES / request.len());
-    let mut links = Vec::new();
-    for _ in 0..5 {
-        let mut link = Link::from(web(stage)?);
-        link.set_nonblocking(true)?;
-        links.push(link);
-    }
-    flood(&mut links, chunk.as_bytes(), stage.rate, watch)
-}
-
-/// Uploads whose client leaves at once.
-fn aborted_uploads(stage: &Stage, watch: &Watch) -> io::Result<u64> {
-    let head = b"POST /admin/v2/persistent/a/b/c HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n100000\r\n";
-    let upload = [&head[..], &[b'x'; 100_000]].concat();
-    let (mut sent, mut turn) = (0, 0);
-    while !watch.over() {
-        if watch.pace(stage.rate, sent) {
-            let mut stream = web(stage)?;
-            stream.set_write_timeout(Some(1000 * TICK))?;
-            stream.write_all(&upload)?;
-            thread::sleep(turn % 5 * TICK);
-            (sent, turn) = (sent + upload.len() as u64, turn + 1);
-        }
-    }
-    Ok(sent)
-}
-
-/// Eight uploads of 0.85 MB, then four bytes each half second.
-fn dripping_uploads(stage: &Stage, watch: &Watch) -> io::Result<u64> {
-    let head =
-        b"POST /admin/v2/persistent/a/b/c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n";
-    let upload = [&head[..], &[b'x'; 850_000]].concat();
-    let mut streams = Vec::new();
-    for _ in 0..8 {
-        let mut stream = web(stage)?;
-        stream.set_write_timeout(Some(2000 * TICK))?;
-        // A server that stops reading is what an attacker wants.
-        let _ = stream.write_all(&upload);
-        streams.push(stream);
-    }
-    let mut sent = (streams.len() * upload.len()) as u64;
-    while !watch.over() {
-        for stream in &mut streams {
-            stream.write_all(b"xxxx")?;
-            sent += 4;
-        }
-        thread::sleep(500 * TICK);
-    }
-    Ok(sent)
-}
-
-/// Five connections with 1,000 topic lists outstanding each, never read.
-fn pipelines(stage: &Stage, watch: &Watch) -> io::Result<u64> {
-    let questions: Vec<u8> =
-        (1..=1000).flat_map(|id| lists::question(id, &format!("bench/ns-{id:05}"))).collect();
-    let mut links = stage.target.open_many(5).map_err(io::Error::other)?;
-    for link in &mut links {
-        link.write_all(&questions)?;
-        link.set_nonblocking(true)?;
-    }
-    while !watch.over() {
-        thread::sleep(50 * TICK);
-    }
-    Ok((links.len() * questions.len()) as u64)
-}
-
-/// 25 connections that ask for the schemas of 40 topics each and never read; a connection that is ended comes back.
-fn schemas(stage: &Stage, watch: &Watch) -> io::Result<u64> {
-    let question =
-        |id: u64| Message::new().varint(1, id).text(2, &format!("persistent://bench/ns/topic-{id}"));
-    let questions: Vec<u8> = (1..=40).flat_map(|id| wire::frame(wire::GET_SCHEMA, &question(id))).collect();
-    let deaf = Target { receive_buffer_bytes: Some(8192), ..stage.target.clone() };
-    let (mut held, mut sent): (Vec<Option<Link>>, u64) = ((0..25).map(|_| None).collect(), 0);
-    while !watch.over() {
-        for place in &mut held {
-            if place.as_ref().is_some_and(|link| !ended(link)) {
-                continue;
-            }
-            *place = None;
-            // A server that accepts nobody else is what an attacker wants.
-            let Ok(mut link) = deaf.open() else { continue };
-            link.write_all(&questions)?;
-            sent += questions.len() as u64;
-            *place = Some(link);
-        }
-        thread::sleep(50 * TICK);
-    }
-    Ok(sent)
-}
-
-/// Whether the peer has ended a connection of which nothing is read.
-fn ended(link: &Link) -> bool {
-    let _ = link.socket().set_nonblocking(true);
-    let over = match link.socket().peek(&mut [0]) {
-        Ok(count) => count == 0,
-        Err(error) => error.kind() != ErrorKind::WouldBlock,
-    };
-    over || !matches!(link.socket().take_error(), Ok(None))
-}
-
 fn relays(stage: &Stage, count: usize) -> io::Result<Vec<Link>> {
     let broker = stage.broker.ok_or(io::Error::other("got no --broker, expected 127.0.0.1:PORT"))?;
     let via =
@@ -533,7 +450,9 @@ mod tests {
 
     #[test]
     fn every_flood_has_an_attack_and_other_names_have_none() {
-        assert!(attack_named("pong").is_some() && attack_named("pipelines").is_some());
+        for name in ["pong", "tiny-chunks", "pipelines", "large-lookups", "standing-pairs"] {
+            assert!(attack_named(name).is_some(), "{name}");
+        }
         assert!(attack_named("rain").is_none());
     }
 

@@ -17,6 +17,7 @@ mod late;
 mod link;
 mod lists;
 mod memory;
+mod memory_floods;
 mod neighbour;
 mod ping;
 mod processor;
@@ -29,6 +30,7 @@ mod tls;
 mod topics;
 mod two_brokers;
 mod vanish;
+mod web_floods;
 mod wire;
 mod witnesses;
 
@@ -52,7 +54,7 @@ const SCENARIOS: [&str; 12] = [
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 45] = [
+const OPTIONS: [&str; 47] = [
     "address",
     "also",
     "via",
@@ -86,6 +88,7 @@ const OPTIONS: [&str; 45] = [
     "max-message-bytes",
     "redirect",
     "silent",
+    "unhurried",
     "trust",
     "certificate",
     "key",
@@ -93,6 +96,7 @@ const OPTIONS: [&str; 45] = [
     "flood-frames",
     "send-buffer-bytes",
     "attackers",
+    "neighbours-from",
     "rate",
     "web",
     "watch",
@@ -114,7 +118,8 @@ fn run() -> Result<(), String> {
     let via = args.optional("via").map(str::to_owned);
     let tls = args.optional("trust").map(Trust::from_file).transpose()?;
     let also = args.addresses("also")?;
-    let target = Target { address: args.address()?, also, via, receive_buffer_bytes: None, tls };
+    let target =
+        Target { address: args.address()?, also, via, receive_buffer_bytes: None, source: None, tls };
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
         "late-readers" => late::run(&args, &target),

@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::iter;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use crate::credentials::Trust;
@@ -24,13 +24,15 @@ pub struct Target {
     pub via: Option<String>,
     /// SO_RCVBUF, set before connect; the kernel's choice if absent.
     pub receive_buffer_bytes: Option<i32>,
+    /// The client's address; the kernel's choice (127.0.0.1) if absent.
+    pub source: Option<Ipv4Addr>,
     /// Speak TLS; plain text if absent.
     pub tls: Option<Trust>,
 }
 
 impl Target {
     pub fn plain(address: SocketAddrV4) -> Target {
-        Target { address, also: Vec::new(), via: None, receive_buffer_bytes: None, tls: None }
+        Target { address, also: Vec::new(), via: None, receive_buffer_bytes: None, source: None, tls: None }
     }
 
     /// Open a connection that has got its CONNECTED; reads on it block until the scenario says otherwise.
@@ -39,9 +41,9 @@ impl Target {
     }
 
     fn open_at(&self, address: SocketAddrV4) -> io::Result<Link> {
-        let stream = match self.receive_buffer_bytes {
-            Some(bytes) => sys::connect_with_receive_buffer(address, bytes)?,
-            None => TcpStream::connect(address)?,
+        let stream = match (self.receive_buffer_bytes, self.source) {
+            (None, None) => TcpStream::connect(address)?,
+            (bytes, source) => sys::connect_as(address, bytes, source)?,
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;

@@ -2,7 +2,7 @@
 //! before connect, the CPU time of another process, splice. 64-bit Linux only. Knows nothing of Pulsar.
 
 use std::io;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
@@ -58,6 +58,17 @@ struct SocketAddress {
     zero: [u8; 8],
 }
 
+impl From<SocketAddrV4> for SocketAddress {
+    fn from(address: SocketAddrV4) -> SocketAddress {
+        SocketAddress {
+            family: AF_INET as u16,
+            port: address.port().to_be(),
+            address: u32::from_ne_bytes(address.ip().octets()),
+            zero: [0; 8],
+        }
+    }
+}
+
 extern "C" {
     fn epoll_create1(flags: i32) -> i32;
     fn epoll_ctl(epoll: i32, operation: i32, fd: i32, event: *mut Event) -> i32;
@@ -67,6 +78,7 @@ extern "C" {
     fn prctl(option: i32, argument: u64, a: u64, b: u64, c: u64) -> i32;
     fn socket(domain: i32, kind: i32, protocol: i32) -> i32;
     fn setsockopt(fd: i32, level: i32, option: i32, value: *const i32, length: u32) -> i32;
+    fn bind(fd: i32, address: *const SocketAddress, length: u32) -> i32;
     fn connect(fd: i32, address: *const SocketAddress, length: u32) -> i32;
     fn listen(fd: i32, backlog: i32) -> i32;
     fn pipe2(ends: *mut i32, flags: i32) -> i32;
@@ -191,10 +203,21 @@ pub fn deepen_backlog(listener: &impl AsRawFd, backlog: i32) -> io::Result<()> {
     checked(unsafe { listen(listener.as_raw_fd(), backlog) }).map(|_| ())
 }
 
-/// Connect with SO_RCVBUF set before the handshake, where it still decides the window that is offered.
-pub fn connect_with_receive_buffer(address: SocketAddrV4, bytes: i32) -> io::Result<TcpStream> {
+/// Connect from an address, and with SO_RCVBUF set before the handshake, where it still decides the window that is
+/// offered.
+pub fn connect_as(
+    address: SocketAddrV4,
+    receive_buffer_bytes: Option<i32>,
+    source: Option<Ipv4Addr>,
+) -> io::Result<TcpStream> {
     let stream = open_socket(SOCK_STREAM_CLOEXEC)?;
-    checked(unsafe { setsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_RCVBUF, &bytes, 4) })?;
+    if let Some(bytes) = receive_buffer_bytes {
+        set_receive_buffer(&stream, bytes)?;
+    }
+    if let Some(source) = source {
+        let own = SocketAddress::from(SocketAddrV4::new(source, 0));
+        checked(unsafe { bind(stream.as_raw_fd(), &own, 16) })?;
+    }
     begin_to_connect(&stream, address)?;
     Ok(stream)
 }
@@ -226,11 +249,23 @@ fn open_socket(kind: i32) -> io::Result<TcpStream> {
 }
 
 fn begin_to_connect(stream: &TcpStream, address: SocketAddrV4) -> io::Result<()> {
-    let target = SocketAddress {
-        family: AF_INET as u16,
-        port: address.port().to_be(),
-        address: u32::from_ne_bytes(address.ip().octets()),
-        zero: [0; 8],
-    };
+    let target = SocketAddress::from(address);
     checked(unsafe { connect(stream.as_raw_fd(), &target, 16) }).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_peer_sees_the_address_that_a_client_connects_from() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        for source in [None, Some(Ipv4Addr::new(127, 0, 0, 2))] {
+            let _client = connect_as(address, Some(8192), source).unwrap();
+            let expected = source.unwrap_or(Ipv4Addr::LOCALHOST);
+            assert_eq!(listener.accept().unwrap().1.ip(), expected);
+        }
+    }
 }

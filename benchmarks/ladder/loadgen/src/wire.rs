@@ -29,7 +29,7 @@ pub const COUNTERS_RESPONSE: u64 = 9002;
 pub const PROTOCOL_VERSION: u64 = 21;
 pub const MAX_MESSAGE_BYTES: u64 = 5_242_880;
 
-/// How much of a frame is kept for parsing when it arrives in pieces.
+/// How much of a frame is kept for parsing when it arrives in pieces, unless somebody needs more.
 const HEAD_BYTES: usize = 512;
 
 /// Growing protobuf text: fields are appended in the order of the calls.
@@ -169,13 +169,19 @@ pub fn bytes(message: &[u8], wanted: u64) -> Option<&[u8]> {
 /// Finds the frames in a stream that is read in pieces, keeping no more of each than its first bytes.
 pub struct Scanner {
     kept: Vec<u8>,
+    most: usize,
     wire_bytes: usize,
     missing: usize,
 }
 
 impl Scanner {
     pub fn new() -> Scanner {
-        Scanner { kept: Vec::new(), wire_bytes: 0, missing: 0 }
+        Scanner::keeping(HEAD_BYTES)
+    }
+
+    /// Keep so many bytes of a frame that arrives in pieces.
+    pub fn keeping(most: usize) -> Scanner {
+        Scanner { kept: Vec::new(), most, wire_bytes: 0, missing: 0 }
     }
 
     /// Consume `data` up to the end of the next frame and return that frame, or consume all of it.
@@ -191,7 +197,7 @@ impl Scanner {
             return None;
         }
         let take = self.missing.min(data.len());
-        let keep = take.min(HEAD_BYTES.saturating_sub(self.kept.len() - 4));
+        let keep = take.min(self.most.saturating_sub(self.kept.len() - 4));
         self.kept.extend_from_slice(&data[..keep]);
         self.missing -= take;
         *data = &data[take..];
@@ -268,6 +274,16 @@ mod tests {
         let mut scanner = Scanner::new();
         let (kind, message) = scanner.next(&mut data).unwrap().command().unwrap();
         assert_eq!((kind, number(message, 2), bytes(message, 1)), (LOOKUP, Some(300), Some(&b"t"[..])));
+    }
+
+    #[test]
+    fn fields_behind_a_long_name_are_kept_if_that_is_asked_for() {
+        let lookup = frame(LOOKUP, &Message::new().bytes(1, &[b'x'; 3994]).varint(2, 300));
+        for (mut scanner, id) in [(Scanner::new(), None), (Scanner::keeping(8192), Some(300))] {
+            let (mut begin, mut end) = lookup.split_at(1000);
+            assert_eq!(scanner.next(&mut begin), None);
+            assert_eq!(number(scanner.next(&mut end).unwrap().command().unwrap().1, 2), id);
+        }
     }
 
     #[test]
