@@ -190,7 +190,7 @@ def _request_bytes(parts: ClientParts) -> "RequestBytes | None":
     # Only installations with a limit need the module.
     from proxy.requests.request_bytes import RequestBytes
 
-    held = parts.counters.requests.command_bytes = RequestBytes(parts.loop, limit)
+    held = parts.counters.requests.command_bytes = RequestBytes(parts.loop, limit, parts.sockets.loop_budget)
     return held
 
 

@@ -174,7 +174,7 @@ class Slot:
         # The command's bytes, charged while they are held for a broker.
         self._bytes, self._size = held, size
         if held is not None:
-            held.hold(size)
+            held.hold(asker[0], size)
         # The network and the connection that ask, by which requests take turns.
         self.asker = asker
         # From then on the request's time runs.
@@ -193,7 +193,7 @@ class Slot:
         if not self._users:
             self._permit.release()
             if self._bytes is not None:
-                self._bytes.release(self._size)
+                self._bytes.release(self.asker[0], self._size)
 
 
 class ListPlaces:
