@@ -140,6 +140,17 @@ class FrameDecoder:
         """Return the number of bytes held here for frames that are incomplete or not yet returned."""
         return len(self._buffer)
 
+    @property
+    def frame_is_next(self) -> bool:
+        """Return whether a frame is here that is complete, or whose head is to be announced."""
+        stored = len(self._buffer)
+        if self._mode is _Mode.STORING and self._head is not None:
+            return stored >= self._head.frame_bytes
+        if self._mode is not _Mode.BETWEEN or stored < HEADER_BYTES:
+            return False
+        frame_bytes = int.from_bytes(self._buffer[:SIZE_BYTES], "big") + SIZE_BYTES
+        return stored >= (HEAD_BYTES if frame_bytes > self._announce_above else frame_bytes)
+
     def stored_command(self) -> tuple[bytearray, int, int]:
         """Return the bytes of the frame being stored, as far as they are there, and where its command is in them.
 

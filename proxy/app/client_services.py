@@ -22,7 +22,7 @@ from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
 from proxy.relay.engine import RelayEngine
-from proxy.requests.lookups import LookupService, RequestBytes
+from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
@@ -34,6 +34,7 @@ from proxy.telemetry.refusals import RefusalLog
 
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill
+    from proxy.requests.request_bytes import RequestBytes
 
 MIB: Final = 1024 * 1024
 
@@ -181,12 +182,15 @@ def _lookups(parts: ClientParts) -> LookupService:
     )
 
 
-def _request_bytes(parts: ClientParts) -> RequestBytes | None:
+def _request_bytes(parts: ClientParts) -> "RequestBytes | None":
     """Return the memory for commands, None without a limit."""
     limit = parts.config.command_bytes_limit
     if not limit:
         return None
-    held = parts.counters.requests.command_bytes = RequestBytes(parts.loop, limit)
+    # Only installations with a limit need the module.
+    from proxy.requests.request_bytes import RequestBytes
+
+    held = parts.counters.requests.command_bytes = RequestBytes(parts.loop, limit, parts.sockets.loop_budget)
     return held
 
 

@@ -52,7 +52,6 @@ class ClientConnection(TurnTaker):
     __slots__ = (
         "_asked",
         "_awaits_pong",
-        "_command_turn",
         "_decoder",
         "_handshake",
         "_header",
@@ -83,8 +82,6 @@ class ClientConnection(TurnTaker):
         self._state = ConnectionState(Role.CLIENT)
         self._scope = TaskScope(self.crashed)
         self._processing = False
-        # This client has its turn: one command is served although the memory for commands is used up.
-        self._command_turn = False
         self._awaits_pong = False
         self._asked = False
         self._heard = False
@@ -168,6 +165,9 @@ class ClientConnection(TurnTaker):
         Without keep-alive the read timeout does the same without a PING, its half at a time.
         """
         if self._state.state is not State.LOOKUP or not self.reading:
+            if self._holds == Hold.COMMAND_BYTES and self._services.limits.keep_alive:
+                # A PING of the client may stand behind the command that waits; what it is sent tells it as much.
+                self.output.send(commands.PONG_FRAME)
             return
         if self._heard or self.output.moved():
             self._heard = False
@@ -372,20 +372,15 @@ class ClientConnection(TurnTaker):
     def _awaits_command_bytes(self) -> bool:
         """Stop reading if the next command must wait for memory (`maxConcurrentLookupRequestMB`); return whether so."""
         held = self._services.requests.lookups.request_bytes
-        if held is None or self._state.state is not State.LOOKUP or not self._decoder.stored_bytes:
+        if held is None or self._state.state is not State.LOOKUP:
             return False
-        if self._command_turn or not held.scarce:
-            self._command_turn = False
+        turn, self._command_turn = self._command_turn, False
+        # Half a frame is read on, as it is of every client.
+        if turn or held.admits(self) or not self._decoder.frame_is_next:
             return False
         self.hold(Hold.COMMAND_BYTES)
         held.wait(self)
         return True
-
-    def begin_command_turn(self) -> None:
-        """Serve one command, and be read on."""
-        self._command_turn = True
-        self.unhold(Hold.COMMAND_BYTES)
-        self._command_turn = False
 
     def _pass_keep_alives(self) -> bool:
         """Answer the PINGs and pass over the PONGs that come next, without decoding; return whether there were any."""
@@ -487,6 +482,8 @@ class ClientConnection(TurnTaker):
         # A lowered limit may be below the number still outstanding.
         if self._holds and not self._has_enough:
             self.unhold(Hold.OUTSTANDING)
+        if self._holds & Hold.COMMAND_BYTES and (held := self._services.requests.lookups.request_bytes) is not None:
+            held.answered(self)
 
     @property
     def _has_enough(self) -> bool:

@@ -17,7 +17,7 @@ FRAMES_PER_TURN: Final = 32
 class TurnTaker(Endpoint):
     """A client that is served while no hold is against it, and waits in line when the loop's time is spent."""
 
-    __slots__ = ("_budget", "_deferred", "_holds", "_waits_since", "network")
+    __slots__ = ("_budget", "_command_turn", "_deferred", "_holds", "_waits_since", "network")
 
     def __init__(
         self,
@@ -30,6 +30,8 @@ class TurnTaker(Endpoint):
         super().__init__(loop, shared, hangup)
         self._budget = budget
         self._holds = Hold(0)
+        # This client has its turn: one command is served although the memory for commands is used up.
+        self._command_turn = False
         self._deferred = False
         # When the frames that are left joined the line; 0.0: none waited.
         self._waits_since = 0.0
@@ -58,6 +60,12 @@ class TurnTaker(Endpoint):
         """Stop reading and processing, for one more reason."""
         self._holds |= reason
         self.pause_reading()
+
+    def begin_command_turn(self) -> None:
+        """Serve one command, and be read on."""
+        self._command_turn = True
+        self.unhold(Hold.COMMAND_BYTES)
+        self._command_turn = False
 
     def _had_turn(self, frames: int) -> bool:
         """Return whether a client that was served so many frames must leave the rest to its next turn."""

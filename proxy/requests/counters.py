@@ -1,11 +1,13 @@
 """Count the requests of clients and the topic lists they got."""
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from limiter.soft_pool import PoolRecord
 from protocol.command_type import CommandType
 from proxy.core.counters import RoomCounters, SharedCounters
+
+if TYPE_CHECKING:
+    from proxy.requests.request_bytes import RequestBytes
 
 # The commands that are requests, served in lookup mode.
 REQUESTS: Final = (
@@ -15,13 +17,6 @@ REQUESTS: Final = (
     CommandType.GET_SCHEMA,
     CommandType.GET_OR_CREATE_SCHEMA,
 )
-
-
-class CommandBytes(Protocol):
-    """The bytes of commands that are held for brokers (`proxy.requests.lookups.RequestBytes`)."""
-
-    def record(self) -> PoolRecord:
-        """Return the numbers of the pool."""
 
 
 class RequestCounters(RoomCounters):
@@ -61,7 +56,7 @@ class RequestCounters(RoomCounters):
         self.refused_requests: dict[str, int] = {}
         self.list_outcomes: dict[str, int] = dict.fromkeys(map(str, outcomes), 0)
         # The memory for commands that are held for brokers; None without a limit.
-        self.command_bytes: CommandBytes | None = None
+        self.command_bytes: RequestBytes | None = None
         self.list_answer_bytes = 0
         self.list_groups = 0
         self.list_questions = 0

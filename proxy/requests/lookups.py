@@ -5,15 +5,13 @@ Each request gets one frame, failures included: an error never leaves a request 
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Hashable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.soft_pool import LocalBooks, PoolLine, PoolRecord
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
@@ -28,6 +26,9 @@ from proxy.requests.client import TurnClient
 from proxy.requests.counters import RequestCounters
 from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
 from proxy.requests.validation import check_get_or_create_schema
+
+if TYPE_CHECKING:
+    from proxy.requests.request_bytes import RequestBytes
 
 MAX_REDIRECTS = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
@@ -158,68 +159,6 @@ class _SchemaCreation(ForwardedRequest):
         self._request = None
 
 
-class CommandSender(Hashable, Protocol):
-    """A client that waits (`clients.connection.ClientConnection`)."""
-
-    def begin_command_turn(self) -> None:
-        """Serve one command, and be read on."""
-
-
-class RequestBytes:
-    """The bytes of commands that are held for brokers, beside their number (KIP-72, `maxConcurrentLookupRequestMB`).
-
-    Rule: a soft limit (`limiter.soft_pool`), above 0. A command is served while anything is free and nobody waits. Else
-    its client is not read, and has its turn: one command, in the order of coming, from a random place of the line on.
-    Handshakes and PINGs never wait.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int) -> None:
-        self._loop = loop
-        self._books = LocalBooks(limit_bytes, loop.time)
-        self._line: PoolLine[CommandSender] = PoolLine(self._books, random.randrange)
-        self._scheduled = False
-
-    @property
-    def scarce(self) -> bool:
-        """Return whether nothing is free, or somebody waits."""
-        return self._books.pool_scarce()
-
-    def record(self) -> PoolRecord:
-        """Return the numbers of the pool."""
-        return PoolRecord._make(self._books.pool())
-
-    def hold(self, size: int) -> None:
-        """Charge a command that is served."""
-        self._books.pool_change(0, size)
-
-    def release(self, size: int) -> None:
-        """End the charge of a command whose request is over."""
-        self._books.pool_change(size, 0)
-        self._look()
-
-    def wait(self, sender: CommandSender) -> None:
-        """Join the line; a second time does nothing."""
-        self._line.enter(sender)
-
-    def leave(self, sender: CommandSender) -> None:
-        """Leave the line, if `sender` is in it: the client is gone."""
-        if self._line.leave(sender):
-            self._look()
-
-    def _look(self) -> None:
-        if self._line and not self._scheduled and self._books.pool_free():
-            self._scheduled = True
-            self._loop.call_soon(self._next)
-
-    def _next(self) -> None:
-        """Begin one turn in an iteration of the loop."""
-        self._scheduled = False
-        sender = self._line.admit()
-        if sender is not None:
-            sender.begin_command_turn()
-            self._look()
-
-
 class Slot:
     """Holds one of `maxConcurrentLookupRequests` until the request and every question asked for it are over.
 
@@ -230,12 +169,12 @@ class Slot:
     __slots__ = ("_bytes", "_permit", "_size", "_users", "arrived", "asker")
 
     def __init__(
-        self, permit: Permit, asker: Asker, arrived: float, held: RequestBytes | None = None, size: int = 0
+        self, permit: Permit, asker: Asker, arrived: float, held: "RequestBytes | None" = None, size: int = 0
     ) -> None:
         # The command's bytes, charged while they are held for a broker.
         self._bytes, self._size = held, size
         if held is not None:
-            held.hold(size)
+            held.hold(asker[0], size)
         # The network and the connection that ask, by which requests take turns.
         self.asker = asker
         # From then on the request's time runs.
@@ -254,7 +193,7 @@ class Slot:
         if not self._users:
             self._permit.release()
             if self._bytes is not None:
-                self._bytes.release(self._size)
+                self._bytes.release(self.asker[0], self._size)
 
 
 class ListPlaces:
@@ -320,7 +259,7 @@ class LookupService:
         *,
         tls: bool = False,
         known: KnownBrokers | None = None,
-        request_bytes: RequestBytes | None = None,
+        request_bytes: "RequestBytes | None" = None,
     ) -> None:
         # None without a limit of bytes.
         self.request_bytes = request_bytes

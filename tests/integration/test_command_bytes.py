@@ -2,8 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from protocol.command_type import CommandType
-from tests.support.clients.async_client import AsyncClient, lookup_frame
+from protocol.commands import frame
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.requests.request_bytes import RESERVE_OF
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, lookup_frame
 from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 
 # A frame that needs no permit of its own, and as many of them as the limit takes.
@@ -11,6 +16,8 @@ TOPIC = "persistent://public/default/" + "x" * 3500
 FRAME_BYTES = len(lookup_frame(1, TOPIC))
 FULL = MIB // FRAME_BYTES + 2
 CLIENTS = 10
+CROWD = 40
+OTHER_ADDRESS = "127.0.0.2"
 
 
 async def ask(client: AsyncClient, count: int) -> None:
@@ -31,8 +38,11 @@ async def filled(stage: Stage) -> list[AsyncClient]:
 
 
 async def answers(client: AsyncClient, count: int) -> None:
-    for _ in range(count):
-        assert (await client.answer()).type == CommandType.LOOKUP_RESPONSE
+    while count:
+        kind = (await client.answer()).type
+        # A client that waits is sent a PONG now and then.
+        assert kind in (CommandType.LOOKUP_RESPONSE, CommandType.PONG)
+        count -= kind == CommandType.LOOKUP_RESPONSE
 
 
 async def test_k2_bytes_are_bounded_beside_the_number_and_every_request_has_its_answer() -> None:
@@ -60,6 +70,44 @@ async def test_k5_others_are_told_that_they_live_while_commands_wait() -> None:
         await other.ping()
         gate.set()
         await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
+
+
+@pytest.mark.parametrize("address", [LOOPBACK, OTHER_ADDRESS])
+async def test_k5_who_asks_for_one_thing_is_answered_while_the_brokers_of_others_are_stuck(address: str) -> None:
+    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        clients = await filled(stage)
+        neighbour = await stage.client(source=address)
+        await neighbour.connect()
+        asked = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=7)
+        await neighbour.send(frame(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)))
+        assert (await neighbour.answer()).partitionMetadataResponse.request_id == 7
+        gate.set()
+        await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
+
+
+async def test_k9_a_crowd_of_one_network_that_waits_keeps_no_other_network_waiting() -> None:
+    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+        gate = stage.broker.script.hold(CommandType.LOOKUP)
+        clients = await filled(stage)
+        crowd = [await stage.connected() for _ in range(CROWD)]
+        for client in crowd:
+            await ask(client, 3)
+        await stage.until(lambda: all(stage.session_of(each).holds for each in crowd), "a crowd that waits")
+        held = stage.proxy.counters.requests.command_bytes
+        assert held is not None
+        assert MIB < held.record().used_bytes < MIB + MIB // RESERVE_OF // 2 + FRAME_BYTES
+        neighbour = await stage.client(source=OTHER_ADDRESS)
+        await neighbour.connect()
+        await ask(neighbour, 1)
+        await stage.until(lambda: stage.session_of(neighbour).outstanding == 1, "a lookup that is at the broker")
+        assert stage.session_of(neighbour).holds == ()
+        assert held.record().muted == CLIENTS + CROWD
+        gate.set()
+        await answers(neighbour, 1)
+        await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
+        await asyncio.gather(*(answers(client, 3) for client in crowd))
+        await stage.until(lambda: len(held) == held.record().used_bytes == held.record().muted == 0, "all memory back")
 
 
 async def test_k6_memory_comes_back_with_clients_that_leave() -> None:

@@ -136,7 +136,7 @@ proxy adds them up at its start. Written by hand are only the templates of what 
 {{- $bytes := include "pulsar-proxy-lib.value" (dict "settings" . "key" "maxConcurrentLookupRequestMB") -}}
 {{- if regexMatch "^0*[1-9][0-9]*$" $bytes -}}
   {{- $requests := int64 (include "pulsar-proxy-lib.int" (dict "settings" . "key" "maxConcurrentLookupRequests")) -}}
-  {{- if lt (mul 4 1048576 (int64 $bytes)) (mul 14336 $requests) -}}true{{- end -}}
+  {{- if lt (mul 5 1048576 (int64 $bytes)) (mul 14336 $requests) -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- define "pulsar-proxy-lib.noCommandBytes" -}}

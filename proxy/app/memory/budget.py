@@ -25,6 +25,7 @@ from proxy.net.spill.space import MOST_FILES
 from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES
 from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
+from proxy.requests.request_bytes import RESERVE_OF
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
@@ -53,6 +54,8 @@ REQUEST_BYTES: Final = 8 * 1024
 # more with an event log. So decoding takes four times the bytes of a command.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
 COMMAND_COPIES: Final = 4
+# Beside the limit for the bytes of commands there is a reserve, a quarter of it.
+COPIES_WITH_RESERVE: Final = COMMAND_COPIES + COMMAND_COPIES // RESERVE_OF
 # The notes of an event log about a request: measured at 1.6 KB.
 RECORD_BYTES: Final = 2 * 1024
 # A topic list that waits as it came: a frame of at most 4 KiB, its entry, and its record of an event log.
@@ -269,7 +272,8 @@ _REQUEST_LINES: Final = (
     Line("requests under way", _REQUESTS.name,
          (Part(LARGEST_REQUEST_BYTES, (_REQUESTS,), (Fact.NO_COMMAND_BYTES,)),
           Part(REQUEST_BYTES + RECORD_BYTES, (_REQUESTS,), (Fact.COMMAND_BYTES,)),
-          Part(COMMAND_COPIES * MIB, (Config.max_concurrent_lookup_request_mb,), (Fact.COMMAND_BYTES,))), Load.STORM),
+          Part(COPIES_WITH_RESERVE * MIB, (Config.max_concurrent_lookup_request_mb,), (Fact.COMMAND_BYTES,))),
+         Load.STORM),
     Line("topic lists that wait for their turn", _REQUESTS.name,
          (Part(WAITING_LIST_BYTES // CROWDED_SHARE, (_REQUESTS,)),
           Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,))), Load.STORM),
@@ -403,7 +407,7 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 def _bounds_commands(config: Config) -> bool:
     """Return whether the limit for the bytes of commands bounds requests more than their number does."""
     by_number = (LARGEST_REQUEST_BYTES - REQUEST_BYTES - RECORD_BYTES) * config.max_concurrent_lookup_requests
-    return 0 < COMMAND_COPIES * config.command_bytes_limit < by_number
+    return 0 < COPIES_WITH_RESERVE * config.command_bytes_limit < by_number
 
 
 def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:

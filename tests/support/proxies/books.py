@@ -9,7 +9,7 @@ def books_of(proxy: Proxy) -> dict[str, int]:
     frames, handshakes = proxy.memory.frames, proxy.services.handshakes
     unproven, requests = proxy.memory.unproven.share, proxy.services.requests
     queues = requests.topic_lists.queues.all().values()
-    places = requests.lookups.list_places
+    places, commands = requests.lookups.list_places, requests.lookups.request_bytes
     return {
         "sessions": len(proxy.sessions),
         "heap held": heap.held,
@@ -23,6 +23,7 @@ def books_of(proxy: Proxy) -> dict[str, int]:
         "lookup permits": requests.lookups._concurrency.held,
         "places of lists": places.held + places.queue_size,
         "lists that wait": places.waiting,
+        "memory of commands": 0 if commands is None else len(commands) + commands.record().used_bytes,
         "questions to brokers": sum(queue.in_flight.held + queue.in_flight.queue_size for queue in queues),
         "estimates on brokers": sum(queue.reservations.held + queue.reservations.queue_size for queue in queues),
         "room at brokers": sum(queue.answers.held + queue.answers.queue_size for queue in queues),

@@ -30,6 +30,7 @@ from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.lookups import LookupService
+from proxy.requests.request_bytes import RequestBytes
 from proxy.requests.topic_lists.service import ListRequest
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
@@ -117,7 +118,7 @@ class Visitor:
 class Desk:
     """A proxy's clients, and turns whose clock is set by hand."""
 
-    def __init__(self, hangup: HangupWatcher, **limits: Any) -> None:
+    def __init__(self, hangup: HangupWatcher, command_bytes: int = 0, **limits: Any) -> None:
         loop = asyncio.get_running_loop()
         self.now = 100.0
         self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
@@ -126,7 +127,16 @@ class Desk:
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
         brokers = OneBroker(BROKER)
-        lookups = LookupService(loop, cast(Any, None), brokers, self.slots, self.counters.requests, LOOKUP_SECONDS)
+        self.command_bytes = RequestBytes(loop, command_bytes, self.loop_budget) if command_bytes else None
+        lookups = LookupService(
+            loop,
+            cast(Any, None),
+            brokers,
+            self.slots,
+            self.counters.requests,
+            LOOKUP_SECONDS,
+            request_bytes=self.command_bytes,
+        )
         self.services = ClientServices(
             loop=loop,
             shared=SharedReadBuffer(),
@@ -182,5 +192,6 @@ async def desk(**limits: Any) -> AsyncIterator[Desk]:
         places = on.services.requests.lookups.list_places
         assert (len(on.loop_budget), on.slots.held, len(hangup)) == (0, 0, 0)
         assert (places.held, places.queue_size, places.waiting) == (0, 0, 0)
+        assert on.command_bytes is None or (len(on.command_bytes), on.command_bytes.record().used_bytes) == (0, 0)
         assert len(on.registry.ends) == len(on.visitors)
         assert on.counters.shared.internal_errors == {}

@@ -8,6 +8,7 @@ from typing import Any
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import TopicNumbers
 from proxy.overload.samples import Signals
@@ -15,7 +16,7 @@ from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
 from proxy.relay.topic_slots import RateCounts
-from proxy.requests.lookups import RequestBytes
+from proxy.requests.request_bytes import RequestBytes
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -119,8 +120,8 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     pool.books.pool_change(0, 1000 + next(numbers))
     pool.books.pool_wait(0, next(numbers))
     clock: Any = SimpleNamespace(time=lambda: 5.0)
-    commands = counters.requests.command_bytes = RequestBytes(clock, 1000)
-    commands.hold(1000 + next(numbers))
+    commands = counters.requests.command_bytes = RequestBytes(clock, 1000, LoopBudget(clock, clock.time))
+    commands.hold("192.0.2.1", 1000 + next(numbers))
     return counters
 
 

@@ -47,6 +47,19 @@ class TestSmallFrames:
         decoder.receive_data(frame[-1:])
         assert isinstance(decoder.next_event(), Frame)
 
+    def test_whether_a_frame_is_next_is_known_without_taking_it(self) -> None:
+        decoder, taken = announcing(above=100), 0
+        for byte in ping() + list_frame(1, ["a"]) + list_frame(2, TOPICS[:10]) + ping():
+            decoder.receive_data(bytes((byte,)))
+            expected = decoder.frame_is_next
+            event = decoder.next_event()
+            assert isinstance(event, (Frame, FrameAnnounced)) is expected
+            taken += expected
+            if isinstance(event, FrameAnnounced):
+                assert not decoder.frame_is_next
+                decoder.store()
+        assert taken == 5
+
     def test_bytes_behind_a_frame_stay_for_the_next_owner(self) -> None:
         decoder = FrameDecoder()
         decoder.receive_data(ping() + b"\0\0\0")

@@ -132,7 +132,7 @@ def test_request_connections_count_with_their_sum_where_that_is_less_than_all_of
 
 
 def test_requests_count_with_the_bytes_of_commands_where_that_is_less() -> None:
-    assert budget(maxConcurrentLookupRequestMB=10)[0]["requests under way"] == 50_000 * 10 * 1024 + 40 * MIB
+    assert budget(maxConcurrentLookupRequestMB=10)[0]["requests under way"] == 50_000 * 10 * 1024 + 50 * MIB
     for keys in ({"maxConcurrentLookupRequestMB": -1}, {"maxConcurrentLookupRequestMB": 200}):
         assert budget(**keys)[0]["requests under way"] == 50_000 * 24 * 1024
     assert budget(maxConcurrentLookupRequests=500)[0]["requests under way"] == 500 * 24 * 1024

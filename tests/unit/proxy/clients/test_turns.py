@@ -8,6 +8,7 @@ from protocol import commands
 from protocol.commands import PING_FRAME, PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import READ_SECONDS
 from proxy.clients.turns import FRAMES_PER_TURN
 from proxy.core.errors import DisconnectCause
@@ -15,6 +16,7 @@ from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.net.output import Output
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.requests.lookups import WAITED_TOO_LONG
+from tests.support.brokers.one_broker import SilentBroker
 from tests.support.clients.async_client import lookup_frame, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
@@ -304,3 +306,65 @@ async def test_commands_that_are_answered_have_no_rate(rate: int, frame: bytes) 
             client.arrives(frame * 20)
             await turns(2)
         assert client.session.holds == ()
+
+
+# --- the memory for commands ----------------------------------------------------------------------
+
+
+def lookups(count: int, topic: str = "persistent://t/n/" + "x" * 1000) -> bytes:
+    return b"".join(lookup_frame(number, topic) for number in range(1, count + 1))
+
+
+async def stuck(on: Desk) -> Visitor:
+    """Let a client use the memory for commands up, of brokers that do not answer, and wait with more of them."""
+    on.services.requests.lookups.forwarder.brokers = SilentBroker(BrokerAddress("broker", 6650))
+    client = on.visitor()
+    client.arrives(lookups(3))
+    assert client.session.holds == ("command_bytes",)
+    return client
+
+
+async def test_a_lookup_of_a_client_with_none_is_served_while_others_fill_the_memory_for_commands() -> None:
+    async with desk(command_bytes=2000) as on:
+        await stuck(on)
+        for address in ("192.0.2.1", "203.0.113.1"):
+            neighbour = on.visitor(address=address)
+            neighbour.arrives(lookup_frame(1, "persistent://t/n/t"))
+            assert (neighbour.session.outstanding, neighbour.session.holds) == (1, ())
+
+
+async def test_a_client_that_waits_for_memory_is_told_that_the_proxy_lives() -> None:
+    async with desk(command_bytes=2000) as on:
+        client = await stuck(on)
+        # What is read before the loop heard of the pause stays where it is.
+        client.arrives(PING_FRAME)
+        assert client.answers() == []
+        client.session.tick(1.0)
+        assert client.answered() == ["pong"]
+
+
+async def test_half_a_command_is_read_on_while_memory_is_used_up() -> None:
+    async with desk(command_bytes=2000) as on:
+        await stuck(on)
+        other = on.visitor()
+        other.arrives(lookups(2) + lookups(1)[:100])
+        # The second is for the reserve, whose half is used up then.
+        assert other.session.outstanding == 1
+        quick = on.visitor()
+        quick.arrives(lookups(1)[:100])
+        assert quick.session.reading
+
+
+async def test_a_client_that_waits_goes_on_when_its_own_answers_have_come() -> None:
+    async with desk(command_bytes=2000) as on:
+        gate = asyncio.Event()
+        on.services.requests.lookups.forwarder.brokers = SilentBroker(BrokerAddress("broker", 6650), gate)
+        client = on.visitor()
+        client.arrives(lookups(3))
+        assert client.session.outstanding == 2
+        assert client.session.holds == ("command_bytes",)
+        gate.set()
+        await turns(20)
+        assert len(client.answers()) == 3
+        assert client.session.reading
+        assert len(on.command_bytes or ()) == 0
