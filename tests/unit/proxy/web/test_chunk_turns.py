@@ -193,6 +193,33 @@ async def test_uploads_of_tiny_chunks_that_wait_are_read_a_few_in_an_iteration(c
     await asyncio.wait(tasks)
 
 
+def test_the_rests_of_bodies_that_nobody_wanted_are_read_a_few_in_an_iteration(clock: ChunkClock) -> None:
+    async def main() -> None:
+        budget, decided = clock.budget(), asyncio.Event()
+
+        async def answer(_: web.BaseRequest) -> web.StreamResponse:
+            await decided.wait()
+            return web.Response()
+
+        connections = [connected(budget, answer)[0] for _ in range(CONNECTIONS)]
+        await asyncio.sleep(0)
+        bodies = []
+        for connection in connections:
+            connection._parse(b"POST /x" + HEAD + CHUNK * 400 + END)
+            bodies.append(connection._messages[0][1])
+        await asyncio.sleep(0)
+        with clock.watched():
+            decided.set()
+            for _ in range(1000):
+                await asyncio.sleep(0)
+        assert all(body.is_eof() for body in bodies)
+        assert clock.longest <= MOST_SECONDS
+        for connection in connections:
+            connection.connection_lost(None)
+
+    run_virtual(main())
+
+
 # --- what a connection makes of bytes -------------------------------------------------------------
 
 
@@ -252,6 +279,20 @@ def test_however_bytes_come_and_turns_are_given_requests_are_what_was_sent(seed:
             await asyncio.sleep(0)
         # All that was sent has been answered, and the socket is read on.
         assert (socket.written.count(b"HTTP/1.1 200 "), socket.paused) == (len(expected), False)
+        connection.connection_lost(None)
+
+    run_virtual(main())
+
+
+def test_a_body_that_ends_where_its_parser_would_stop_leaves_the_socket_read() -> None:
+    async def main() -> None:
+        connection, socket = connected(LoopBudget(asyncio.get_running_loop(), lambda: 0.0))
+        await asyncio.sleep(0)
+        full = CHUNK * (READ_AHEAD_BYTES // 16 + 1) + END
+        connection.data_received(b"POST /a" + HEAD + full + b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        assert (len(connection._messages), connection._held, socket.paused) == (21, b"", False)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         connection.connection_lost(None)
 
     run_virtual(main())
