@@ -26,7 +26,7 @@ from proxy.web.http.counters import WebCounters
 
 if TYPE_CHECKING:
     from proxy.net.tls.streams import TlsStreams
-    from proxy.web.server import _Server
+    from proxy.web.connection import HttpServer
 
 BACKLOG: Final = 128
 ACCEPTS_A_TURN: Final = 16
@@ -48,7 +48,7 @@ class HttpListener:
 
     def __init__(
         self,
-        server: "_Server",
+        server: "HttpServer",
         counters: WebCounters,
         limits: WebLimits,
         *,

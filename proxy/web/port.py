@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 
     from proxy.net.tls.streams import TlsStreams
     from proxy.web.accept import HttpListener
+    from proxy.web.connection import HttpServer
     from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
     from proxy.web.forward.websockets import WebSocketTunnels
-    from proxy.web.server import Site, _Server
+    from proxy.web.server import Site
 
 _SLOW_IMPORTS: Final = (
     "aiohttp.web", "prometheus_client", "proxy.web.server", "proxy.web.forward.reverse_proxy",
@@ -98,7 +99,7 @@ class WebPort:
         self._gate = Gate(self._loop, self._limits.gate, self._rates, parts.log)
         parts.pages.renderings.keep_seconds = self._limits.page_reuse_seconds
         self._listeners: list[HttpListener] = []
-        self._servers: list[_Server] = []
+        self._servers: list[HttpServer] = []
         self._client: aiohttp.ClientSession | None = None
         self._services: ProxyServices | None = None
         self._sites: list[Site] = []
@@ -142,7 +143,7 @@ class WebPort:
         if self.metrics_port is not None:
             log.info("listening for metrics", host=",".join(config.metrics_addresses), metrics_port=self.metrics_port)
 
-    def _served(self, pages: PageTable, limits: WebLimits, *, passes_on: bool) -> "_Server":
+    def _served(self, pages: PageTable, limits: WebLimits, *, passes_on: bool) -> "HttpServer":
         """Return a server for some pages; `passes_on`: other requests go to brokers."""
         from proxy.web.server import Site
 
@@ -164,7 +165,7 @@ class WebPort:
 
     def _listen(
         self,
-        server: "_Server",
+        server: "HttpServer",
         limits: WebLimits,
         hosts: Sequence[str],
         port: int,

@@ -1,29 +1,24 @@
 """The HTTP server: validate a request, then answer it with a page of this proxy or pass it on to a broker.
 
-Rules: a request's header is bounded before it is complete. A request that two servers could read differently is
+Rules: connections are bounded and take turns (`connection.py`). A request that two servers could read differently is
 refused. A client that leaves ends the work for its request. No exception of one request reaches another request.
 """
 
 import asyncio
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
-from aiohttp import StreamReader, web
-from aiohttp.http_exceptions import LineTooLong
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import web
 from multidict import CIMultiDict
-from yarl import URL
 
-from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause, ProxyError
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
+from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, HttpConnection, HttpServer
 from proxy.web.forward.headers import Headers, size_of
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
@@ -32,7 +27,6 @@ from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, clie
 from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, HttpRefused, retry_after
 from proxy.web.http.gate import Gate
-from proxy.web.http.paths import origin_form
 from proxy.web.http.places import Place
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import Access, Page, PageRequest, PageTable
@@ -49,188 +43,6 @@ LINGERING_SECONDS: Final = 1.0
 REQUEST_SECONDS: Final = 0.0003
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _BUSY: Final = "too many requests are in progress, send it again later"
-_HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
-
-
-class HttpConnection(RequestHandler):
-    """A client connection with a bound on the whole unfinished header, whose bytes are parsed in its turn.
-
-    aiohttp bounds lines and fields, and parses at most 32 requests ahead: up to a millisecond of each connection.
-    """
-
-    __slots__ = ("_body", "_header_bytes", "_held", "_waits", "accepted_from", "longest_header")
-
-    header_refusal: ClassVar = _HEADER_REFUSAL
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._header_bytes = 0
-        self._body: StreamReader | None = None
-        # Bytes that were read and wait for a turn, and whether they do. The socket is not read meanwhile.
-        self._held = b""
-        self._waits = False
-        self.longest_header = 0
-        self.accepted_from = "?"
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is in progress."""
-        return self._current_request is None and not self._messages
-
-    @property
-    def host(self) -> str:
-        """The host of the client, or of the balancer that speaks for all."""
-        return host_network(self.accepted_from)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if isinstance(self._manager, _Server):
-            self._manager.places.rests(self)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if isinstance(self._manager, _Server):
-            self._manager.places.forget(self)
-        self._held = b""
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Called when bytes arrive: parse them, now or in this connection's turn."""
-        # aiohttp itself calls this without data, to go on with bytes that it has.
-        if data and (self._waits or self._must_wait()):
-            self._held += data
-            self._rest()
-        else:
-            self._parse(data)
-
-    @property
-    def _in_header(self) -> bool:
-        return self._body is None or self._body.is_eof()
-
-    def _must_wait(self) -> bool:
-        """Return whether requests have come while the time of this iteration is spent. Bodies do not wait."""
-        budget = self._manager.loop_budget if isinstance(self._manager, _Server) else None
-        return budget is not None and self._in_header and not self._upgraded and budget.spent()
-
-    def _rest(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-        if not self._waits and isinstance(self._manager, _Server) and self._manager.loop_budget is not None:
-            self._waits = True
-            self._manager.loop_budget.defer_client(self.host, self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._waits = False
-        data, self._held = self._held, b""
-        if self.transport is None or self.transport.is_closing():
-            return
-        try:
-            if not (self._reading_paused or self._buffer_paused):
-                self.transport.resume_reading()
-            self._parse(data)
-        except Exception as error:
-            # As the event loop does for a callback of a socket.
-            if isinstance(self._manager, _Server):
-                self._manager.failed(error)
-            if self.transport is not None:
-                self.transport.abort()
-
-    def _parse(self, data: bytes) -> None:
-        """Pass bytes to aiohttp, and refuse a header that grows beyond its bound."""
-        before, in_header = self._request_count, self._in_header
-        super().data_received(data)
-        if self._request_count != before:
-            _use_origin_form(self._messages)
-            self._header_bytes = 0
-            self._body = self._messages[-1][1] if self._messages else None
-        elif in_header and not self._upgraded:
-            self._header_bytes += len(data)
-        if self._header_bytes > self.longest_header and self.transport is not None and not self._close:
-            self.transport.write(_raw(431, "Request Header Fields Too Large", self.header_refusal))
-            self.close()
-            self.transport.close()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer bytes that are no HTTP request. Unlike aiohttp, log nothing: anybody could fill the log."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("the response has begun already")
-        if isinstance(exc, LineTooLong):
-            refused = HttpRefused(431, self.header_refusal, "header")
-        else:
-            refused = HttpRefused(status, "not a request of http/1.1", "bad_request")
-        response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
-        response.headers["Server"] = "pulsar-proxy"
-        response.force_close()
-        return response
-
-
-def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
-    """Replace the absolute form of the target by the path, in the requests that wait on a connection."""
-    for at, (message, body) in enumerate(messages):
-        target = getattr(message, "path", "/")
-        if not target.startswith("/") and (path := origin_form(target, message.headers.get("Host", ""))):
-            messages[at] = message._replace(path=path, url=URL(path, encoded=True)), body
-
-
-def _ignore(_: BaseException) -> None:
-    """Stand for the counters of a server without a site."""
-
-
-class _Server(web.Server):
-    """Creates an `HttpConnection` for each accepted socket, and ends connections so that others find room."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.longest_header = 0
-        self.loop_budget: LoopBudget | None = None
-        self.failed: Callable[[BaseException], object] = _ignore
-        self.places: ConnectionPlaces[HttpConnection] = ConnectionPlaces(1)
-
-    def __call__(self) -> HttpConnection:
-        connection = HttpConnection(self, loop=self._loop, **self._kwargs)
-        connection.longest_header = self.longest_header
-        return connection
-
-    def rests(self, connection: HttpConnection) -> None:
-        """Record that nothing is passed on for a connection."""
-        self.places.forget(connection)
-        # The transport is None once the connection is lost.
-        if connection.transport is not None:
-            self.places.rests(connection)
-
-    def take_place(self, connection: HttpConnection) -> bool:
-        """Record that a connection holds a place, maybe that of another one, which ends; return False without one."""
-        if self.places.full and not self._end(self.places.victim_for(connection.host)):
-            return False
-        self.places.take(connection)
-        return True
-
-    def end_idle(self) -> None:
-        """End the connections that have had an answer and ask for nothing; others have a request on its way."""
-        for connection in list(self.connections):
-            if isinstance(connection, HttpConnection) and connection.idle and connection._request_count:
-                self._end(connection)
-
-    def end_longest_idle(self) -> bool:
-        """End the connection that has been idle the longest; return whether there was one."""
-        return self._end(self.places.longest_idle())
-
-    def end_longest_resting(self) -> bool:
-        """End the connection that has been taking a page the longest; return whether there was one."""
-        return self._end(self.places.longest_resting())
-
-    def _end(self, connection: HttpConnection | None) -> bool:
-        if connection is None:
-            return False
-        self.places.forget(connection)
-        if connection.transport is not None:
-            connection.transport.abort()
-        return True
 
 
 class Site:
@@ -269,14 +81,14 @@ class Site:
         self._reverse_proxy = reverse_proxy
         self._tunnels = tunnels
 
-    def server(self) -> _Server:
+    def server(self) -> HttpServer:
         """Return a new server, whose connections this site answers."""
         limits = self.limits
-        server = _Server(
+        server = HttpServer(
             self.answer, handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_SECONDS,
             lingering_time=LINGERING_SECONDS, auto_decompress=False, max_headers=MOST_HEADERS,
             max_line_size=limits.max_header_bytes, max_field_size=limits.max_header_bytes,
-            read_bufsize=limits.buffer_bytes // 2, tcp_keepalive=False,
+            read_bufsize=min(READ_AHEAD_BYTES, limits.buffer_bytes // 2), tcp_keepalive=False,
         )  # fmt: skip
         server.longest_header = limits.max_header_bytes
         server.loop_budget = self._loop_budget
@@ -288,7 +100,7 @@ class Site:
         """Answer a request, with an error if need be, and log it."""
         connection = request.protocol
         server = connection._manager
-        if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
+        if not isinstance(server, HttpServer) or not isinstance(connection, HttpConnection):
             return await self._logged(request)
         server.rests(connection)
         # The tasks of all connections whose requests have come run in one iteration.
@@ -361,7 +173,7 @@ class Site:
         if len(headers.getall("Host", [])) != 1 and request.version >= (1, 1):
             raise HttpRefused(400, "expected one host header", "bad_request", close=True)
         if size_of(request.raw_headers) + len(request.raw_path) > self.limits.max_header_bytes:
-            raise HttpRefused(431, _HEADER_REFUSAL, "header", close=True)
+            raise HttpRefused(431, HEADER_REFUSAL, "header", close=True)
         expectation = headers.get("Expect")
         if expectation is not None and expectation.lower() != "100-continue":
             raise HttpRefused(417, "expected 100-continue or no expectation", "bad_request", close=True)
@@ -426,7 +238,7 @@ class Site:
         """Hold a place of the connections for a request; gives what to call when the request is admitted."""
         connection = request.protocol
         server = connection._manager
-        if not isinstance(server, _Server) or not isinstance(connection, HttpConnection):
+        if not isinstance(server, HttpServer) or not isinstance(connection, HttpConnection):
             # aiohttp forgets the server of a connection that is lost.
             raise ConnectionError("the client has left")
         if server.places.full:
@@ -487,10 +299,3 @@ class _Watched:
 
 def _query(request: web.BaseRequest) -> Mapping[str, str]:
     return request.query if request.query_string else {}
-
-
-def _raw(status: int, phrase: str, reason: str) -> bytes:
-    body = HttpRefused(status, reason, "header").body
-    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
-    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}Date: {date}\r\nServer: pulsar-proxy\r\nConnection: close\r\n\r\n".encode() + body

@@ -21,9 +21,9 @@ from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
 from proxy.web.admin.sources import AdminSources
 from proxy.web.admin.views import Views
+from proxy.web.connection import HttpConnection
 from proxy.web.forward.routes import BadPath, checked_segments
 from proxy.web.http.errors import JSON, HttpRefused
-from proxy.web.server import HttpConnection
 
 LONGEST_HEADER_BYTES: Final = 8192
 LONGEST_BODY_BYTES: Final = 4096

@@ -1,10 +1,12 @@
 """Stream the body of a client's request to a broker, and keep the copy of it that a redirect needs.
 
-Rules: the next step is read from the client when the last has left for the broker. The wait for a client that sends
-nothing has a time-out. A copy that is dropped while it is sent again leaves the redirect to the client.
+Rules: the next step is read from the client when the last has left for the broker, in the turn of its key. The wait for
+a client that sends nothing has a time-out. A copy that is dropped while it is sent again leaves the redirect to the
+client.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp.payload import Payload
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.web import BaseRequest
 
+# A step takes about this long, at most: reading what has come (`connection.py` bounds the chunks), and a write.
+STEP_SECONDS: Final = 0.0003
 _DROPPED: Final = "the memory for the copy of the request's body is needed for others: send the request again"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -28,10 +32,16 @@ class NotReplayable(ProxyError):
 
 
 class RequestBody:
-    """The body of `request`, which can be sent again while its copy is whole."""
+    """The body of `request`, which can be sent again while its copy is whole; `turn` waits for the turn of a step."""
 
     def __init__(
-        self, request: "BaseRequest", copy: ReplayCopy, counters: WebCounters, upload: Upload, step_bytes: int
+        self,
+        request: "BaseRequest",
+        copy: ReplayCopy,
+        counters: WebCounters,
+        upload: Upload,
+        step_bytes: int,
+        turn: Callable[[], Awaitable[None]],
     ) -> None:
         self._request = request
         self._counters = counters
@@ -40,6 +50,7 @@ class RequestBody:
         self._begun = False
         self._sender: asyncio.Task[Any] | None = None
         self._upload = upload
+        self._turn = turn
         self._redirect: HttpRefused | None = None
         self.copy = copy
         self.refusal: HttpRefused | None = None
@@ -86,6 +97,8 @@ class RequestBody:
     async def _read(self) -> bytes:
         clock, upload = asyncio.get_running_loop().time, self._upload
         piece = b""
+        # Bodies that came while their brokers were busy may all be read in one iteration. Not the client's time.
+        await self._turn()
         try:
             async with asyncio.timeout(upload.stall_seconds) as patience:
                 upload.wait(clock(), lambda: patience.reschedule(clock()))

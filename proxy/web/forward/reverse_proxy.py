@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -27,7 +28,7 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
-from proxy.web.forward.bodies import BodyPayload, NotReplayable, RequestBody
+from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
 from proxy.web.forward.headers import CLAIMED_HOSTS, Headers, RequestLoop, UnsafeHeader, to_broker, to_client
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
@@ -178,7 +179,8 @@ class ReverseProxy:
     def _body(self, request: web.BaseRequest, copy: ReplayCopy, visit: Visit) -> RequestBody:
         services = self._services
         visit.upload = Upload(lambda: services.writes.limits)
-        return RequestBody(request, copy, services.counters, visit.upload, services.limits.buffer_bytes)
+        turn = partial(services.loop_budget.client_turn, visit.key, STEP_SECONDS)
+        return RequestBody(request, copy, services.counters, visit.upload, services.limits.buffer_bytes, turn)
 
     async def _request_headers(
         self, request: web.BaseRequest, client: WebClient, destination: Destination

@@ -11,7 +11,7 @@ No I/O, no clock of its own.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -225,27 +225,50 @@ class SharedPlaces:
             waiting.update(each.key for each in some if each.waited_seconds >= _A_LOOK)
         sites, sites_waiting = _by_site(held), _by_site(waiting)
         share = _share(self.semaphore.limit, sites, sites_waiting)
+        # Each place is looked at once, however many sites there are.
+        may_leave = [place for place in staying if place.may_leave(now)]
         yielded: set[Place] = set()
         needed = _needed(share, sites, sites_waiting) - leaving
-        for site, count in sites.most_common() if needed > 0 else ():
-            longest = [place for place in staying if site_of(place.guest.key) == site and place.may_leave(now)]
+        of_site = _grouped(may_leave, lambda place: site_of(place.guest.key)) if needed > 0 else {}
+        for site, count in sites.most_common():
+            if needed <= 0 or count <= share:
+                break
             # The keys of a site that hold most leave first.
-            longest.sort(key=lambda place: -held[place.guest.key])
-            for place in longest[: max(0, min(count - share, needed))]:
+            longest = sorted(of_site.get(site, ()), key=lambda place: -held[place.guest.key])
+            for place in longest[: min(count - share, needed)]:
                 needed -= 1
                 yielded.add(place)
                 yield place
-        for site in dict.fromkeys(key.site for key in waiting if isinstance(key, SiteKey)):
-            inside = Counter({key: count for key, count in held.items() if site_of(key) == site})
-            inside_waiting = Counter({key: count for key, count in waiting.items() if site_of(key) == site})
+        several = dict.fromkeys(key.site for key in waiting if isinstance(key, SiteKey))
+        held_inside, waiting_inside = _inside(several, held), _inside(several, waiting)
+        of_key = _grouped(may_leave, lambda place: place.guest.key) if several else {}
+        for site in several:
+            inside, inside_waiting = held_inside[site], waiting_inside[site]
             share_inside = _share(max(share, sites[site]), inside, inside_waiting)
             needed = _needed(share_inside, inside, inside_waiting) - leaving - len(yielded)
             for key, count in inside.most_common() if needed > 0 else ():
-                longest = [place for place in staying if place.guest.key == key and place.may_leave(now)]
-                for place in longest[: max(0, min(count - share_inside, needed))]:
+                if needed <= 0 or count <= share_inside:
+                    break
+                for place in of_key.get(key, [])[: min(count - share_inside, needed)]:
                     needed -= 1
                     if place not in yielded:
                         yield place
+
+
+def _grouped(places: Iterable[Place], group_of: Callable[[Place], Hashable]) -> dict[Hashable, list[Place]]:
+    groups: dict[Hashable, list[Place]] = {}
+    for place in places:
+        groups.setdefault(group_of(place), []).append(place)
+    return groups
+
+
+def _inside(sites: Iterable[Hashable], counts: Counter[Hashable]) -> dict[Hashable, Counter[Hashable]]:
+    """Return for each of some sites the counts of its keys."""
+    inside: dict[Hashable, Counter[Hashable]] = {site: Counter() for site in sites}
+    for key, count in counts.items():
+        if (of_site := inside.get(site_of(key))) is not None:
+            of_site[key] = count
+    return inside
 
 
 def _by_site(counts: Counter[Hashable]) -> Counter[Hashable]:

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.web.server import REQUEST_SECONDS, HttpConnection, Site
+from proxy.web.connection import HttpConnection
+from proxy.web.server import REQUEST_SECONDS, Site
 from tests.support.loops.loops import run_on
 from tests.support.web.web_parts import Running, running
 

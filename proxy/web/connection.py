@@ -1,0 +1,352 @@
+"""Connections of web clients: what they send is parsed in turns, a piece at a time, within bounds.
+
+Rules: a header is bounded before it is complete. When the time of an iteration of the loop is spent, bytes wait for
+their connection's turn, and the socket is not read meanwhile. A piece of bytes that are many lines is small: each chunk
+of a body, and each field of a header, costs time. After an answer that ends its connection such bytes are dropped.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import RequestHandler
+from yarl import URL
+
+from proxy.core.addresses import host_network
+from proxy.core.loop_budget import LoopBudget
+from proxy.web.http.connection_places import ConnectionPlaces
+from proxy.web.http.errors import JSON, HttpRefused
+from proxy.web.http.paths import origin_form
+
+HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
+# Parsed at a time, or fewer bytes if there are more than so many lines: a chunk has two, and takes some 0.2 us to be
+# parsed and 0.5 us to be read, so each piece takes 0.3 ms at most.
+PIECE_BYTES: Final = 16_384
+FEW_LINES: Final = 512
+SMALL_PIECE_BYTES: Final = 2048
+# Chunks that are parsed before anybody reads them: aiohttp allows a sixteenth of this number.
+READ_AHEAD_BYTES: Final = 4096
+# The step of a task that reads a piece of a body takes about this long, or twice as long as parsing it.
+READ_SECONDS: Final = 0.00005
+# So long takes the first step of the task that reads the rest of a body which nobody wanted.
+REST_SECONDS: Final = 0.0003
+
+
+class HttpConnection(RequestHandler):
+    """A client connection with a bound on the whole unfinished header, whose bytes are parsed in its turn.
+
+    aiohttp bounds lines and fields, and parses at most 32 requests ahead: up to a millisecond of each connection. The
+    parser stops at many small chunks of a body, but goes on inside each read of them with all bytes that it was given.
+    """
+
+    __slots__ = (
+        "_body",
+        "_ends",
+        "_header_bytes",
+        "_held",
+        "_rests",
+        "_tunnel",
+        "_waits",
+        "accepted_from",
+        "longest_header",
+    )
+
+    header_refusal: ClassVar = HEADER_REFUSAL
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_bytes = 0
+        self._body: StreamReader | None = None
+        # Bytes that were read and are not parsed yet.
+        self._held = b""
+        # Whether these go on by themselves: in a turn that was asked for, or because they are being parsed.
+        self._waits = False
+        # Whether the socket is not read because of them.
+        self._rests = False
+        # Whether an answer was given that is the last.
+        self._ends = False
+        # Whether the bytes are those of a WebSocket, which asks for its turns itself.
+        self._tunnel = False
+        self.longest_header = 0
+        self.accepted_from = "?"
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self._current_request is None and not self._messages
+
+    @property
+    def host(self) -> str:
+        """The host of the client, or of the balancer that speaks for all."""
+        return host_network(self.accepted_from)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if isinstance(self._manager, HttpServer):
+            self._manager.places.rests(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if isinstance(self._manager, HttpServer):
+            self._manager.places.forget(self)
+        self._held = b""
+        super().connection_lost(exc)
+
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        """Called when a WebSocket is open: it gets what its client has sent since it asked for it."""
+        held, self._held = self._held, b""
+        self._tunnel = True
+        super().set_parser(parser, data_received_cb)
+        self._read_on()
+        super().data_received(held)
+
+    # --- bytes, in turns --------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Called when bytes arrive: parse them, now or in this connection's turn."""
+        if self._tunnel:
+            super().data_received(data)
+        elif not data:
+            # aiohttp itself calls this, to go on with bytes that it has.
+            self._parse(data)
+        elif self._close:
+            # The connection lingers, or is over.
+            return
+        elif self._ends and _has_many_lines(data):
+            self._drop()
+        else:
+            self._held += data
+            budget = self._budget
+            if self._waits or (budget is not None and budget.spent()):
+                self._rest()
+            else:
+                self._go_on(budget)
+
+    @property
+    def _budget(self) -> LoopBudget | None:
+        return self._manager.loop_budget if isinstance(self._manager, HttpServer) else None
+
+    @property
+    def _stuck(self) -> bool:
+        """Whether nothing can be parsed before a reader or an answer makes room, or an upgrade is decided on."""
+        return self._reading_paused or self._buffer_paused or self._upgraded
+
+    @property
+    def _in_header(self) -> bool:
+        return self._body is None or self._body.is_eof()
+
+    def _go_on(self, budget: LoopBudget | None, *, one_piece: bool = False) -> None:
+        """Parse what is held until the time of this iteration is spent, or one piece of it."""
+        self._waits = True
+        try:
+            while self._held and not self._stuck:
+                self._parse_piece(budget)
+                if budget is not None and (one_piece or budget.spent()):
+                    break
+        finally:
+            self._waits = False
+        if not self._held:
+            if not self._stuck:
+                self._read_on()
+        elif self._stuck:
+            # aiohttp says when there is room.
+            self._pause()
+        else:
+            self._rest()
+
+    def _parse_piece(self, budget: LoopBudget | None) -> None:
+        size = SMALL_PIECE_BYTES if _has_many_lines(self._held) else PIECE_BYTES
+        piece, self._held = self._held[:size], self._held[size:]
+        if budget is None:
+            self._parse(piece)
+            return
+        began, in_header = budget.now(), self._in_header
+        self._parse(piece)
+        if not (in_header and self._in_header):
+            # The reader of the body works after this.
+            budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
+
+    def _pause(self) -> None:
+        self._rests = True
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _rest(self) -> None:
+        """Read no more until what is held has had its turn."""
+        self._pause()
+        if not self._waits:
+            self._waits = True
+            if (budget := self._budget) is not None:
+                budget.defer_client(self.host, self._take_turn)
+            else:
+                self._loop.call_soon(self._take_turn)
+
+    def _read_on(self) -> None:
+        if self._rests:
+            self._rests = False
+            super()._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        # aiohttp has room again. Bytes that are held were sent before those in the socket, which stays as it is.
+        if self._held:
+            self._rests = True
+            if not self._waits:
+                self._rest()
+        else:
+            self._rests = False
+            super()._resume_transport_reading()
+
+    def _take_turn(self) -> None:
+        self._waits = False
+        if self.transport is None or self.transport.is_closing():
+            return
+        try:
+            self._go_on(self._budget, one_piece=True)
+        except Exception as error:
+            # As the event loop does for a callback of a socket.
+            if isinstance(self._manager, HttpServer):
+                self._manager.failed(error)
+            if self.transport is not None:
+                self.transport.abort()
+
+    def _parse(self, data: bytes) -> None:
+        """Pass bytes to aiohttp, and refuse a header that grows beyond its bound."""
+        before, in_header = self._request_count, self._in_header
+        super().data_received(data)
+        if self._request_count != before:
+            _use_origin_form(self._messages)
+            self._header_bytes = 0
+            self._body = self._messages[-1][1] if self._messages else None
+        elif in_header and not self._upgraded:
+            self._header_bytes += len(data)
+        if self._upgraded and self._message_tail:
+            # aiohttp would parse this at once when the upgrade is declined.
+            self._held, self._message_tail = self._message_tail + self._held, b""
+        if self._header_bytes > self.longest_header and self.transport is not None and not self._close:
+            self.transport.write(_raw(431, "Request Header Fields Too Large", self.header_refusal))
+            self.close()
+            self.transport.close()
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer. The rest of a body that nobody wanted is read after this, in this connection's turn."""
+        answer, left = await super().finish_response(request, resp, start_time)
+        if not self._tunnel:
+            self._ends = not answer.keep_alive
+            if self._held and self._ends and _has_many_lines(self._held):
+                self._drop()
+            elif self._held:
+                # Bytes behind an upgrade that was declined have waited for this answer.
+                self._rest()
+            budget = self._budget
+            if budget is not None and not left and not request.content.is_eof():
+                await budget.client_turn(self.host, REST_SECONDS)
+                budget.charge(REST_SECONDS)
+        return answer, left
+
+    def _drop(self) -> None:
+        """Parse nothing any more: what comes is read and forgotten while the connection lingers."""
+        self._held = b""
+        self.close()
+        self._read_on()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer bytes that are no HTTP request. Unlike aiohttp, log nothing: anybody could fill the log."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the response has begun already")
+        if isinstance(exc, LineTooLong):
+            refused = HttpRefused(431, self.header_refusal, "header")
+        else:
+            refused = HttpRefused(status, "not a request of http/1.1", "bad_request")
+        response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
+        response.headers["Server"] = "pulsar-proxy"
+        response.force_close()
+        return response
+
+
+def _has_many_lines(data: bytes) -> bool:
+    """Return whether the next piece of some bytes has to be small."""
+    return len(data) > FEW_LINES and data.count(b"\n", 0, PIECE_BYTES) > FEW_LINES
+
+
+def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
+    """Replace the absolute form of the target by the path, in the requests that wait on a connection."""
+    for at, (message, body) in enumerate(messages):
+        target = getattr(message, "path", "/")
+        if not target.startswith("/") and (path := origin_form(target, message.headers.get("Host", ""))):
+            messages[at] = message._replace(path=path, url=URL(path, encoded=True)), body
+
+
+def _ignore(_: BaseException) -> None:
+    """Stand for the counters of a server without a site."""
+
+
+class HttpServer(web.Server):
+    """Creates an `HttpConnection` for each accepted socket, and ends connections so that others find room."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.longest_header = 0
+        self.loop_budget: LoopBudget | None = None
+        self.failed: Callable[[BaseException], object] = _ignore
+        self.places: ConnectionPlaces[HttpConnection] = ConnectionPlaces(1)
+
+    def __call__(self) -> HttpConnection:
+        connection = HttpConnection(self, loop=self._loop, **self._kwargs)
+        connection.longest_header = self.longest_header
+        return connection
+
+    def rests(self, connection: HttpConnection) -> None:
+        """Record that nothing is passed on for a connection."""
+        self.places.forget(connection)
+        # The transport is None once the connection is lost.
+        if connection.transport is not None:
+            self.places.rests(connection)
+
+    def take_place(self, connection: HttpConnection) -> bool:
+        """Record that a connection holds a place, maybe that of another one, which ends; return False without one."""
+        if self.places.full and not self._end(self.places.victim_for(connection.host)):
+            return False
+        self.places.take(connection)
+        return True
+
+    def end_idle(self) -> None:
+        """End the connections that have had an answer and ask for nothing; others have a request on its way."""
+        for connection in list(self.connections):
+            if isinstance(connection, HttpConnection) and connection.idle and connection._request_count:
+                self._end(connection)
+
+    def end_longest_idle(self) -> bool:
+        """End the connection that has been idle the longest; return whether there was one."""
+        return self._end(self.places.longest_idle())
+
+    def end_longest_resting(self) -> bool:
+        """End the connection that has been taking a page the longest; return whether there was one."""
+        return self._end(self.places.longest_resting())
+
+    def _end(self, connection: HttpConnection | None) -> bool:
+        if connection is None:
+            return False
+        self.places.forget(connection)
+        if connection.transport is not None:
+            connection.transport.abort()
+        return True
+
+
+def _raw(status: int, phrase: str, reason: str) -> bytes:
+    body = HttpRefused(status, reason, "header").body
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Date: {date}\r\nServer: pulsar-proxy\r\nConnection: close\r\n\r\n".encode() + body

@@ -1,0 +1,73 @@
+"""Bodies of tiny chunks on real sockets: whatever is asked for with them, a PING beside waits for a few turns."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+from aiohttp import web
+
+from tests.integration.test_uploads import swallowed
+from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import in_time
+from tests.support.web.chunk_clock import CHUNK, ChunkClock
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+CONNECTIONS = 50
+# One read of a socket brings most of this.
+A_FLOOD = CHUNK * 10_000
+# An iteration has 2 ms, and a PING takes some iterations. In one that heard all of the flood it waited for 0.2 s.
+MOST_SECONDS = 0.04
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ChunkClock:
+    return ChunkClock(monkeypatch)
+
+
+async def flood(at: WebStage, line: str, port: int, connections: int = CONNECTIONS) -> list[AsyncClient]:
+    clients = []
+    for _ in range(connections):
+        client = await AsyncClient.open(port)
+        at.stage.clients.append(client)
+        clients.append(client)
+        await client.send(f"{line} HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    return clients
+
+
+async def refused(_: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(status=413)
+
+
+@pytest.mark.parametrize(
+    ("line", "answered"),
+    [
+        (f"POST {ADMIN}", swallowed),
+        (f"POST {ADMIN}", refused),
+        ("POST /x", refused),
+        ("PUT /healthz", refused),
+        ("GET /metrics", refused),
+    ],
+    ids=["upload", "413", "404", "405", "page"],
+)
+async def test_a_ping_waits_for_a_few_turns_of_tiny_chunks(line: str, answered: Answer, clock: ChunkClock) -> None:
+    async with web_staged() as at:
+        at.broker.answer = answered
+        at.stage.proxy.sockets.loop_budget.now = lambda: clock.now
+        neighbour, port = await at.stage.connected(), at.stage.proxy.web_port
+        clients = await flood(at, line, port)
+        waits = []
+        for _ in range(10):
+            for client in clients:
+                # Those that were refused are not heard for ever.
+                with suppress(ConnectionError):
+                    client.flood(A_FLOOD)
+            before = clock.now
+            async with in_time():
+                await neighbour.ping()
+            waits.append(clock.now - before)
+        for client in clients:
+            client.reset()
+        assert clock.chunks > 300
+        assert max(waits) <= MOST_SECONDS
+        assert at.stage.proxy.counters.shared.internal_errors == {}
