@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-import socket
+from typing import Any
 
 import pytest
 
@@ -10,11 +10,10 @@ from proxy.auth.providers.signed_token import SignedToken
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from tests.support.auth.credentials import presenting
 from tests.support.auth.tokens import der, ec_key, signed
-from tests.support.clients.async_client import LOOPBACK, AsyncClient
-from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.proxy_under_test import staged
 
 CROWD = 16
-KEYS = {
+KEYS: dict[str, Any] = {
     "authenticationEnabled": "true",
     "authenticationProviders": "token",
     "tokenPublicKey": "data:;base64," + base64.b64encode(der(ec_key("P-521"))).decode(),
@@ -52,17 +51,6 @@ async def test_no_iteration_of_the_loop_checks_a_crowd_of_slow_signatures(monkey
         assert max(checks) <= 2
 
 
-async def client_of(stage: Stage, address: str) -> AsyncClient:
-    """Connect from an address of the loopback network."""
-    sock = socket.socket()
-    sock.setblocking(False)
-    sock.bind((address, 0))
-    await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, stage.proxy.port))
-    client = AsyncClient(sock)
-    stage.clients.append(client)
-    return client
-
-
 async def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = 60
     checked: list[str] = []
@@ -78,7 +66,7 @@ async def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatc
     monkeypatch.setattr(VerifyingKey, "verifies", told)
     async with staged(**KEYS) as stage:
         strangers = [await stage.client() for _ in range(crowd)]
-        alice = await client_of(stage, "127.0.0.2")
+        alice = await stage.client(source="127.0.0.2")
         bad = presenting((signed({"sub": "mallory"}, "ES512")[:-8] + b"AAAAAAAA").decode())
         good = presenting(signed({"sub": "alice"}, "ES512").decode())
         async with asyncio.TaskGroup() as group:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Iterable
 from contextlib import suppress
 
 import pytest
@@ -106,7 +105,7 @@ def test_clients_that_have_left_take_no_turn(monkeypatch: pytest.MonkeyPatch) ->
     run_virtual(main())
 
 
-async def _until_admitted(desk: Desk, client: str, crowd: Iterable[str]) -> int:
+async def _until_admitted(desk: Desk, client: str, crowd: list[str]) -> int:
     """Let a crowd with bad tokens come, and then a client; return how many were checked before the client was."""
     async with asyncio.TaskGroup() as group:
         for network in crowd:
