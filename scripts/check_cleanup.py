@@ -27,7 +27,8 @@ IN_CALL = "awaits inside a call of a cleanup: a cancel skips the call"
 UNGUARDED = "awaits while a permit stands in no try: a cancel loses the permit"
 AFTER_YIELD = "stands after a yield outside a finally: an exception of the block skips the statement"
 
-ACQUIRES = frozenset({"acquire", "try_acquire", "try_begin"})
+# Methods that return what has to be given back: a permit, a slot, a place, a reservation.
+ACQUIRES = frozenset({"acquire", "begin", "enter", "reserve", "take", "try_acquire", "try_begin"})
 _HARMLESS = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Pass)
 _CANCELS = frozenset({"BaseException", "CancelledError"})
 _AWAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith)

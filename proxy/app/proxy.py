@@ -430,9 +430,9 @@ class Proxy:
 
     def _relay_engines(self) -> RelayEngines:
         sockets, counters, watch, relay_log = self.sockets, self.counters, self.watch_limits, self.relay_log
-        log = self.log.of("relay")
+        log, origins = self.log.of("relay"), self.sessions.relay_origins
         return make_engines(
-            self.config, native(), self.loop, sockets, counters, watch, relay_log, log, self._thread_died
+            self.config, native(), self.loop, sockets, counters, watch, relay_log, log, self._thread_died, origins
         )
 
     def _spill(self) -> "ListSpill | None":

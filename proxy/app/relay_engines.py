@@ -12,7 +12,7 @@ from proxy.core.native import NativeExtension
 from proxy.relay.asyncio_engine import AsyncioEngine
 from proxy.relay.engine import DRIPPED_THROUGH
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.bound import SocketBound
+from proxy.relay.memory.bound import RelayOrigins, SocketBound
 from proxy.relay.memory.windows import ReceiveWindows
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
@@ -29,6 +29,7 @@ def make_engines(
     relay_log: RelayLog,
     log: Logger,
     on_died: Callable[[int], None],
+    origins: RelayOrigins,
 ) -> RelayEngines:
     """Return the engines that were chosen (`counters.relay.engine`); the threads are not started yet."""
     choice, unsent = counters.relay.engine, config.relay_unsent_bytes
@@ -50,7 +51,7 @@ def make_engines(
         windows = on_loop.windows = ReceiveWindows(config.relay_receive_buffer_bytes)
     engines = RelayEngines(on_loop, relay_log, slots, unsent_bytes=unsent, turns=turns, windows=windows)
     if choice.name != "native":
-        return _bound(engines, config, counters, log, loop)
+        return _bound(engines, config, counters, origins, log, loop)
 
     # Only installations with the extension need these modules.
     from proxy.relay.native_api import NativePairs
@@ -77,18 +78,23 @@ def make_engines(
         turns,
         slots,
     )
-    return _bound(engines, config, counters, log, loop)
+    return _bound(engines, config, counters, origins, log, loop)
 
 
 def _bound(
-    engines: RelayEngines, config: Config, counters: Counters, log: Logger, loop: asyncio.AbstractEventLoop
+    engines: RelayEngines,
+    config: Config,
+    counters: Counters,
+    origins: RelayOrigins,
+    log: Logger,
+    loop: asyncio.AbstractEventLoop,
 ) -> RelayEngines:
     """Bound the kernel memory of all relayed sockets, if there is a limit."""
     if config.relay_socket_bytes:
         native = engines.native
         of_threads = (lambda: ()) if native is None else native.heaviest
         found = SocketBound(
-            config.relay_socket_bytes, engines.set_tight, of_threads, log, loop.time, int(DRIPPED_THROUGH)
+            config.relay_socket_bytes, engines.set_tight, of_threads, origins, log, loop.time, int(DRIPPED_THROUGH)
         )
         engines.bound = counters.relay.bound = found
     return engines

@@ -2,7 +2,7 @@
 
 Only expensive work of the proxy itself takes a turn (`proxy.auth.check_turns`). Cheap checks, of a token whose key is
 known or a password that was proven before, never wait for such a turn; signatures have turns of the loop
-(`proxy.auth.signature_turns`). Checks that wait for an issuer hold no turn
+by network (`proxy.auth.signature_turns`). Checks that wait for an issuer hold no turn
 (`proxy.auth.providers.issuer_keys` bounds them), so unknown clients and a silent issuer cannot keep others out.
 
 Owns the turns of the checks under way and the log lines of failed checks. Both identify a client by its address and see
@@ -55,8 +55,8 @@ class RoleFinder(Protocol):
     def user_to_check(self, method: str, data: bytes) -> str | None:
         """Return the user whose check is expensive work of the proxy itself, None for a cheap check."""
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
-        """Return the role that a client proves with `method`; raise AuthenticationFailed."""
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
+        """Return the role that a client of `network` proves with `method`; raise AuthenticationFailed."""
 
 
 class ClientAuthentication:
@@ -77,8 +77,10 @@ class ClientAuthentication:
         self._pace = LinePace()
         # Only a proxy whose clients authenticate makes one of these.
         from proxy.auth.check_turns import CheckTurns
+        from proxy.auth.failed_guesses import networks_of
 
         self._turns = CheckTurns(loop, settings.at_once)
+        self._networks_of = networks_of
         self.settings = settings
         self.holders = holders
         self.now = now
@@ -92,13 +94,15 @@ class ClientAuthentication:
         """Return the role of a client (`address:port`); raise AuthenticationFailed, also after a timeout."""
         self._check_size(presented)
         method, data = presented.method, presented.data
+        # The network knows its site.
+        _, network = self._networks_of(client)
         try:
             async with asyncio.timeout(self.settings.verify_seconds):
                 user = self._role_finder.user_to_check(method, data)
                 if user is None:
-                    return await self._role_finder.authenticate(method, data, certificate)
+                    return await self._role_finder.authenticate(method, data, certificate, network)
                 async with self._turns.turn(client, user):
-                    return await self._role_finder.authenticate(method, data, certificate)
+                    return await self._role_finder.authenticate(method, data, certificate, network)
         except TimeoutError:
             raise AuthenticationFailed("credentials could not be checked in time", busy=True) from None
 

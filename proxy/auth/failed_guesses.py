@@ -105,7 +105,10 @@ class FailedGuesses:
 
 
 def networks_of(client: str) -> tuple[str, str]:
-    """Return the site and the network of `address:port`: of an IPv6 address its /48 and its /64, else the address."""
+    """Return the site and the network of `address:port`: of an IPv6 address its /48 and its /64, else the address.
+
+    A network of IPv6 is a key that knows its site (`limiter.sites`).
+    """
     # X-Forwarded-For may hold any text, and some balancers add the port of their client.
     address = claimed(client.rpartition(":")[0].removeprefix("[").removesuffix("]"))
     if address is None:

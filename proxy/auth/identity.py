@@ -61,8 +61,8 @@ class Provider(Protocol):
     def methods(self) -> tuple[str, ...]:
         """The authentication methods of CONNECT that this provider handles."""
 
-    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         """Return the proven role; `certificate` is the verified client certificate of the TLS connection, DER.
 
-        Raise AuthenticationFailed.
+        Checks that take the event loop's time take turns by `network` (`limiter.sites`). Raise AuthenticationFailed.
         """

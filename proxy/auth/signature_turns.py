@@ -5,39 +5,60 @@ interrupts: 0.2 ms at most for most keys, and 2.5 ms for some (`VerifyingKey.sec
 good or bad, would be one long step for all other clients.
 
 Rule: in one iteration begin checks of `ITERATION_SECONDS` together, or a single check that takes longer. The others
-wait in the order of their arrival. A check is charged to the loop's budget, so that less is read beside it.
+wait in turns: sites take turns, inside a site its networks do (`proxy.core.key_members.KeyTurns`), and the checks of a
+network are in the order of their arrival. So a crowd of one network delays a client of another by one check, and not by
+all that wait. A check is charged to the loop's budget, so that less is read beside it.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 
+from proxy.core.key_members import KeyTurns
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 
 
 class SignatureTurns:
-    """The turns of signature checks; a check that finds no other pays no wait."""
+    """The turns of signature checks; a check that finds no other pays no wait. Each step is O(1)."""
 
-    __slots__ = ("_budget", "_line", "_loop", "_next", "_used")
+    __slots__ = ("_budget", "_lanes", "_loop", "_networks", "_next", "_used")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
         self._loop = loop
         self._budget = budget
-        self._line: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._networks: KeyTurns[str] = KeyTurns()
+        # By network: its turns, with the seconds of each check. Clients leave from anywhere in a lane.
+        self._lanes: dict[str, OrderedDict[asyncio.Future[None], float]] = {}
         # Seconds of the checks that this iteration lets begin.
         self._used = 0.0
         self._next: asyncio.Handle | None = None
 
     def __len__(self) -> int:
-        return len(self._line)
+        return sum(map(len, self._lanes.values()))
 
-    async def wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float, network: str) -> None:
         """Wait for the turn of a check that takes about `seconds`; the caller checks at once, without an `await`."""
-        if self._line or not self._fits(seconds):
-            turn: asyncio.Future[None] = self._loop.create_future()
-            self._line.append((turn, seconds))
-            await turn
-        else:
+        if not self._lanes and self._fits(seconds):
             self._take(seconds)
+            return
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._lanes.setdefault(network, OrderedDict())[turn] = seconds
+        self._networks.add(network)
+        try:
+            await turn
+        except BaseException:
+            # A client that has left, or whose time is over, needs no check.
+            self._remove(network, turn)
+            raise
+
+    def _remove(self, network: str, turn: asyncio.Future[None]) -> None:
+        """Remove a turn, if it still waits."""
+        lane = self._lanes.get(network)
+        if lane is None:
+            return
+        lane.pop(turn, None)
+        if not lane:
+            del self._lanes[network]
+            self._networks.discard(network)
 
     def _fits(self, seconds: float) -> bool:
         return not self._used or self._used + seconds <= ITERATION_SECONDS
@@ -50,9 +71,14 @@ class SignatureTurns:
 
     def _begin_iteration(self) -> None:
         self._next, self._used = None, 0.0
-        while self._line and (self._line[0][0].done() or self._fits(self._line[0][1])):
-            turn, seconds = self._line.popleft()
-            # A client that has left, or whose time is over, needs no check.
+        while self._lanes:
+            network = self._networks.next
+            turn, seconds = next(iter(self._lanes[network].items()))
+            # A task that was cancelled in this iteration has not removed its turn yet.
             if not turn.done():
+                if not self._fits(seconds):
+                    return
                 self._take(seconds)
                 turn.set_result(None)
+                self._networks.took_turn(network)
+            self._remove(network, turn)

@@ -81,6 +81,19 @@ class RelayCrowds(Generic[R]):
         if self._books.pop(relay, None) is not None and not self._strangers.remove(relay):
             self._known.remove(relay)
 
+    def network_of(self, relay: R) -> str | None:
+        """Return the network of a relay's client; None for a relay that is not there."""
+        book = self._books.get(relay)
+        return None if book is None else book.network
+
+    def is_stranger(self, relay: R) -> bool:
+        """Return whether the target of a relay was a stranger when somebody last asked."""
+        return relay in self._strangers
+
+    def still_stranger(self, relay: R) -> bool:
+        """Ask whether the target of a relay is a stranger now; some microseconds, so of few relays only."""
+        return relay in self._strangers and not self._moved_to_known(relay)
+
     def quiet_stranger(self, heavier: Heavier, now: float) -> R | None:
         """Return a quiet relay to a stranger, of a network that gives way."""
         return self._quiet(self._strangers, heavier, now)

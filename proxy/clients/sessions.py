@@ -130,6 +130,8 @@ class Sessions:
         self._ipv6_bits = limits.ipv6_bits
         self._newcomers: Newcomers[ClientSession | Arrival, Relay] = Newcomers()
         self._crowds = self._newcomers.crowds
+        # Where relays come from and lead to.
+        self.relay_origins = self._newcomers.relays
         self._handshaking: dict[ClientSession | Arrival, float] = {}
         # Clients whose CONNECT is accepted and that have no relay yet, for the connection log.
         self._joining: set[ClientSession] = set()

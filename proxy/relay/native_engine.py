@@ -22,9 +22,8 @@ from proxy.net.ended_sockets import EndedSockets
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
-from proxy.relay.memory.bound import SocketLoad
 from proxy.relay.memory.pool import PoolTaker, RelayPool
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketLoad, SocketMemory
 from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
@@ -39,8 +38,6 @@ LOOKS_A_TURN: Final = 100
 # A thread goes round its loop once a second at least. Looks in a row, because the whole machine may have stood still.
 STUCK_SECONDS: Final = 5.0
 LOOKS_UNTIL_STUCK: Final = 2
-# Candidates of which the bound in sum ends some in a second.
-LOADS_AT_ONCE: Final = 2048
 _STOPPER: Final = "relay stop"
 
 
@@ -256,8 +253,11 @@ class NativeEngine:
             self.pairs.set_tight(tight)
 
     def heaviest(self) -> Iterator[SocketLoad]:
-        """Yield the relays whose sockets hold most."""
-        for pair, size, moved in self.pairs.heaviest(LOADS_AT_ONCE) if self._running else ():
+        """Yield all relays of the threads, those whose sockets hold most first.
+
+        All: who ends is no question of size alone (`memory.bound`).
+        """
+        for pair, size, moved in self.pairs.heaviest(len(self._relays)) if self._running else ():
             if (relay := self._relays.get(pair)) is not None:
                 yield SocketLoad(relay, size, moved)
 

@@ -21,7 +21,7 @@ from tests.support.web.web_stage import ADMIN
 
 class Verifier(Roles):
     async def verify(self, presented: Any, certificate: bytes | None, client: str) -> Any:
-        return await self.authenticate(presented.method, presented.data, certificate)
+        return await self.authenticate(presented.method, presented.data, certificate, client)
 
     def refused(self, client: str, failure: Exception) -> None: ...
 

@@ -304,7 +304,7 @@ class Roles:
     def user_to_check(self, method: str, data: bytes) -> str | None:
         return None
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         return Authenticated(data.decode())
 
 

@@ -21,7 +21,7 @@ class Roles:
     def user_to_check(self, method: str, data: bytes) -> str | None:
         return None
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         if (method, data) == ("token", b"alice-token"):
             return Authenticated("alice")
         if (method, data) == ("basic", b"bob:pass"):
@@ -32,10 +32,10 @@ class Roles:
 
 
 class Strict(Roles):
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         if method == "none":
             raise AuthenticationFailed("credentials are required")
-        return await super().authenticate(method, data, certificate)
+        return await super().authenticate(method, data, certificate, network)
 
 
 async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credentials() -> None:
@@ -216,7 +216,9 @@ async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired(
         return socket
 
     class Expiring(Roles):
-        async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+        async def authenticate(
+            self, method: str, data: bytes, certificate: bytes | None, network: str
+        ) -> Authenticated:
             return Authenticated("alice", expires_at=None if method == "none" else 1000.0)
 
     keys = {**KEYS, "authenticationRefreshCheckSeconds": 1}

@@ -11,9 +11,11 @@ from proxy.core.errors import DisconnectCause
 from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.windows import NARROW_BYTES, PROVEN_BYTES
 from proxy.relay.native_relay import NativeRelay
-from tests.integration.test_direct_mode import Pair, greet, joined
+from tests.integration.test_direct_mode import SMALL_RCVBUF, Pair, greet, joined
 from tests.integration.test_kip72 import FLOOD, READ_BYTES, UNSENT_BYTES, expected_bytes, pour, read_all
-from tests.support.brokers.raw_broker import raw_broker
+from tests.integration.test_strangers import STRANGER
+from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.clients.async_client import LOOPBACK
 from tests.support.proxies.proxy_under_test import Stage, staged
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
@@ -101,6 +103,47 @@ async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads
         assert ended == bound.ended < len(pairs)
         _, received = await asyncio.gather(reader.broker.send(FLOOD), read_all(reader, len(FLOOD)))
         assert received == FLOOD
+
+
+@pytest.mark.parametrize("host", [STRANGER, LOOPBACK], ids=["to a stranger", "to a known broker"])
+async def test_many_relays_of_one_address_with_little_each_end_before_a_large_one_of_another(host: str) -> None:
+    keys = KEYS | {"relayReceiveBufferBytes": 8 * NARROW_BYTES}
+    async with staged(**keys) as stage, raw_broker(greet) as broker, raw_broker(greet, host=host) as theirs:
+        consumer = await joined(stage, broker)
+        (relay,) = stage.proxy.sessions.all_relays()
+        for _ in range(4 * PROVEN_BYTES // READ_BYTES):
+            await consumer.broker.send(FLOOD[:READ_BYTES])
+            assert await read_all(consumer, READ_BYTES) == FLOOD[:READ_BYTES]
+        await weighed(stage)
+        # Its window is wide, so the relay that stands still holds more than any other.
+        size = await pour(consumer, relay)
+        largest = await weighed(stage)
+        assert largest > 2 * NARROW_SUM
+        bound, crowd = bound_of(stage), 16
+        for _ in range(crowd):
+            await _standing(stage, theirs, f"{host}:{theirs.port}")
+        # Who was filled in the second of a look has moved then.
+        for _ in range(2):
+            total = await weighed(stage)
+        assert total > 2 * largest
+        bound.limit_bytes = total
+        await weighed(stage)
+        await stage.until(lambda: sum(stage.proxy.counters.relay.socket_memory) < total, "below the bound")
+        assert 0 < bound.ended < crowd // 2
+        assert relay in set(stage.proxy.sessions.all_relays())
+        assert await read_all(consumer, size) == expected_bytes(0, size)
+
+
+async def _standing(stage: Stage, broker: RawBroker, target: str) -> Pair:
+    """Join a client of another address that reads nothing, and let its broker send."""
+    known = set(stage.proxy.sessions.all_relays())
+    client = await stage.client(SMALL_RCVBUF, source="127.0.0.3")
+    await client.connect(target=target)
+    pair = Pair(stage, client, broker.peers[-1])
+    for relay in set(stage.proxy.sessions.all_relays()) - known:
+        with suppress(ConnectionError):
+            await pour(pair, relay)
+    return pair
 
 
 async def test_while_memory_is_short_no_window_is_widened_and_a_wide_one_is_narrowed() -> None:

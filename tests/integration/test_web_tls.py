@@ -43,7 +43,9 @@ async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None
         def user_to_check(self, method: str, data: bytes) -> str | None:
             return None
 
-        async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+        async def authenticate(
+            self, method: str, data: bytes, certificate: bytes | None, network: str
+        ) -> Authenticated:
             if method != "tls" or certificate is None:
                 raise AuthenticationFailed("a certificate is required")
             return Authenticated("from-certificate")

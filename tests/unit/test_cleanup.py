@@ -53,6 +53,22 @@ CLEANUPS = [
         "slot = lookups.try_begin()\nif slot:\n  await serve()",
         "slot = lookups.try_begin()\nwith slot:\n  await serve()",
     ),
+    (
+        "place = await places.enter(network, 1)\nawait connected()\nplace.leave()",
+        "place = await places.enter(network, 1)\ntry: await connected()\nfinally: place.leave()",
+    ),
+    (
+        "place = await list_places.begin(role, 1)\nif place:\n  await serve()",
+        "place = await list_places.begin(role, 1)\nif place is None:\n  return\nwith place:\n  await serve()",
+    ),
+    (
+        "arrival = arrivals.take(sock)\nawait shaken()",
+        "arrival = arrivals.take(sock)\narrival.connect(loop)\nreturn arrival",
+    ),
+    (
+        "found = space.reserve(1, key)\nawait written(found)\nfound.release()",
+        "found = space.reserve(1, key)\ntry: await written(found)\nfinally: found.release()",
+    ),
 ]
 MANAGERS = [
     ("yield permit\npermit.release()", "try: yield permit\nfinally: permit.release()"),

@@ -98,7 +98,7 @@ class GreetingProvider:
     def user_to_check(self, data):
         return None
 
-    async def authenticate(self, data, certificate):
+    async def authenticate(self, data, certificate, network):
         return Authenticated(data.decode())
 
     async def close(self):
@@ -123,7 +123,7 @@ from proxy.auth.settings import AuthenticationSettings
 async def main():
     settings = AuthenticationSettings(providers=("example.GreetingProvider",))
     authenticator = registry.build_authenticator(settings, MagicMock(now=time.time))
-    assert (await authenticator.authenticate("greeting", b"alice", None)).role == "alice"
+    assert (await authenticator.authenticate("greeting", b"alice", None, "192.0.2.1")).role == "alice"
 
 asyncio.run(main())
 """,

@@ -85,7 +85,7 @@ class BasicProvider:
         proof = self._proof(user, password, self._users.value.hashes.get(user))
         return None if proof in self._proven or proof in self._wrong else user
 
-    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         """Check user and password; suspend unless they were checked before. Raise CredentialsRefused."""
         user, password = _user_and_password(data)
         users = self._users.value

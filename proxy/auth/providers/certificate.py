@@ -21,7 +21,7 @@ class CertificateProvider:
         """Return None: reading a name is cheap."""
         return None
 
-    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         """Return the common name without suspending; `data` is ignored. Raise CredentialsRefused."""
         if certificate is None:
             raise CredentialsRefused(Reason.INVALID_CERTS, "tls: the client has shown no certificate")

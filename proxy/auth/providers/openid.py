@@ -66,14 +66,14 @@ class OpenIdProvider:
         """Return None: checking a signature is cheap, and waits for an issuer have a limit of their own."""
         return None
 
-    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         """Return the role of a token; raise CredentialsRefused.
 
         Suspend only to fetch keys of an issuer, and while others' signatures are checked.
         """
         try:
             token = parse_token(data)
-            await self._verify(token, len(data))
+            await self._verify(token, len(data), network)
             return self._accept(token)
         except BadToken as error:
             expired = error.flaw is Flaw.EXPIRED
@@ -84,7 +84,7 @@ class OpenIdProvider:
     async def close(self) -> None:
         """Do nothing: requests to issuers end with the task scope that runs them."""
 
-    async def _verify(self, token: SignedToken, token_bytes: int) -> None:
+    async def _verify(self, token: SignedToken, token_bytes: int, network: str) -> None:
         issuer = token.claims.get("iss")
         if not isinstance(issuer, str) or issuer not in self._issuers:
             raise CredentialsRefused(Reason.UNSUPPORTED_ISSUER, "openid: not an issuer of openIDAllowedTokenIssuers")
@@ -96,7 +96,7 @@ class OpenIdProvider:
         if token.algorithm not in key.algorithms:
             raise CredentialsRefused(Reason.ALGORITHM_MISMATCH, "openid: the token's algorithm is not its key's")
         if self._turns is not None:
-            await self._turns.wait(key.seconds)
+            await self._turns.wait(key.seconds, network)
         if not key.verifies(token):
             raise CredentialsRefused(Reason.ERROR_VERIFYING_JWT_SIGNATURE, "openid: not signed with its issuer's key")
 

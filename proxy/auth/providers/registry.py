@@ -129,11 +129,12 @@ class Authenticator:
         users = (provider.user_to_check(data) for provider in self._by_method.get(method or NO_METHOD, ()))
         return next((user for user in users if user is not None), None)
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         """Return the role of a client by the method and data of its CONNECT; raise CredentialsRefused.
 
-        `certificate` is the verified client certificate of its TLS connection, DER. An empty method means "none". The
-        call suspends only for passwords, for the keys of an issuer, and while others' signatures are checked.
+        `certificate` is the verified client certificate of its TLS connection, DER. Signatures are checked in turns by
+        `network`. An empty method means "none". The call suspends only for passwords, for the keys of an issuer, and
+        while others' signatures are checked.
         """
         providers = self._by_method.get(method or NO_METHOD)
         if providers is None:
@@ -141,7 +142,7 @@ class Authenticator:
         refusals: list[CredentialsRefused] = []
         for provider in providers:
             try:
-                found = await provider.authenticate(data, certificate)
+                found = await provider.authenticate(data, certificate, network)
             except CredentialsRefused as refusal:
                 refusals.append(refusal)
                 continue

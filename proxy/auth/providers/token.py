@@ -52,12 +52,12 @@ class TokenProvider:
         """Return None: checks of signatures have turns of their own, without a thread."""
         return None
 
-    async def authenticate(self, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         """Return the role of a token; suspend only while others' signatures are checked. Raise CredentialsRefused."""
         if not data:
             raise CredentialsRefused(Reason.INVALID_AUTH_DATA, "no token was sent")
         try:
-            return await self._accept(data)
+            return await self._accept(data, network)
         except BadToken as error:
             reason = _REASONS.get(error.flaw, Reason.INVALID_TOKEN)
             raise CredentialsRefused(reason, f"token: {error}", expired=error.flaw is Flaw.EXPIRED) from None
@@ -65,10 +65,10 @@ class TokenProvider:
     async def close(self) -> None:
         """Do nothing: the provider holds nothing open."""
 
-    async def _accept(self, data: bytes) -> Authenticated:
+    async def _accept(self, data: bytes, network: str) -> Authenticated:
         token = parse_token(data)
         if self._turns is not None:
-            await self._turns.wait(self._key.value.seconds)
+            await self._turns.wait(self._key.value.seconds, network)
         if not self._key.value.verifies(token):
             raise BadToken(Flaw.MALFORMED, "not signed with this proxy's key")
         if self._audience_claim:

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
+from proxy.core.errors import DisconnectCause
+
 # Python's `socket` does not name it (linux/tcp.h).
 TCP_NOTSENT_LOWAT: Final = 25
 # linux/socket.h; Python's `socket` does not name it. 0.6 us a socket.
@@ -42,11 +44,37 @@ NO_SOCKET_MEMORY: Final = SocketMemory(0, 0)
 NOTHING_RECEIVED: Final = ReceivedMemory(0, 0)
 
 
-class SocketOwner(Protocol):
-    """The part of a relay that knows its sockets (`engine.Relay`)."""
+class PausesOf(Protocol):
+    """The part of a snapshot that says why a relay is not read (`engine.RelaySnapshot`)."""
+
+    @property
+    def paused(self) -> tuple[int, int]:
+        """Return the reasons of both directions, as bits."""
+
+
+class HeavyRelay(Protocol):
+    """The part of a relay that has sockets, and may be ended for them (`engine.Relay`)."""
+
+    @property
+    def moved_lately(self) -> int:
+        """Return the bytes that were read between the last two looks."""
 
     def socket_bytes(self) -> SocketMemory:
-        """Return the kernel memory of the relay's sockets, as far as the event loop has them."""
+        """Return the kernel memory of the relay's sockets, as far as the event loop has them: a look."""
+
+    def snapshot(self) -> PausesOf:
+        """Return the relay as it is now."""
+
+    def abort(self, cause: DisconnectCause) -> None:
+        """Close both connections at once."""
+
+
+class SocketLoad(NamedTuple):
+    """The kernel memory of a relay's sockets, and the bytes that it read in the last second."""
+
+    relay: HeavyRelay
+    size: int
+    moved: int
 
 
 def bound_unsent(transport: asyncio.BaseTransport, size: int) -> None:
@@ -96,8 +124,8 @@ def used_of(meminfo: bytes) -> int:
 class SumBound(Protocol):
     """The bound for the sum of all sockets (`bound.SocketBound`)."""
 
-    def look(self, held: SocketMemory, relays: Iterable[Any]) -> None:
-        """Take the sum of the last second."""
+    def look(self, held: SocketMemory, on_loop: Iterable[SocketLoad]) -> None:
+        """Take the sum of the last second, and what the event loop's relays have of it."""
 
 
 class SocketMemorySampler:
@@ -108,7 +136,7 @@ class SocketMemorySampler:
 
     def __init__(
         self,
-        relays: Callable[[], Iterable[SocketOwner]],
+        relays: Callable[[], Iterable[HeavyRelay]],
         of_threads: Callable[[], SocketMemory] = lambda: NO_SOCKET_MEMORY,
         bound: SumBound | None = None,
     ) -> None:
@@ -120,13 +148,17 @@ class SocketMemorySampler:
     async def sweep(self, pause: Callable[[], Awaitable[None]]) -> SocketMemory:
         """Add up all relays, `SOCKETS_A_STEP` at a time with a `pause` between, and return the sum."""
         brokers, clients = self._of_threads()
+        loads: list[SocketLoad] = []
         for number, relay in enumerate(list(self._relays()), 1):
             found = relay.socket_bytes()
             brokers += found.towards_brokers
             clients += found.towards_clients
+            # The bound has no look of its own: a relay moves little between two looks of one second.
+            if self._bound is not None and (size := sum(found)):
+                loads.append(SocketLoad(relay, size, relay.moved_lately))
             if not number % (SOCKETS_A_STEP // 2):
                 await pause()
         self.last = SocketMemory(brokers, clients)
         if self._bound is not None:
-            self._bound.look(self.last, self._relays())
+            self._bound.look(self.last, loads)
         return self.last

@@ -38,11 +38,11 @@ class Doorman:
         )
 
     async def admits(self, method: str, data: bytes, certificate: bytes | None = None) -> Authenticated:
-        return await self.authenticator.authenticate(method, data, certificate)
+        return await self.authenticator.authenticate(method, data, certificate, "192.0.2.1")
 
     async def refuses(self, method: str, data: bytes, certificate: bytes | None = None) -> CredentialsRefused:
         with pytest.raises(CredentialsRefused) as refusal:
-            await self.authenticator.authenticate(method, data, certificate)
+            await self.authenticator.authenticate(method, data, certificate, "192.0.2.1")
         return refusal.value
 
     @property

@@ -37,7 +37,7 @@ class Judge:
     def user_to_check(self, method: str, data: bytes) -> str | None:
         return data.decode(errors="replace")
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         self.asked.append((method, data))
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)

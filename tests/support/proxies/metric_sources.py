@@ -8,6 +8,7 @@ from typing import Any
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
+from proxy.clients.relay_crowds import RelayCrowds
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import TopicNumbers
@@ -114,7 +115,9 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters.kernels_choice = {"unsent bytes of relays": next(numbers)}
     counters.relay.socket_memory = SocketMemory(next(numbers), next(numbers))
     log: Any = None
-    bound = counters.relay.bound = SocketBound(next(numbers), lambda _: None, lambda: (), log, lambda: 5.0)
+    bound = counters.relay.bound = SocketBound(
+        next(numbers), lambda _: None, lambda: (), RelayCrowds(), log, lambda: 5.0
+    )
     bound.ended, bound.tight = next(numbers), True
     pool = counters.relay.pool = RelayPool(1000, lambda: 5.0)
     pool.books.pool_change(0, 1000 + next(numbers))

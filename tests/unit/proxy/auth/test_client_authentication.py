@@ -26,7 +26,7 @@ class Hanging:
     def user_to_check(self, method: str, data: bytes) -> str | None:
         return "alice" if self._turns else None
 
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None) -> Authenticated:
+    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         self.begun += 1
         try:
             await asyncio.get_running_loop().create_future()

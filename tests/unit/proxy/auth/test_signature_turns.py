@@ -14,11 +14,14 @@ from proxy.auth.providers.token import TokenProvider
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import TokenSettings
 from proxy.auth.signature_turns import SignatureTurns
+from proxy.core.addresses import host_network
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from tests.support.auth.tokens import NOW, der, key_for, signed
 from tests.support.loops.loops import run_virtual
 
 CROWD = 20
+# A check that has its turn already, one that gets it in the iteration in which the client comes, and one more.
+MOST_BEFORE = 3
 
 
 class Desk:
@@ -29,6 +32,7 @@ class Desk:
         self.budget = LoopBudget(loop, lambda: 0.0)
         self.turns = SignatureTurns(loop, self.budget)
         self.checks = [0]
+        self.checked: list[str] = []
         key = "data:;base64," + base64.b64encode(der(key_for(algorithm))).decode()
         settings = TokenSettings(public_key=key, public_alg=algorithm)
         self.provider = TokenProvider(settings, lambda: NOW, self.turns)
@@ -41,10 +45,12 @@ class Desk:
 
         monkeypatch.setattr(VerifyingKey, "verifies", counted)
 
-    async def present(self, *, good: bool) -> None:
+    async def present(self, *, good: bool, network: str = "192.0.2.1") -> None:
         token = signed({"sub": "alice"}, self.algorithm)
         with suppress(CredentialsRefused):
-            await self.provider.authenticate(token if good else token[:-8] + b"AAAAAAAA", None)
+            await self.provider.authenticate(token if good else token[:-8] + b"AAAAAAAA", None, network)
+        # In the step of the check.
+        self.checked.append(network)
 
     async def count(self) -> None:
         """Count the checks of each iteration apart."""
@@ -95,6 +101,75 @@ def test_clients_that_have_left_take_no_turn(monkeypatch: pytest.MonkeyPatch) ->
                 await asyncio.sleep(0)
             assert crowd[-1].done()
         assert desk.checks == [2]
+
+    run_virtual(main())
+
+
+async def _until_admitted(desk: Desk, client: str, crowd: list[str]) -> int:
+    """Let a crowd with bad tokens come, and then a client; return how many were checked before the client was."""
+    async with asyncio.TaskGroup() as group:
+        for network in crowd:
+            group.create_task(desk.present(good=False, network=network))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        before = len(desk.checked)
+        group.create_task(desk.present(good=True, network=client))
+    assert (len(desk.checked), len(desk.turns)) == (len(crowd) + 1, 0)
+    assert (desk.turns._lanes, len(desk.turns._networks)) == ({}, 0)
+    return desk.checked.index(client) - before
+
+
+HOME = "192.0.2.1"
+OF_ONE_SITE = [host_network(f"2001:db8:1:{number:x}::1") for number in range(CROWD)]
+
+
+@pytest.mark.parametrize(
+    ("client", "crowd"),
+    [
+        (HOME, ["192.0.2.66"] * CROWD),
+        (HOME, OF_ONE_SITE),
+        (host_network("2001:db8:1:ffff::1"), [OF_ONE_SITE[0]] * CROWD),
+    ],
+    ids=["of an address", "of a site", "of the own site"],
+)
+def test_a_crowd_of_another_network_delays_a_client_by_one_check(
+    monkeypatch: pytest.MonkeyPatch, client: str, crowd: list[str]
+) -> None:
+    async def main() -> None:
+        assert await _until_admitted(Desk("ES512", monkeypatch), client, crowd) <= MOST_BEFORE
+
+    run_virtual(main())
+
+
+def test_the_tokens_of_a_network_are_checked_in_the_order_of_their_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        desk = Desk("ES512", monkeypatch)
+        checked: list[int] = []
+
+        async def present(number: int) -> None:
+            await desk.present(good=True)
+            checked.append(number)
+
+        await asyncio.gather(*map(present, range(CROWD)))
+        assert checked == list(range(CROWD))
+
+    run_virtual(main())
+
+
+def test_clients_of_a_network_that_have_left_cost_their_network_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        desk = Desk("ES512", monkeypatch)
+        async with asyncio.TaskGroup() as group:
+            crowd = [group.create_task(desk.present(good=False, network="192.0.2.66")) for _ in range(CROWD)]
+            others = [group.create_task(desk.present(good=False)) for _ in range(CROWD)]
+            await asyncio.sleep(0)
+            for each in crowd[1:-1]:
+                each.cancel()
+            for _ in range(6):
+                await asyncio.sleep(0)
+            # One of the others at most had its turn before.
+            assert crowd[-1].done()
+            assert not others[-1].done()
 
     run_virtual(main())
 

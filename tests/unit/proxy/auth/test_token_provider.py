@@ -45,12 +45,12 @@ def public_provider(algorithm: str, alg_key: str = "") -> TokenProvider:
 
 
 def admitted(provider: TokenProvider, token: bytes) -> Authenticated:
-    return at_once(provider.authenticate(token, None))
+    return at_once(provider.authenticate(token, None, "192.0.2.1"))
 
 
 def refused(provider: TokenProvider, token: bytes) -> CredentialsRefused:
     with pytest.raises(CredentialsRefused) as refusal:
-        at_once(provider.authenticate(token, None))
+        at_once(provider.authenticate(token, None, "192.0.2.1"))
     return refusal.value
 
 

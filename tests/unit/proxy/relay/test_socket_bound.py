@@ -1,26 +1,32 @@
 """The bound in sum for relayed sockets: when windows become narrow, who is ended, and in which order."""
 
+import asyncio
 import json
+from collections.abc import Iterable
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import FIELDS, open_log
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, PauseReason
-from proxy.relay.memory.bound import AFTER_PERCENT, TIGHT_PERCENT, SocketBound, SocketLoad, to_end
-from proxy.relay.memory.sockets import SocketMemory, used_of
+from proxy.relay.memory.bound import AFTER_PERCENT, TIGHT_PERCENT, SocketBound, to_end
+from proxy.relay.memory.sockets import SocketLoad, SocketMemory, SocketMemorySampler, used_of
 
 LIMIT = 1000
+HOME = "192.0.2.1"
 
 
 class FakeRelay:
     """A relay that the event loop or the threads have, with the pauses of its client."""
 
-    def __init__(self, size: int, moved: int = 0, paused: PauseReason = NOT_PAUSED, *, on_loop: bool = True) -> None:
-        self.size, self.moved_lately = size, moved
+    def __init__(
+        self, size: int, moved: int = 0, paused: PauseReason = NOT_PAUSED, *, on_loop: bool = True, of: str = HOME
+    ) -> None:
+        self.size, self.moved_lately, self.network = size, moved, of
         self._paused, self._on_loop = paused, on_loop
         self.cause: DisconnectCause | None = None
 
@@ -34,6 +40,33 @@ class FakeRelay:
         self.cause = cause
 
 
+class Origins:
+    """Where relays come from, and which of them lead to strangers: at the last look, and when somebody asks."""
+
+    def __init__(self, strangers: Iterable[FakeRelay] = (), *, ended: Any = None) -> None:
+        self.strangers = set(strangers)
+        self.asked: list[FakeRelay] = []
+        self.known_by_now: set[FakeRelay] = set()
+        self._ended = ended
+
+    def network_of(self, relay: FakeRelay) -> str | None:
+        return None if relay is self._ended else relay.network
+
+    def is_stranger(self, relay: FakeRelay) -> bool:
+        return relay in self.strangers
+
+    def still_stranger(self, relay: FakeRelay) -> bool:
+        self.asked.append(relay)
+        self.strangers -= self.known_by_now
+        return relay in self.strangers
+
+
+def ended_of(relays: Iterable[FakeRelay], too_much: int, origins: Origins | None = None) -> list[Any]:
+    """Give the relays that end, in their order."""
+    loads = [load(each) for each in relays]
+    return [each.relay for each in to_end(loads, too_much, int(DRIPPED_THROUGH), origins or Origins())]
+
+
 def load(relay: Any) -> SocketLoad:
     return SocketLoad(relay, relay.size, relay.moved_lately)
 
@@ -42,26 +75,71 @@ def bounded(*of_threads: Any) -> tuple[SocketBound, list[bool], list[str]]:
     tight: list[bool] = []
     lines: list[str] = []
     log: Any = SimpleNamespace(warning=lambda event, **fields: lines.append(event))
-    return SocketBound(LIMIT, tight.append, lambda: map(load, of_threads), log, lambda: 5.0), tight, lines
+    return SocketBound(LIMIT, tight.append, lambda: map(load, of_threads), Origins(), log, lambda: 5.0), tight, lines
 
 
 def test_those_that_stand_still_end_first_then_the_paused_and_those_that_move_last() -> None:
     moves, small, large = FakeRelay(900, moved=900), FakeRelay(10, moved=9), FakeRelay(20)
     paused = FakeRelay(500, paused=PauseReason.THRESHOLD)
     slowed = FakeRelay(400, paused=PauseReason.RATE)
-    loads = [load(each) for each in (moves, paused, small, slowed, large)]
-    assert [each.relay for each in to_end(loads, 10**6, int(DRIPPED_THROUGH))] == [large, small, paused, slowed, moves]
+    assert ended_of((moves, paused, small, slowed, large), 10**6) == [large, small, paused, slowed, moves]
 
 
 @pytest.mark.parametrize(("too_much", "ended"), [(0, 0), (1, 1), (20, 1), (21, 2), (10**6, 3)])
 def test_no_more_end_than_have_to(too_much: int, ended: int) -> None:
-    loads: list[Any] = [load(FakeRelay(size)) for size in (20, 10, 5)]
-    assert len(to_end(loads, too_much, 0)) == ended
+    assert len(ended_of([FakeRelay(size) for size in (20, 10, 5)], too_much)) == ended
 
 
 def test_a_wait_for_the_pool_or_for_a_permit_is_no_pause_of_ours() -> None:
     waits = FakeRelay(50, paused=PauseReason.POOL | PauseReason.WATCH)
-    assert to_end([load(FakeRelay(40)), load(waits)], 1, int(DRIPPED_THROUGH)) == [load(waits)]
+    assert ended_of([FakeRelay(40), waits], 1) == [waits]
+
+
+def test_relays_to_strangers_end_before_all_others_however_little_each_holds() -> None:
+    honest = [FakeRelay(size) for size in (2000, 250)]
+    strangers = [FakeRelay(size, moved, of="192.0.2.66") for size, moved in ((100, 0), (90, 0), (110, 900))]
+    origins = Origins(strangers)
+    # Of those the one that moves ends last.
+    assert ended_of([*honest, *strangers], 300, origins) == strangers
+    assert ended_of([*honest, *strangers], 301, origins) == [*strangers, honest[0]]
+
+
+def test_a_relay_whose_target_is_known_by_now_is_no_stranger_and_few_are_asked() -> None:
+    named, other, later = FakeRelay(100), FakeRelay(90), FakeRelay(80)
+    origins = Origins([named, other, later])
+    origins.known_by_now = {named}
+    assert ended_of([named, other, later], 90, origins) == [other]
+    assert origins.asked == [named, other]
+    # Then it ends as one of the others.
+    assert ended_of([named, other, later], 180, origins) == [other, later, named]
+
+
+def test_the_network_with_most_memory_gives_until_another_has_more() -> None:
+    crowd = [FakeRelay(10, of="192.0.2.66") for _ in range(20)]
+    large = [FakeRelay(60), FakeRelay(50)]
+    # 200 of the crowd, 110 of the others.
+    assert ended_of([*large, *crowd], 90) == [*crowd[:-10:-1]]
+    assert ended_of([*large, *crowd], 100)[-1] is large[0]
+
+
+def test_the_networks_of_one_site_are_one_crowd_and_the_largest_of_them_gives() -> None:
+    crowd = [FakeRelay(10, of=host_network(f"2001:db8:1:{number:x}::1")) for number in range(20)]
+    neighbour = FakeRelay(30, of=host_network("2001:db8:2::1"))
+    double = FakeRelay(10, of=crowd[7].network)
+    found = ended_of([neighbour, *crowd, double], 170)
+    assert neighbour not in found
+    assert found[0].network == crowd[7].network
+
+
+def test_a_network_with_most_memory_keeps_what_moves_while_others_stand_still() -> None:
+    moving = [FakeRelay(400, moved=400, of="192.0.2.66") for _ in range(3)]
+    still = FakeRelay(10)
+    assert ended_of([*moving, still], 11) == [still, moving[-1]]
+
+
+def test_a_relay_that_has_ended_meanwhile_frees_nothing() -> None:
+    gone, left = FakeRelay(500), FakeRelay(100)
+    assert ended_of([gone, left], 100, Origins(ended=gone)) == [left]
 
 
 def test_windows_become_narrow_at_half_of_the_limit_and_wide_again_below() -> None:
@@ -76,19 +154,39 @@ def test_below_the_limit_nobody_ends_and_at_the_limit_both_engines_give() -> Non
     on_loop, in_thread, empty = FakeRelay(60), FakeRelay(70, on_loop=False), FakeRelay(0)
     bound, _, lines = bounded(in_thread)
     relays: list[Any] = [on_loop, in_thread, empty]
-    bound.look(SocketMemory(LIMIT - 1, 0), relays)
+    bound.look(SocketMemory(LIMIT - 1, 0), [load(on_loop), load(empty)])
     assert (bound.ended, lines) == (0, [])
     # Both sides count, and the rest is below AFTER_PERCENT.
-    bound.look(SocketMemory(LIMIT - 200, 200), relays)
+    bound.look(SocketMemory(LIMIT - 200, 200), [load(on_loop), load(empty)])
     assert LIMIT * (100 - AFTER_PERCENT) // 100 == 100
     assert [each.cause for each in relays] == [DisconnectCause.MEMORY_LIMIT, DisconnectCause.MEMORY_LIMIT, None]
     assert (bound.ended, len(lines)) == (2, 1)
 
 
+def test_a_relay_that_moves_is_weighed_once_a_second_so_the_bound_sees_what_it_moved() -> None:
+    class Moving(FakeRelay):
+        """A relay that has read much since the look of the second before, and nothing since this one."""
+
+        looks = 0
+
+        def socket_bytes(self) -> SocketMemory:
+            self.looks += 1
+            self.moved_lately = 900 if self.looks == 1 else 0
+            return SocketMemory(self.size, 0)
+
+    async def pause() -> None: ...
+
+    moving, still = Moving(900), FakeRelay(200)
+    bound, _, _ = bounded()
+    sampler = SocketMemorySampler(lambda: [moving, still], bound=bound)
+    asyncio.run(sampler.sweep(pause))
+    assert (moving.cause, still.cause) == (None, DisconnectCause.MEMORY_LIMIT)
+
+
 def test_the_warning_has_fields_that_the_log_knows() -> None:
     written = BytesIO()
     log = open_log("warning", "json", written)
-    bound = SocketBound(LIMIT, lambda tight: None, lambda: [load(FakeRelay(500))], log, lambda: 5.0)
+    bound = SocketBound(LIMIT, lambda tight: None, lambda: [load(FakeRelay(500))], Origins(), log, lambda: 5.0)
     bound.look(SocketMemory(LIMIT, 0), ())
     line = json.loads(written.getvalue())
     assert (line["connections"], line["held"], line["limit"]) == (1, LIMIT, LIMIT)
