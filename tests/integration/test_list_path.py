@@ -10,9 +10,9 @@ threads, so that the calls on the loop's thread are the proxy's. The rule of cou
 - `protocol` and `limiter` are cores, whose calls end in themselves; telemetry measures the path and is no part of it.
 
 The page has the numbers of hops and of their files. The first trace had 33 hops in 15 files, the best one 18. Three
-came since: one notes where the socket's bytes count, since clocks are coarse (docs/adr/0044-fixed-price.md); two charge the
-bytes of a command and end that charge (docs/adr/0068-turns-for-command-memory.md). Beside the files of hops there are
-those of uses: all modules of ours but telemetry that are entered are counted, too, and bounded.
+came since: one notes where the socket's bytes count, since clocks are coarse (docs/adr/0044-fixed-price.md); two charge
+the bytes of a command and end that charge (docs/adr/0068-turns-for-command-memory.md). Beside the files of hops there
+are those of uses: all modules of ours but telemetry that are entered are counted, too, and bounded.
 """
 
 import asyncio
