@@ -386,7 +386,7 @@ class TopicListService:
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
-        await await_a_reader(recipients)
+        await await_a_reader(recipients, heap.size)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
         memory = self._limiter.direct
         if request_id != group.charged_member.request_id:

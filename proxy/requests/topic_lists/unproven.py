@@ -92,6 +92,17 @@ class UnprovenReaders:
         self.apply(percent)
 
     @property
+    def most_owed(self) -> int | None:
+        """Return how many bytes may be owed while others wait for direct memory; None: no bound."""
+        return self.shares.most_owed
+
+    @property
+    def most_held_up(self) -> int | None:
+        """Return how much heap memory lists behind owed lists may hold while others wait for it; None: no bound."""
+        heap = self._limiter.heap
+        return heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
+
+    @property
     def share(self) -> AsyncSemaphore:
         """Return the share of direct memory, which schemas take part in."""
         return self.shares.semaphore
