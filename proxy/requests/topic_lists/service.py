@@ -431,7 +431,7 @@ class TopicListService:
             group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
             known = self._sizes.learn(group.request, heap_size(answer.size))
-            self._unproven.learn(answer.size, known=known)
+            self._unproven.learn(answer.size, known=known, chosen=group.request.HasField("topics_pattern"))
 
     async def _recipients(self, group: ListGroup, answer: TopicListAnswer, frame_bytes: int) -> list[GroupMember]:
         """Return the members whose clients accept a frame of that size; settle the others with a failure."""
