@@ -6,7 +6,7 @@ have left; without memory the client is closed, so that the proxy stays within i
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Final
 
 from limiter.permit import Permit
@@ -416,6 +416,14 @@ class Output:
             return None
         left_slabs = max(0, self._pumping.size - self._left) // SLAB_BYTES
         return id(self._pumping), self._pumping.size - left_slabs * SLAB_BYTES
+
+    @property
+    def held_up(self) -> Iterable[tuple[Hashable, int]]:
+        """Return names and sizes of lists in heap memory that wait behind the list in progress, if that is owed."""
+        lock, body, share = self._write_lock, self._pumping, self._share
+        if lock is None or body is None or (share is not None and share.held):
+            return ()
+        return () if isinstance(body, SpillableBody) and body.leaves else lock.waiting
 
     def evict(self, cause: DisconnectCause) -> int:
         """End the connection and drop unsent bytes; return how many were under way, the kernel's included."""

@@ -1,59 +1,60 @@
 """Lists that clients owe: they had shown that they read, gave their share back for that, and then stand still.
 
-Rule: while others wait for direct memory, such lists hold at most a part of direct memory (a quarter, by default).
-Above that part clients are closed, the longest standing first, once they have stood for `STANDING_SECONDS`. Clients
-that have shown nothing are never closed by this rule: their lists stay in a share, which is bounded by itself.
+Rules:
+- While others wait for direct memory, such lists hold at most a part of direct memory (a quarter, by default). Above
+  that part clients are closed, the longest standing first, once they have stood for `STANDING_SECONDS`.
+- The next list of such a client waits in heap memory. While others wait for heap memory, such lists hold a quarter of
+  that, and clients are closed in the same way. A list in progress that can go to disk holds up no other for long: its
+  client is not closed for heap memory.
+- Clients that have shown nothing are never closed by these rules: their lists stay in a share, which is bounded by
+  itself.
 """
 
+from collections.abc import Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 # Longer than a pause of a client's garbage collector, and than a window's reopening in large steps.
 STANDING_SECONDS: Final = 2.0
-
-
-class OwingWriter(Protocol):
-    """A client's output (`proxy.net.output.Output`)."""
-
-    @property
-    def owed(self) -> tuple[int, int] | None:
-        """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
-
-
-W = TypeVar("W", bound=OwingWriter)
+W = TypeVar("W")
 
 
 class OwedBound(Protocol):
-    """The bound on what is owed (`proxy.requests.reader_shares.ReaderShares`)."""
+    """The bounds on what clients that stand may hold (`proxy.requests.topic_lists.unproven.UnprovenReaders`)."""
 
     @property
     def most_owed(self) -> int | None:
-        """Return how many bytes may be owed while others wait; None: no bound."""
+        """Return how many bytes may be owed while others wait for direct memory; None: no bound."""
+
+    @property
+    def most_held_up(self) -> int | None:
+        """Return how much heap memory lists behind owed lists may hold while others wait for it; None: no bound."""
 
 
 class OwedLists(Generic[W]):
-    """The lists that are owed in one sweep; a list that several clients share counts once."""
+    """The lists in one memory that wait for clients which stand; a list that several clients share counts once."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}
-        self._writers: list[tuple[float, int, W]] = []
+        self._sizes: dict[Hashable, int] = {}
+        self._writers: list[tuple[float, list[Hashable], W]] = []
 
-    def note(self, writer: W, since: float) -> None:
-        """Count the list of a client that has stood still `since` then."""
-        if (owed := writer.owed) is not None:
-            body, size = owed
-            self._sizes[body] = max(size, self._sizes.get(body, 0))
-            self._writers.append((since, body, writer))
+    def note(self, writer: W, since: float, lists: Iterable[tuple[Hashable, int]]) -> None:
+        """Count the `lists` (names and sizes) of a client that has stood still `since` then."""
+        names = list[Hashable]()
+        for name, size in lists:
+            self._sizes[name] = max(size, self._sizes.get(name, 0))
+            names.append(name)
+        if names:
+            self._writers.append((since, names, writer))
 
     def above(self, most: int, now: float) -> list[W]:
-        """Return the clients to close, so that at most `most` bytes are owed."""
+        """Return the clients to close, so that at most `most` bytes wait for those that stand."""
         excess = sum(self._sizes.values()) - most
         found: list[W] = []
-        closed: set[int] = set()
-        for since, body, writer in sorted(self._writers, key=lambda each: each[0]):
-            if (excess <= 0 and body not in closed) or now - since < STANDING_SECONDS:
+        closed: set[Hashable] = set()
+        for since, names, writer in sorted(self._writers, key=lambda each: each[0]):
+            if (excess <= 0 and closed.isdisjoint(names)) or now - since < STANDING_SECONDS:
                 continue
             found.append(writer)
-            if body not in closed:
-                closed.add(body)
-                excess -= self._sizes[body]
+            excess -= sum(self._sizes[name] for name in names if name not in closed)
+            closed.update(names)
         return found

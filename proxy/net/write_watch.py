@@ -10,7 +10,8 @@ Rules:
   for this client holds until it has taken its earlier ones; slowest first and one at a time, until one of the
   waiters was served. Only clients that hold direct memory are looked at.
 - A client that has shown that it reads and then stands still for two seconds is closed while others wait, if such
-  clients hold more than their part of direct memory (`proxy.net.owed`).
+  clients hold more than their part of direct memory, or lists behind theirs more than a part of heap memory
+  (`proxy.net.owed`).
 - A client whose list is on disk holds no memory but that of its answers behind the list which cannot move, too. Without
   such answers the client is closed for its rate only while the disk has no space for the list of another
   (`proxy.net.spill`): as many as make room for that list.
@@ -20,7 +21,7 @@ The decisions have no I/O and no clock of their own; samples are the output's bu
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
@@ -147,7 +148,7 @@ class WriteLock(asyncio.Lock):
         super().__init__()
         self._reserved = 0
         self._on_disk = False
-        self._listeners: dict[Callable[[], None], None] = {}
+        self._listeners: dict[Callable[[], None], int] = {}
 
     @property
     def free(self) -> bool:
@@ -158,6 +159,11 @@ class WriteLock(asyncio.Lock):
     def awaited(self) -> bool:
         """Return whether anybody listens for the lock to become free."""
         return bool(self._listeners)
+
+    @property
+    def waiting(self) -> Iterable[tuple[Hashable, int]]:
+        """Return the listeners, with the heap memory that the list of each holds meanwhile."""
+        return self._listeners.items()
 
     def reserve(self) -> None:
         """Count one list that is about to have its memory."""
@@ -179,9 +185,9 @@ class WriteLock(asyncio.Lock):
         super().release()
         self._notify()
 
-    def listen(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` whenever the lock may have become free, until `forget`."""
-        self._listeners[on_change] = None
+    def listen(self, on_change: Callable[[], None], heap_bytes: int = 0) -> None:
+        """Call `on_change` whenever the lock may have become free, until `forget`; a list holds heap memory for it."""
+        self._listeners[on_change] = heap_bytes
 
     def forget(self, on_change: Callable[[], None]) -> None:
         """Stop calling `on_change`."""
@@ -220,6 +226,10 @@ class Writer(Protocol):
     @property
     def owed(self) -> tuple[int, int] | None:
         """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
+
+    @property
+    def held_up(self) -> Iterable[tuple[Hashable, int]]:
+        """Return names and sizes of lists in heap memory that wait behind the list in progress, if that is owed."""
 
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client has taken."""
@@ -312,7 +322,7 @@ class WriteWatch:
         time = self._advance(now)
         writers = stalled = kernel_bytes = 0
         slow: list[tuple[float, int, Writer]] = []
-        owed: OwedLists[Writer] = OwedLists()
+        owed, held_up = OwedLists[Writer](), OwedLists[Writer]()
         for number, writer in enumerate(list(self._writers), 1):
             rate = self._look(writer, time)
             if rate is not None:
@@ -321,13 +331,16 @@ class WriteWatch:
                 writers += 1
                 if time - progress.progressed_at > STALLED_SECONDS:
                     stalled += 1
-                    owed.note(writer, progress.progressed_at)
+                    owed.note(writer, progress.progressed_at, () if writer.owed is None else (writer.owed,))
+                    held_up.note(writer, progress.progressed_at, writer.held_up)
                 kernel_bytes += progress.kernel_bytes
             if not number % WRITERS_A_TURN:
                 await asyncio.sleep(0)
         counters = self._counters
         counters.writers, counters.stalled_readers, counters.writers_kernel_bytes = writers, stalled, kernel_bytes
-        self._end_owing(owed, time)
+        if (bound := self.owed_bound) is not None and self.limits.min_bytes_per_second:
+            self._end_owing(owed, bound.most_owed, self._direct, time)
+            self._end_owing(held_up, bound.most_held_up, self._heap, time)
         if slow:
             await self._make_room(sorted(slow))
         self._tell_evictions()
@@ -358,11 +371,10 @@ class WriteWatch:
         rate = progress.rate(time, least) if least else None
         return rate if rate is not None and rate < least else None
 
-    def _end_owing(self, owed: OwedLists[Writer], time: float) -> None:
-        most = None if self.owed_bound is None or not self.limits.min_bytes_per_second else self.owed_bound.most_owed
-        if most is None or not self._direct.short:
+    def _end_owing(self, lists: OwedLists[Writer], most: int | None, memory: Memory, time: float) -> None:
+        if most is None or not memory.short:
             return
-        for writer in owed.above(most, time):
+        for writer in lists.above(most, time):
             if writer.waiting:
                 self._evict(writer, DisconnectCause.READS_TOO_SLOWLY)
 

@@ -5,6 +5,8 @@ Verdicts hang on the order of events: the quick clients of a storm all end while
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -190,6 +192,16 @@ async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_new
                 await stage.proxy.writes.sweep(second := second + 1)
 
 
+async def stood(stage: Stage, clients: list[AsyncClient]) -> int:
+    """Sweep until all these clients have stood still for 4 s, and give the second that this is."""
+    second, outputs = 0, [stage.session_of(client).output for client in clients]
+    while second < 4 or any(second - each.progress.progressed_at < 4 for each in outputs if each.progress):
+        # The kernel moves bytes in real time, whatever second it is here.
+        await asyncio.sleep(0.02)
+        await stage.proxy.writes.sweep(second := second + 1)
+    return second
+
+
 async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -203,11 +215,7 @@ async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others
             await client.receive(400 * 1024)
             standing.append(client)
             await stage.until(lambda: not shares.held, "a reader that is proven")
-        second, outputs = 0, [stage.session_of(client).output for client in standing]
-        while second < 4 or any(second - each.progress.progressed_at < 4 for each in outputs if each.progress):
-            # The kernel moves bytes in real time, whatever second it is here.
-            await asyncio.sleep(0.02)
-            await sweep(second := second + 1)
+        second = await stood(stage, standing)
         assert stage.proxy.counters.shared.disconnects["reads_too_slowly"] == 0, "nobody waits"
         async with asyncio.TaskGroup() as newcomers:
             for number in range(4):
@@ -217,6 +225,82 @@ async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others
         await stage.until(lambda: direct.held <= (shares.most_owed or 0), "those that stand at their part")
         closed = stage.proxy.counters.shared.disconnects["reads_too_slowly"]
         assert 0 < closed < len(standing)
+
+
+async def with_two_lists(stage: Stage, number: int) -> AsyncClient:
+    """Have a client that has read a list stand with two: one is partly sent, the other stays in heap memory."""
+    client = await stage.connected(SLOW_READER_RCVBUF)
+    await listed(client, SLOW)
+    held = stage.heap.held
+    for which in (number, number + 1):
+        await client.ask_topics(namespace(which))
+    await stage.until(lambda: stage.heap.held >= held + LIST_BYTES, "a list that waits behind another")
+    return client
+
+
+@asynccontextmanager
+async def second_lists_in_heap_memory(**keys: object) -> AsyncIterator[tuple[Stage, list[AsyncClient], int]]:
+    """Have heap memory full of lists behind those of clients that stand, and newcomers that are served in the end.
+
+    Direct memory is not short. Gives the clients that stand, and the second that this is.
+    """
+    ample = {"topicListWriteMinBytesPerSecond": 1, "maxTopicListInFlightDirectMemSizeMB": 8 * LIMIT_MIB}
+    async with staged(NAMES, **{**STORM, **ample, **keys}) as stage:
+        heap, standing, wanted = stage.heap, list[AsyncClient](), range(SLOW + QUICK, SLOW + QUICK + 4)
+        for number in wanted:
+            # What is known of a list is asked of heap memory at once: an answer that grows may pass the limit.
+            await newcomer(stage, number)
+        while heap.held + LIST_BYTES <= heap.limit:
+            standing.append(await with_two_lists(stage, 2 * len(standing)))
+        second = await stood(stage, standing)
+        assert stage.caused("reads_too_slowly") == 0, "nobody waits"
+        async with asyncio.TaskGroup() as newcomers:
+            for number in wanted:
+                newcomers.create_task(newcomer(stage, number))
+            await stage.until(lambda: heap.short, "newcomers that wait for heap memory")
+            assert not stage.direct.short
+            yield stage, standing, second
+
+
+async def test_second_lists_of_clients_that_stand_after_a_proof_do_not_fill_heap_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with second_lists_in_heap_memory() as (stage, standing, second):
+        await stage.proxy.writes.sweep(second + 1)
+        assert 0 < stage.caused("reads_too_slowly") < len(standing)
+
+
+async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    disk = {"topicListSpillDirectory": str(tmp_path / "lists")}
+    async with second_lists_in_heap_memory(**disk) as (stage, _, second):
+        await stage.proxy.writes.sweep(second + 1)
+        assert stage.caused("reads_too_slowly") == 0
+        await stage.until(lambda: stage.proxy.counters.spill.moved_lists, "lists on disk")
+
+
+async def test_late_readers_keep_two_lists_each_while_others_wait_for_heap_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    ample = {"topicListWriteMinBytesPerSecond": 1, "maxTopicListInFlightDirectMemSizeMB": 16 * LIMIT_MIB}
+    async with staged(NAMES, **{**STORM, **ample}) as stage:
+        heap, late = stage.heap, [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
+        for number, client in enumerate(late):
+            for which in (number, SLOW + number):
+                await client.ask_topics(namespace(which))
+        await stage.until(lambda: stage.direct.held >= SLOW // 2 * LIST_BYTES, "lists that nobody reads")
+        await stage.until(lambda: heap.short, "lists behind those, for which heap memory is short")
+        await stood(stage, late)
+        assert heap.short
+        for client in late:
+            for _ in range(2):
+                answer = await client.answer(pong=True)
+                assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert stage.caused("reads_too_slowly") == 0
 
 
 async def test_the_share_changes_live_and_ends_with_100_percent() -> None:

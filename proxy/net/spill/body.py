@@ -119,6 +119,11 @@ class SpillableBody:
         return self._permit.key
 
     @property
+    def leaves(self) -> bool:
+        """Return whether the list is on disk, or will be soon if its memory is needed: the disk has not refused it."""
+        return self.file is not None or (self.rest_bytes > 0 and not self.kept)
+
+    @property
     def first_needed(self) -> int:
         """Return the position of the first byte that a reader still needs."""
         if self._shared or not self._begun:

@@ -426,14 +426,17 @@ class ListGroups:
         group.end()
 
 
-async def await_a_reader(members: Sequence[GroupMember]) -> None:
-    """Wait until the client of one of `members` has taken its earlier lists, and reserve its write lock."""
+async def await_a_reader(members: Sequence[GroupMember], heap_bytes: int = 0) -> None:
+    """Wait until the client of one of `members` has taken its earlier lists, and reserve its write lock.
+
+    The list holds `heap_bytes` of heap memory meanwhile.
+    """
     if _reserve_first_ready(members):
         return
     changed = asyncio.Event()
     locks = [member.client.output.write_lock for member in members]
     for lock in locks:
-        lock.listen(changed.set)
+        lock.listen(changed.set, heap_bytes)
     try:
         while not _reserve_first_ready(members):
             await changed.wait()

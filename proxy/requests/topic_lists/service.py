@@ -329,7 +329,7 @@ class TopicListService:
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
-        await await_a_reader(recipients)
+        await await_a_reader(recipients, heap.size)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
         memory = self._limiter.direct
         if request_id != group.charged_member.request_id:
@@ -441,7 +441,7 @@ class TopicListService:
             group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:
             known = self._sizes.learn(group.request, heap_size(answer.size))
-            self._unproven.learn(answer.size, known=known)
+            self._unproven.learn(answer.size, known=known, chosen=group.request.HasField("topics_pattern"))
 
     def _account(self, group: ListGroup, since: float, held_bytes: int) -> None:
         """Count memory that was held since then for the namespace, and for the client that asked first."""

@@ -13,6 +13,7 @@ Rules:
 """
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -38,8 +39,10 @@ AWAKE_HEAP_PART: Final = 8
 # A PONG says for so long that its client reads: a share of those awake ends when its client stands still as long.
 AWAKE_SECONDS: Final = 1.0
 T = TypeVar("T")
-# The average moves by this part of the difference to the next list, if the list is larger.
+# The average moves by this part of the difference to the next list, if the list is larger; it falls by this part of
+# itself in ten seconds, at most.
 _AVERAGE_PART: Final = 8
+_FALL_SECONDS: Final = 10.0
 
 
 class HeapCrowd:
@@ -91,10 +94,23 @@ class UnprovenReaders:
         self._clock = clock
         self.shares = ReaderShares(limiter.direct, WaitsOnly(waits), clock)
         self._average_bytes = FIRST_AVERAGE_BYTES
+        # The least average until then.
+        self._least_average_bytes, self._least_until = FIRST_AVERAGE_BYTES, -math.inf
         self._crowd = HeapCrowd(limiter.heap, UNPROVEN_HEAP_PART)
         self._awake_crowd = HeapCrowd(limiter.heap, AWAKE_HEAP_PART)
         self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
+
+    @property
+    def most_owed(self) -> int | None:
+        """Return how many bytes may be owed while others wait for direct memory; None: no bound."""
+        return self.shares.most_owed
+
+    @property
+    def most_held_up(self) -> int | None:
+        """Return how much heap memory lists behind owed lists may hold while others wait for it; None: no bound."""
+        heap = self._limiter.heap
+        return heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
 
     @property
     def share(self) -> AsyncSemaphore:
@@ -117,16 +133,27 @@ class UnprovenReaders:
         """Return whether the rule holds for a client; `size` is what the list will probably have, None if unknown."""
         return self.shares.in_force and self.shares.holds_for_list(output, size)
 
-    def learn(self, size: int, *, known: bool) -> None:
+    def learn(self, size: int, *, known: bool, chosen: bool) -> None:
         """Take the size of a list into the average that lists of unknown size count as.
 
-        A client chooses what it asks for: a list whose size was `known` does not count again, and lists below the
-        average move it by less, the smaller they are, so that no number of tiny lists makes it small.
+        Too small an average lets out more questions of unproven readers than heap memory has room for, and a client
+        chooses what it asks for. So a list whose size was `known` does not count again, and a list whose names were
+        `chosen` by a pattern never makes the average smaller. Other lists below the average move it by less, the
+        smaller they are, so that no number of tiny lists makes it small, and all of them together by an eighth in ten
+        seconds. A larger list counts at once.
         """
         average = self._average_bytes
-        if not known:
-            weight = min(1.0, size / average) ** 2
-            self._average_bytes = max(1, average + int(weight * (size - average) / _AVERAGE_PART))
+        if known or (chosen and size < average):
+            return
+        weight = min(1.0, size / average) ** 2
+        moved = average + int(weight * (size - average) / _AVERAGE_PART)
+        if moved < average:
+            now = self._clock.time()
+            if now >= self._least_until:
+                self._least_average_bytes = average - average // _AVERAGE_PART
+                self._least_until = now + _FALL_SECONDS
+            moved = max(moved, min(average, self._least_average_bytes))
+        self._average_bytes = max(1, moved)
 
     async def may_ask(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""

@@ -165,6 +165,11 @@ class AnswerWriter:
         return None if window is None or not window.owed_bytes else (id(self), window.owed_bytes)
 
     @property
+    def held_up(self) -> tuple[()]:
+        """Return nothing: no list holds heap memory for this client."""
+        return ()
+
+    @property
     def disk_bytes(self) -> int:
         """Return 0: answers over HTTP stay in memory."""
         return 0

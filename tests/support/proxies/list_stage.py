@@ -302,9 +302,13 @@ class ListStage:
         self.clients.append(client)
         return client
 
-    def ask(self, client: ListClient, namespace: str = "t/n", *, logged: bool = True) -> int:
+    def ask(
+        self, client: ListClient, namespace: str = "t/n", *, logged: bool = True, pattern: str | None = None
+    ) -> int:
         """Let a request arrive and give its id; `logged`: the proxy has an event log."""
-        request = pb.CommandGetTopicsOfNamespace(request_id=next(self.numbers), namespace=namespace)
+        request = pb.CommandGetTopicsOfNamespace(
+            request_id=next(self.numbers), namespace=namespace, topics_pattern=pattern
+        )
 
         self.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] += 1
         record = self.recorder.request(client) if logged else NO_RECORD

@@ -1,7 +1,8 @@
 import asyncio
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ class Reader:
         self.holds_up_a_list = False
         self.disk_bytes = 0
         self.owed: tuple[int, int] | None = None
+        self.held_up: list[tuple[Hashable, int]] = []
         books.readers.append(self)
         books.watch.add(self)
         assert self.progress is not None
@@ -454,6 +456,101 @@ class TestEnough:
             assert ends([first, second]) == [DisconnectCause.READS_TOO_SLOWLY, "left"]
             assert taken is not None
             taken.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+
+@dataclass
+class Bound:
+    most_owed: int | None
+    most_held_up: int | None
+
+
+class TestListsBehindThoseThatAreOwed:
+    """The heap memory has room for four lists, and one is what those that stand may hold of it."""
+
+    def stand(self, count: int, most: int | None = LISTS // 4, least: int = LEAST) -> tuple[Books, list[Reader]]:
+        books = Books(min_bytes_per_second=least)
+        books.watch.owed_bound = Bound(None, most)
+        readers = [books.reader(memory=LISTS // 4) for _ in range(count)]
+        for number, reader in enumerate(readers):
+            reader.held_up = [(number, LISTS // 4)]
+        return books, readers
+
+    def wait_for_heap(self, books: Books) -> tuple[Permit, "asyncio.Task[Permit]"]:
+        held = books.heap.try_acquire(LISTS)
+        assert held is not None
+        return held, asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+
+    def test_those_that_stood_longest_go_until_a_part_is_left(self) -> None:
+        async def main() -> None:
+            books, (last, first, second) = self.stand(3)
+            last.rate = second.rate = 1.0
+            await books.run(2)
+            second.rate = 0
+            await books.run(1)
+            last.rate = 0
+            held, waiter = self.wait_for_heap(books)
+            await books.run(4)
+            slow = DisconnectCause.READS_TOO_SLOWLY
+            assert ends([last, first, second]) == [None, slow, slow]
+            held.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_they_stay_while_nobody_waits_for_heap_memory_or_less_is_held(self) -> None:
+        async def main() -> None:
+            idle, alone = self.stand(3), self.stand(1)
+            await idle[0].run(8)
+            held, waiter = self.wait_for_heap(alone[0])
+            await alone[0].run(8)
+            assert ends([*idle[1], *alone[1]]) == [None] * 4
+            held.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_those_that_stood_for_less_than_two_seconds_stay(self) -> None:
+        async def main() -> None:
+            books, readers = self.stand(3)
+            held, waiter = self.wait_for_heap(books)
+            for _ in range(4):
+                await books.run(2)
+                for reader in readers:
+                    reader.live(1)
+                    reader.read += 1
+            assert ends(readers) == [None] * 3
+            held.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize(("most", "least"), [(None, LEAST), (LISTS // 4, 0)])
+    def test_without_the_rule_they_stay(self, most: int | None, least: int) -> None:
+        async def main() -> None:
+            books, readers = self.stand(3, most, least)
+            held, waiter = self.wait_for_heap(books)
+            await books.run(8)
+            assert ends(readers) == [None] * 3
+            held.release()
+            (await waiter).release()
+
+        run_virtual(main())
+
+    def test_a_list_that_waits_for_several_clients_counts_once_and_all_of_them_go(self) -> None:
+        async def main() -> None:
+            books, (alone, first, second) = self.stand(3)
+            first.held_up = second.held_up = [("shared", LISTS // 4)]
+            alone.rate = 1.0
+            await books.run(2)
+            alone.rate = 0
+            held, waiter = self.wait_for_heap(books)
+            await books.run(5)
+            slow = DisconnectCause.READS_TOO_SLOWLY
+            assert ends([alone, first, second]) == [None, slow, slow]
+            held.release()
             (await waiter).release()
 
         run_virtual(main())

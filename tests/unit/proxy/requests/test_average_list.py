@@ -6,8 +6,8 @@ from tests.support.loops.clock import ManualClock
 LARGE = 4 * 1024 * 1024
 
 
-def readers() -> UnprovenReaders:
-    clock = ManualClock()
+def readers(clock: ManualClock | None = None) -> UnprovenReaders:
+    clock = ManualClock() if clock is None else clock
     limiter = AsyncDualMemoryLimiter.create(
         heap_limit_bytes=1 << 30, heap_max_queue=10, heap_timeout_seconds=1.0, direct_limit_bytes=1 << 30,
         direct_max_queue=10, direct_timeout_seconds=1.0, clock=clock,
@@ -18,7 +18,7 @@ def readers() -> UnprovenReaders:
 def learnt(*sizes: int) -> UnprovenReaders:
     found = readers()
     for size in sizes:
-        found.learn(size, known=False)
+        found.learn(size, known=False, chosen=False)
     return found
 
 
@@ -31,13 +31,40 @@ def test_lists_of_tiny_namespaces_do_not_make_the_average_small() -> None:
     assert learnt(*[0] * 100_000)._average_bytes > FIRST_AVERAGE_BYTES // 2
 
 
-def test_lists_of_half_the_size_do_after_a_while() -> None:
-    assert learnt(*[LARGE] * 20, *[LARGE // 2] * 100)._average_bytes < LARGE * 2 // 3
+def test_lists_of_half_the_size_make_it_smaller_slowly() -> None:
+    clock = ManualClock()
+    found = readers(clock)
+    for _ in range(20):
+        found.learn(LARGE, known=False, chosen=False)
+    for tens_of_seconds in range(1, 4):
+        before = found._average_bytes
+        for _ in range(1000):
+            found.learn(LARGE // 2, known=False, chosen=False)
+        assert before * 3 // 4 < found._average_bytes < before, f"an eighth in ten seconds, {tens_of_seconds}"
+        clock.advance(10)
+
+
+def test_a_large_list_after_smaller_ones_counts_at_once() -> None:
+    found = learnt(LARGE, *[LARGE // 4] * 100)
+    average = found._average_bytes
+    found.learn(LARGE, known=False, chosen=False)
+    assert found._average_bytes > average
+
+
+def test_lists_that_clients_choose_by_patterns_never_make_it_smaller() -> None:
+    clock = ManualClock()
+    found = readers(clock)
+    for _ in range(1000):
+        found.learn(found._average_bytes * 7 // 10, known=False, chosen=True)
+        clock.advance(10)
+    assert found._average_bytes == FIRST_AVERAGE_BYTES
+    found.learn(LARGE, known=False, chosen=True)
+    assert found._average_bytes > FIRST_AVERAGE_BYTES
 
 
 def test_a_client_that_asks_for_the_same_list_again_and_again_counts_once() -> None:
     found = learnt(LARGE)
     average = found._average_bytes
     for _ in range(1000):
-        found.learn(100 * LARGE, known=True)
+        found.learn(100 * LARGE, known=True, chosen=False)
     assert found._average_bytes == average

@@ -349,3 +349,14 @@ def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> No
     answer(stage, second)
     assert [len(client.commands()) for client in (*clients, *late)] == [1] * (A_BURST + 50)
     assert stage.counters.requests.list_questions == 3, "one of them to have a connection"
+
+
+def test_a_list_that_a_client_chose_by_a_pattern_makes_no_other_count_less(stage: ListStage) -> None:
+    unproven, averages = stage.service._unproven, list[int]()
+    for namespace, pattern in (("t/a", "public/.*"), ("t/b", None)):
+        before = unproven._average_bytes
+        stage.ask(stage.client(), namespace, pattern=pattern)
+        stage.step()
+        answer(stage, stage.asked()[0], 20 * KIB)
+        averages.append(unproven._average_bytes - before)
+    assert averages[0] == 0 > averages[1]
