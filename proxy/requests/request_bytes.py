@@ -17,10 +17,11 @@ from typing import Final, Protocol
 
 from limiter.soft_pool import LocalBooks, PoolLine, PoolRecord
 from proxy.core.loop_budget import LoopBudget
-from proxy.requests.lookups import LEAST_OUTSTANDING
 
 # The reserve is this part of the limit.
 RESERVE_OF: Final = 4
+# The reserve is for clients that have fewer requests outstanding.
+MANY_OUTSTANDING: Final = 2
 # Turns of an iteration of the loop, also if its time is spent: behind thousands of busy clients those that have waited
 # for memory would wait on.
 LEAST_TURNS: Final = 6
@@ -149,7 +150,7 @@ class RequestBytes:
         """Return whether the next command of a client is served at once."""
         if not self.scarce:
             return True
-        few = sender.outstanding < LEAST_OUTSTANDING
+        few = sender.outstanding < MANY_OUTSTANDING
         return few and not self._few and self._books.has_room(sender.network)
 
     def hold(self, network: str, size: int) -> None:
@@ -163,12 +164,12 @@ class RequestBytes:
 
     def wait(self, sender: CommandSender) -> None:
         """Join the line; a second time does nothing."""
-        (self._few if sender.outstanding < LEAST_OUTSTANDING else self._many).enter(sender)
+        (self._few if sender.outstanding < MANY_OUTSTANDING else self._many).enter(sender)
         self._look()
 
     def answered(self, sender: CommandSender) -> None:
         """Called when a client that waits has fewer requests outstanding than before."""
-        if sender.outstanding < LEAST_OUTSTANDING and self._many.leave(sender):
+        if sender.outstanding < MANY_OUTSTANDING and self._many.leave(sender):
             self.wait(sender)
 
     def leave(self, sender: CommandSender) -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.requests.lookups import LEAST_OUTSTANDING
-from proxy.requests.request_bytes import RESERVE_OF, RequestBytes
+from proxy.requests.request_bytes import MANY_OUTSTANDING, RESERVE_OF, RequestBytes
 
 LIMIT = 200
 RESERVE = LIMIT // RESERVE_OF
@@ -127,7 +126,7 @@ class RequestBytesMachine(RuleBasedStateMachine):
         assert self.used >= LIMIT
         left = LIMIT + RESERVE - self.used
         for sender in waiting:
-            if sender.outstanding < LEAST_OUTSTANDING:
+            if sender.outstanding < MANY_OUTSTANDING:
                 assert left <= RESERVE // 2
                 network = sum(sum(other.held) for other in self.senders if other.network == sender.network)
                 assert network >= left

@@ -6,13 +6,12 @@ import random
 import pytest
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.requests.lookups import LEAST_OUTSTANDING
-from proxy.requests.request_bytes import LEAST_TURNS, RESERVE_OF, RequestBytes
+from proxy.requests.request_bytes import LEAST_TURNS, MANY_OUTSTANDING, RESERVE_OF, RequestBytes
 from tests.support.clients.list_clients import turns
 
 LIMIT = 1000
 RESERVE = LIMIT // RESERVE_OF
-FEW, MANY = LEAST_OUTSTANDING - 1, LEAST_OUTSTANDING
+FEW, MANY = MANY_OUTSTANDING - 1, MANY_OUTSTANDING
 
 
 class Line:
