@@ -96,15 +96,17 @@ def above_share(staying: list[Place], wanted: Counter[Hashable], limit: int, now
         leave = longest[: max(0, min(count - share, needed))]
         needed -= len(leave)
         found += leave
+    # What one site gives to its own keys is nothing for the keys of another.
+    given = list(found)
     for site in dict.fromkeys(key.site for key in wanted if isinstance(key, SiteKey)):
         inside, inside_wanted = of_site(held, site), of_site(wanted, site)
         share_inside = share_of(max(share, sites[site]), inside, inside_wanted)
-        needed = missing(share_inside, inside, inside_wanted) - leaving - len(found)
+        needed = missing(share_inside, inside, inside_wanted) - leaving - len(given)
         for key, count in inside.most_common() if needed > 0 else ():
             longest = [place for place in staying if place.guest.key == key and place.may_leave(now)]
             for place in longest[: max(0, min(count - share_inside, needed))]:
                 needed -= 1
-                if place not in found:
+                if place not in given:
                     found.append(place)
     return found
 
