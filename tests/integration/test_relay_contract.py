@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from protocol.commands import PONG_FRAME
 from proxy.cli.demo.script import AfterHandshake
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import ITERATION_SECONDS, SMALL_READS_A_LOOK
 from proxy.relay.engine import Direction, PauseReason
-from tests.integration.test_direct_mode import Side, greet, joined, paired, pour_until_still, sides
+from proxy.relay.watch_relay import WatchedEndpoint
+from tests.integration.test_direct_mode import Pair, Side, greet, joined, paired, pour_until_still, sides
 from tests.integration.test_leaving import embedded, relayed
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, eventually
@@ -26,6 +29,11 @@ pytestmark = pytest.mark.usefixtures("relay_engine")
 
 UPDATE = watch_update(1, ["persistent://public/default/new"])
 KIB = 1024
+RELAYS, PINGS = 40, 10
+# Frames of 13 bytes.
+FRAMES = PONG_FRAME * 20_000
+# The four for which there is time, and those that small reads have before their count looks at the clock.
+READS_AN_ITERATION = 4 + SMALL_READS_A_LOOK
 
 
 async def turns(count: int = 20) -> None:
@@ -263,6 +271,75 @@ async def test_a_stopped_proxy_leaves_no_thread_with_busy_relays_either(relay_en
         await pour_until_still(pair, "broker")
         assert bool(relay_threads()) == (relay_engine == "native")
     assert relay_threads() == []
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+async def flood(pair: Pair, over: asyncio.Event) -> None:
+    """Have the broker send tiny frames without end until it is `over`, and the client take all of them."""
+
+    async def send() -> int:
+        sent = 0
+        while not over.is_set():
+            await pair.broker.send(FRAMES)
+            sent += len(FRAMES)
+        pair.broker.fin()
+        return sent
+
+    async def take() -> int:
+        taken = 0
+        while count := len(await asyncio.get_running_loop().sock_recv(pair.client.sock, 64 * KIB)):
+            taken += count
+        return taken
+
+    sent, taken = await asyncio.gather(send(), take())
+    assert taken == sent
+
+
+async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
+    monkeypatch: pytest.MonkeyPatch, relay_engine: str
+) -> None:
+    reads = iterations = 0
+    ours = WatchedEndpoint.buffer_updated
+
+    def counted(endpoint: WatchedEndpoint, nbytes: int) -> None:
+        nonlocal reads
+        reads += 1
+        ours(endpoint, nbytes)
+
+    async def count() -> None:
+        nonlocal iterations
+        while True:
+            await asyncio.sleep(0)
+            iterations += 1
+
+    monkeypatch.setattr(WatchedEndpoint, "buffer_updated", counted)
+    async with staged(relayBufferBytes=64 * KIB) as stage, raw_broker(greet) as broker:
+        # By this clock a read of a relay in the loop takes a quarter of an iteration's time, on every machine.
+        stage.proxy.sockets.loop_budget.now = lambda: reads * ITERATION_SECONDS / 4
+        neighbour = await stage.connected()
+        pairs = [await joined(stage, broker) for _ in range(RELAYS)]
+        relays, over = list(stage.proxy.sessions.all_relays()), asyncio.Event()
+
+        def moved() -> list[int]:
+            return [relay.snapshot().moved[TO_CLIENT] for relay in relays]
+
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count())
+            for pair in pairs:
+                group.create_task(flood(pair, over))
+            await stage.until(lambda: min(moved()) > len(FRAMES), "a flood through each relay")
+            passed, reads_before, before = sum(moved()), reads, iterations
+            # A flood that is served first would never let these through.
+            for _ in range(PINGS):
+                await neighbour.ping()
+            assert sum(moved()) > passed
+            # The threads of the native engine leave the loop alone.
+            most = READS_AN_ITERATION if relay_engine == "asyncio" else 0
+            assert reads - reads_before <= most * (iterations - before)
+            over.set()
+            counting.cancel()
 
 
 # --- watch frames ---------------------------------------------------------------------------------
