@@ -287,11 +287,14 @@ async def flood(pair: Pair, over: asyncio.Event) -> None:
         pair.broker.fin()
         return sent
 
-    sending = asyncio.get_running_loop().create_task(send())
-    taken = 0
-    while count := len(await asyncio.get_running_loop().sock_recv(pair.client.sock, 64 * KIB)):
-        taken += count
-    assert taken == await sending
+    async def take() -> int:
+        taken = 0
+        while count := len(await asyncio.get_running_loop().sock_recv(pair.client.sock, 64 * KIB)):
+            taken += count
+        return taken
+
+    sent, taken = await asyncio.gather(send(), take())
+    assert taken == sent
 
 
 async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
