@@ -1,8 +1,8 @@
 """Declarations of all fields of an event, from which JSON Schema, Spark schema and docs/reference/events.md derive.
 
-Rules: a field is never removed, renamed or retyped. A new field is nullable and comes with a new `SCHEMA_VERSION`,
-which is its `since`. Readers ignore unknown fields, and set events of a later version aside. An event is a JSON object;
-durations come from a monotonic clock, `ts_us` from the wall clock.
+Rules: a field is never removed, renamed or retyped. A new field is nullable and comes with the `SCHEMA_VERSION` of the
+next release, which is its `since`. Readers ignore unknown fields, and set events of a later version aside. An event is
+a JSON object; durations come from a monotonic clock, `ts_us` from the wall clock.
 """
 
 from dataclasses import dataclass

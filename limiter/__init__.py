@@ -3,7 +3,8 @@
 May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
 memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `queue`
 and `fair_queue` (which waiter is next), `sites` (keys that share a turn), `deadlines` (when a wait ends), `permit` and
-`charge` (a caller's handles). Apart from these stands `soft_pool` (KIP-72: grants while anything is free, and a line).
+`charge` (a caller's handles); `statistics` and `observer` are for those who look, `clock` and `errors` for all. Apart
+from these stands `soft_pool` (KIP-72: grants while anything is free, and a line).
 
 Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/reference.py` and `kernel*.py` there.
 Change both; `tests/property/test_replay_limiter.py` runs both on the same input.

@@ -1,1 +1,13 @@
-"""Tests: unit and property on virtual time, integration on sockets, conformance and pulsar against real peers."""
+"""Tests, in folders by what they need.
+
+unit, property, model   virtual time and no sockets to the outside; `unit` mirrors the rooms of the code
+integration             a whole proxy, real sockets, the embedded broker
+native, rust            the native extension beside its Python twins; the crate's own checks
+faults, soak, fuzz      the fault matrix, an hour's load, foreign bytes (docs/reliability.md)
+load                    Locust
+conformance, pulsar     real Pulsar brokers, real clients
+spark                   the pipeline in a Spark of its own
+helm, deploy, release   rendered charts; the image, Compose, systemd; what a release has
+support, fixtures       what tests share; files that are read for ever
+transcripts             bytes on the wire, recorded
+"""

@@ -8,7 +8,7 @@
     slowed           sections: who was slowed; what other marks would have done
     words            the summary in sentences
     earlier, parts   sections about earlier runs; what a section is made of
-    page, write      the sections as HTML; the page into a file
+    page, write      the sections as HTML; the page into a file, its sections in the order of `write.sections_of`
     units            numbers and foreign texts as people read them
 
 Rule: whatever comes from events is foreign text; it reaches the page only through the template's escaping or as JSON

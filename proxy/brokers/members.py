@@ -186,9 +186,10 @@ class BrokerMembers:
     def begin_probes(
         self, now: float, in_use: Callable[[BrokerAddress], bool] = lambda _: False
     ) -> list[BrokerAddress]:
-        """Return the members to probe now; the caller must report each of them by `probed`.
+        """Return the members to probe now, each of which the caller must report.
 
-        `in_use` returns whether a connection to a member is open, whose end would be reported: it needs no probe.
+        The report is `probed`, or `looked_at` for a member that was not down. `in_use` returns whether a connection to
+        a member is open, whose end would be reported: it needs no probe.
         """
         room, due = MOST_LOOKS - self._looks(), list[BrokerAddress]()
         for member in self._members.values():

@@ -67,7 +67,8 @@ class ClientHandshake:
             )
             return
         self._state.enter(State.CONNECTING)
-        if self._services.requests.recorder is not None:
+        if self._services.requests.recorder is not None or self._services.sessions.logs_connections:
+            # Kept only where somebody writes the version down: it is the client's text.
             self._client.client_version = bounded(connect.client_version, LONGEST_VERSION)
         if self._client.target and not connect.HasField("proxy_to_broker_url"):
             connect.proxy_to_broker_url = self._client.target

@@ -53,6 +53,10 @@ class ClientLimits:
 class SessionRegistry(Protocol):
     """The list of all client connections, for reports of a connection."""
 
+    @property
+    def logs_connections(self) -> bool:
+        """Return whether connections have lines in the connection log."""
+
     def credentials_came(self, session: ClientSession) -> None:
         """Called when the client's CONNECT has come, and its credentials are checked."""
 

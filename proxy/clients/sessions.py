@@ -249,7 +249,8 @@ class Sessions:
             self._expiring.add(session, since + self._limits.max_age_seconds * (1 + jitter))
 
     @property
-    def _logs_connections(self) -> bool:
+    def logs_connections(self) -> bool:
+        """Return whether connections have lines in the connection log."""
         return self.connection_log is not None and self.connection_log.active
 
     # --- reports of connections -------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Sessions:
         self._handshaking.pop(session, None)
         now = self._loop.time()
         self._crowds.connected(session, now)
-        if self._logs_connections and (entry := self.registry.entry_of(session)) is not None:
+        if self.logs_connections and (entry := self.registry.entry_of(session)) is not None:
             assert self.connection_log is not None
             mode = LOOKUP if session.in_lookup_mode else RELAY
             if mode is RELAY:
@@ -412,7 +413,7 @@ class Sessions:
             return
         self._counters.disconnected(cause)
         self._log_end(cause, client or ended.address, detail)
-        if self._logs_connections:
+        if self.logs_connections:
             assert self.connection_log is not None
             try:
                 self.connection_log.ended(session, ended, cause, self._loop.time())

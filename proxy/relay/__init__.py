@@ -6,7 +6,9 @@
 - On the event loop: `asyncio_engine.py` picks the class of a relay. `relay.py` moves the bytes; `watch_relay.py` also
   acquires permits for topic lists of watchers; `logged_relay.py` has both with lines for `proxyLogLevel`. `pooled/` has
   an engine whose relays share a pool of memory, `memory/` has that pool and what the kernel keeps.
-- On threads of the native extension: `native_engine.py`, with `hand_over.py` for the sockets.
+- On threads of the native extension: `native_engine.py` has the engine and its events, `native_relay.py` one relay (it
+  reads the relay's record and books its bytes), `native_api.py` the calls and the layout of records, `hand_over.py` the
+  sockets. `books.py` has what both engines count.
 
 `topic_slots.py` counts what clients send, by topic, and slows them down; `rates/` has the parts of that.
 Lookup-mode requests are in `requests`. May import: `core` to `brokers`. Start with `direct_mode.py`, then `engine.py`.

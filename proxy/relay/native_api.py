@@ -1,6 +1,7 @@
 """The interface of the native extension's relay engine, as this side sees it (`native/src/relay/python.rs`).
 
-The numbers are the extension's; `ENGINE_ABI` in `proxy/core/native.py` changes with them. The threads write
+The numbers are the extension's; `ENGINE_ABI` in `proxy/core/native.py` and in
+`native/src/lib.rs` changes with them. The threads write
 topic lists, too (`proxy/net/away.py`).
 """
 
@@ -145,7 +146,7 @@ class NativePairs(BodyThreads, Protocol):
         """
 
     def received_memory(self) -> tuple[int, int]:
-        """Return the part of it that was received and is not read: from brokers, and from clients."""
+        """Return the part of the sockets' memory that was received and is not read: from brokers, and from clients."""
 
     @property
     def pool_fd(self) -> int:

@@ -1,1 +1,5 @@
-"""The fault matrix: stages, faults, sides and engines as data (`table.py`), and what each cell must end with."""
+"""The fault matrix: cells as data (`table.py`), what each must end with (`ends.py`), and the flows (`flows/`).
+
+The name of a fault is in `tests/support/faults/kinds.py`; what a fault does to bytes is in `carried.py` there. `make
+faults` runs the whole matrix.
+"""

@@ -271,10 +271,20 @@ assert TABLES["greetings"].key == ("name",)
 <!-- alerts: end -->
 """
             },
+            "tests/unit/monitoring/alert_cases.py": {
+                '    Case(\n        "PulsarProxyHeapMemoryHigh", "warning"': """    Case(
+        "PulsarProxyGreeting", "warning", {"up{S}": "0x60"}, "nobody says greeting", ({"up{S}": "1x60"},),
+        begins_seconds=60,
+    ),
+"""
+            },
         },
         """
+import runpy
 from scripts.alert_table import names
 assert "PulsarProxyGreeting" in names()
+cases = runpy.run_path("tests/unit/monitoring/alert_cases.py")["CASES"]
+assert "PulsarProxyGreeting" in {case.alert for case in cases}
 """,
         {"alerts": "docs/monitoring.md"},
     ),
@@ -311,6 +321,9 @@ def checkout(tmp_path: Path) -> Path:
     """Copy what the recipes change and run."""
     for name in COPIED:
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    cases = "tests/unit/monitoring/alert_cases.py"
+    (tmp_path / cases).parent.mkdir(parents=True)
+    shutil.copy(ROOT / cases, tmp_path / cases)
     # The charts link to the licence.
     for name in ("proxy.conf", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)

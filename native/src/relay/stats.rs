@@ -122,7 +122,7 @@ pub struct Stats {
     sockets: [AtomicU32; 2],
     /// Bytes that were read between the last two looks at the sockets.
     moved_lately: AtomicU64,
-    /// The part of it that was received and is not read.
+    /// The part of the sockets' memory that was received and is not read.
     received: [AtomicU32; 2],
     seen: AtomicU32,
     queued: AtomicU64,

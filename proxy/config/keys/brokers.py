@@ -49,7 +49,7 @@ class BrokerKeys:
     )  # fmt: skip
     broker_probe_interval_millis = Key(
         "brokerProbeIntervalMillis", 500, whole(50, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
-        doc="Time between connection attempts to a broker that could not be reached.",
+        doc="Longest time between connection attempts to a broker that could not be reached; they begin at 50 ms.",
     )  # fmt: skip
     broker_idle_probe_interval_millis = Key(
         "brokerIdleProbeIntervalMillis", 30_000, whole(0, HOUR_MILLIS), section=BROKERS, unit=MILLIS,

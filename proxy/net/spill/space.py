@@ -2,6 +2,7 @@
 
 Rules:
 - Space for a whole rest is reserved before anything is written, and is given back when its file has been closed.
+- A tenth of the file system stays free for others (`leaves_enough`, which `moves.py` asks before each file).
 - Files are bounded, because each takes a descriptor of the process and an inode of the kernel.
 - A key has at most its share (`topicListMaxMemoryPercentPerKey`) if memory is shared by keys.
 - A key has at most three times as many files as are left: so some are left whatever one key, or a few, may do.

@@ -75,6 +75,8 @@ class Lists:
 class Registry:
     """Note the ends of connections (`proxy.clients.services.SessionRegistry`)."""
 
+    logs_connections = False
+
     def __init__(self) -> None:
         self.ends: list[DisconnectCause] = []
 
