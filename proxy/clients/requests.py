@@ -268,8 +268,9 @@ class ClientRequests:
 
     def _start_list(self, command: pb.BaseCommand, arrived: float, record: NoRecord, held: _Held) -> None:
         asked = ListRequest(
-            self._client, command.getTopicsOfNamespace, arrived, record, partial(self._list_on_disk, held)
-        )
+            self._client, command.getTopicsOfNamespace, arrived, record, partial(self._list_on_disk, held),
+            behind=self._lists_under_way > 0,
+        )  # fmt: skip
         self._lists_under_way += 1
         self._services.loop_budget.charge(TASK_SECONDS)
         self._start_for_lists(self._services.topic_lists.serve(asked), partial(self._list_ended, asked, held))

@@ -154,6 +154,7 @@ class ListGroup:
         "_pending",
         "answer",
         "awake_until",
+        "behind",
         "begun",
         "broker",
         "charges",
@@ -190,6 +191,8 @@ class ListGroup:
         self.turn: Permit | None = None
         self.share: Permit | None = None
         self.share_ends_when_standing = False
+        # Each member asked while an earlier list of its client was under way.
+        self.behind = False
         # A client has answered a PING, and counts as awake until this loop time.
         self.awake_until = 0.0
         self.broker = broker

@@ -85,7 +85,7 @@ _OF_THE_REQUEST: Final = frozenset(
 class ListRequest:
     """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end.
 
-    `on_disk` is called once if the list moves to disk before it has been written.
+    `behind`: an earlier list of the client is under way. `on_disk` is called once if the list moves to disk before it has been written.
     """
 
     client: ClientView
@@ -94,6 +94,7 @@ class ListRequest:
     record: NoRecord = NO_RECORD
     on_disk: Callable[[], None] | None = None
     begun: bool = False
+    behind: bool = False
 
 
 class TopicListService:
@@ -199,6 +200,7 @@ class TopicListService:
         group, member, new = self._groups.join(
             client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
         )
+        group.behind = asked.behind and (new or group.behind)
         if new:
             group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
             self._counters.list_groups += 1
@@ -329,7 +331,8 @@ class TopicListService:
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
-        await await_a_reader(recipients, heap.size)
+        ready = await_a_reader(recipients, heap.size)
+        await (self._unproven.behind(heap.size, ready) if group.unproven and group.behind else ready)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
         memory = self._limiter.direct
         if request_id != group.charged_member.request_id:

@@ -8,6 +8,8 @@ Rules:
 - Where a group would wait, its clients get a PING (`proxy.requests.reader_shares`). If one of them answers, the group
   goes on at once, with those awake: while their lists that wait hold an eighth of the heap limit, no more of their
   questions go out. Clients that join a group which waits get a PING, too.
+- A client may have a second list under way. While second lists that wait behind their client's first hold an eighth of
+  the heap limit, no more questions for such lists go out, unless the client answers a PING.
 - A group whose client has answered within the last second needs no second PING before its memory: one for the question
   serves both, and a client that has stood still since loses its share as soon as it has it.
 """
@@ -36,6 +38,8 @@ from proxy.telemetry.refusals import Stage
 FIRST_AVERAGE_BYTES: Final = 1024 * 1024
 # Lists of clients that are awake and wait for a share may have this part of heap memory.
 AWAKE_HEAP_PART: Final = 8
+# Lists that wait behind an earlier list of their own client may have this part, if no client of theirs is proven.
+BEHIND_HEAP_PART: Final = 8
 # A PONG says for so long that its client reads: a share of those awake ends when its client stands still as long.
 AWAKE_SECONDS: Final = 1.0
 T = TypeVar("T")
@@ -98,6 +102,7 @@ class UnprovenReaders:
         self._least_average_bytes, self._least_until = FIRST_AVERAGE_BYTES, -math.inf
         self._crowd = HeapCrowd(limiter.heap, UNPROVEN_HEAP_PART)
         self._awake_crowd = HeapCrowd(limiter.heap, AWAKE_HEAP_PART)
+        self._behind_crowd = HeapCrowd(limiter.heap, BEHIND_HEAP_PART)
         self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
 
@@ -120,7 +125,7 @@ class UnprovenReaders:
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held."""
         self.shares.apply(percent)
-        for crowd in (self._crowd, self._awake_crowd):
+        for crowd in self._crowds:
             if not (crowd.full and self.shares.in_force):
                 crowd.let_ask()
 
@@ -158,6 +163,8 @@ class UnprovenReaders:
     async def may_ask(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""
         group.stands_at(Stage.DIRECT, TimelineStage.HEAP)
+        if group.behind and self._behind_crowd.full:
+            await self._unless_awake(group, self._second_passed(group))
         expected = self._average_bytes if size is None else size
         charge = group.charge(queue.unproven, expected)
         group.turn = queue.unproven.try_acquire(expected, charge=charge)
@@ -167,6 +174,15 @@ class UnprovenReaders:
             # A client of the group reads: its question waits for no turn of those that may not.
             group.end_turn()
             await self._awake_crowd.passed(group, self.shares)
+
+    async def _second_passed(self, group: ListGroup) -> bool:
+        await self._behind_crowd.passed(group, self.shares)
+        return True
+
+    async def behind(self, heap_bytes: int, ready: Coroutine[Any, Any, None]) -> None:
+        """Wait until a client has taken its earlier lists, and count the heap memory that its next one holds so long."""
+        with self._behind_crowd.with_one(heap_bytes):
+            await ready
 
     async def _turn_of(self, group: ListGroup, queue: BrokerQueue, expected: int, charge: Charge) -> bool:
         if group.turn is None:
@@ -233,5 +249,9 @@ class UnprovenReaders:
         return sum_of_waits([memory.statistics() for memory in memories])
 
     @property
+    def _crowds(self) -> tuple[HeapCrowd, ...]:
+        return self._crowd, self._awake_crowd, self._behind_crowd
+
+    @property
     def _asking(self) -> int:
-        return len(self._crowd.askers) + len(self._awake_crowd.askers)
+        return sum(len(crowd.askers) for crowd in self._crowds)

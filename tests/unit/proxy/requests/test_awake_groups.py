@@ -9,7 +9,7 @@ from limiter.charge import Charge
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.requests.topic_lists.unproven import AWAKE_SECONDS, UnprovenReaders
+from proxy.requests.topic_lists.unproven import AWAKE_SECONDS, BEHIND_HEAP_PART, UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.loops.clock import ManualClock
 
@@ -45,6 +45,7 @@ class Group:
     left: bool = False
     turn: Permit | None = None
     awake_until: float = 0.0
+    behind: bool = False
     share_ends_when_standing: bool = False
 
     @property
@@ -88,9 +89,18 @@ class Scene:
         )  # fmt: skip
         self.rule = UnprovenReaders(limiter, LimiterMetrics(self.clock.time), self.clock, 50)
         self.queue = Queue(AsyncSemaphore("questions", 1, max_queue=100, timeout_seconds=10, clock=self.clock))
-        assert self.queue.unproven.try_acquire(1) is not None
-        assert self.rule.share.try_acquire(self.rule.share.limit) is not None
+        question = self.queue.unproven.try_acquire(1)
+        share = self.rule.share.try_acquire(self.rule.share.limit)
+        assert question is not None
+        assert share is not None
+        self._silent = [question, share]
         self.group = Group()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def free(self) -> None:
+        """End what silent clients hold."""
+        for permit in self._silent:
+            permit.release()
 
     async def asked(self) -> None:
         """Have the group wait for its question until its client answers a PING."""
@@ -113,10 +123,14 @@ class Scene:
         return (self.group, *rest)
 
 
-async def settled(waiting: "asyncio.Task[Permit | None]") -> Permit | None:
-    """Return what a wait brings that nobody has to end."""
+async def turns() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def settled(waiting: "asyncio.Task[Permit | None]") -> Permit | None:
+    """Return what a wait brings that nobody has to end."""
+    await turns()
     assert waiting.done()
     return await waiting
 
@@ -166,5 +180,47 @@ def test_a_group_whose_client_answered_waits_for_those_awake_only() -> None:
         share = await settled(waiting)
         assert share is not None
         assert share.owner is awake
+
+    run(story)
+
+
+async def waits_behind(scene: Scene, heap_bytes: int) -> asyncio.Event:
+    """Have a second list hold heap memory behind its client's first; return what ends that."""
+    taken = asyncio.Event()
+
+    async def until_taken() -> None:
+        await taken.wait()
+
+    waiting = scene.rule.behind(heap_bytes, until_taken())
+    scene.tasks.append(asyncio.get_running_loop().create_task(waiting))
+    await asyncio.sleep(0)
+    return taken
+
+
+def test_second_lists_that_wait_for_their_own_clients_let_no_more_be_asked_for() -> None:
+    async def story(scene: Scene) -> None:
+        scene.free()
+        taken = await waits_behind(scene, LIMIT // BEHIND_HEAP_PART + 1)
+        scene.group.behind = True
+        asking = asyncio.get_running_loop().create_task(scene.rule.may_ask(*scene.parts(scene.queue, SIZE)))
+        await turns()
+        assert not asking.done()
+        assert scene.rule.waiting == 1
+        taken.set()
+        await asking
+
+    run(story)
+
+
+def test_first_lists_and_those_of_clients_that_answer_are_asked_for_all_the_same() -> None:
+    async def story(scene: Scene) -> None:
+        scene.free()
+        taken = await waits_behind(scene, LIMIT // BEHIND_HEAP_PART + 1)
+        await scene.rule.may_ask(*scene.parts(scene.queue, SIZE))
+        assert scene.group.output.pings == 0
+        scene.group.behind = True
+        await scene.asked()
+        assert scene.group.output.pings == 1
+        taken.set()
 
     run(story)
