@@ -3,6 +3,6 @@
 `tls/` is the same over TLS, `spill/` moves slow readers' lists to disk, `listen/` opens and accepts, `buffers/` bounds
 large kernel buffers. `proxy_headers.py` reads the PROXY header of accepted clients (its format is
 `protocol/proxy_header.py`). `write_watch.py` decides which slow readers are closed, `owed.py` how much memory the lists
-of clients that stand still after they had read may hold. All connections of the loop share the memory for reads. May
-import: `core`, `config`, `auth`, `telemetry`. Start with `transport.py`, then `output.py` and `pump.py`.
+of clients that stand still after they had read may hold. All connections of the loop share the memory for reads.
+May import: `core`, `config`, `auth`, `telemetry`. Start with `transport.py`, then `output.py` and `pump.py`.
 """

@@ -85,7 +85,8 @@ _OF_THE_REQUEST: Final = frozenset(
 class ListRequest:
     """A client's request that came at `arrived` (loop time); `begun`: the service serves it and counts its end.
 
-    `behind`: an earlier list of the client is under way. `on_disk` is called once if the list moves to disk before it has been written.
+    `behind`: an earlier list of the client is under way. `on_disk` is called once if the list moves to disk before it
+    has been written.
     """
 
     client: ClientView

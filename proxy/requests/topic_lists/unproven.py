@@ -163,8 +163,20 @@ class UnprovenReaders:
     async def may_ask(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""
         group.stands_at(Stage.DIRECT, TimelineStage.HEAP)
-        if group.behind and self._behind_crowd.full:
-            await self._unless_awake(group, self._second_passed(group))
+        while True:
+            if self._is_second_too_many(group):
+                await self._unless_awake(group, self._second_passed(group))
+            await self._take_turn(group, queue, size)
+            if not self._is_second_too_many(group):
+                return
+            # Others came behind their clients' lists while this group waited for its turn, which a first list may have.
+            group.end_turn()
+
+    def _is_second_too_many(self, group: ListGroup) -> bool:
+        full = group.behind and self._behind_crowd.full and self.shares.in_force
+        return full and self._clock.time() >= group.awake_until
+
+    async def _take_turn(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         expected = self._average_bytes if size is None else size
         charge = group.charge(queue.unproven, expected)
         group.turn = queue.unproven.try_acquire(expected, charge=charge)
@@ -180,7 +192,7 @@ class UnprovenReaders:
         return True
 
     async def behind(self, heap_bytes: int, ready: Coroutine[Any, Any, None]) -> None:
-        """Wait until a client has taken its earlier lists, and count the heap memory that its next one holds so long."""
+        """Wait until a client has taken its earlier lists, and count the heap memory of the next one meanwhile."""
         with self._behind_crowd.with_one(heap_bytes):
             await ready
 

@@ -68,7 +68,10 @@ class Group:
 
     def stands_at(self, *_: object) -> None: ...
 
-    def end_turn(self) -> None: ...
+    def end_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.release()
+            self.turn = None
 
 
 @dataclass
@@ -218,9 +221,27 @@ def test_first_lists_and_those_of_clients_that_answer_are_asked_for_all_the_same
         taken = await waits_behind(scene, LIMIT // BEHIND_HEAP_PART + 1)
         await scene.rule.may_ask(*scene.parts(scene.queue, SIZE))
         assert scene.group.output.pings == 0
+        scene.group.end_turn()
         scene.group.behind = True
         await scene.asked()
         assert scene.group.output.pings == 1
         taken.set()
+
+    run(story)
+
+
+def test_a_second_list_gives_its_turn_to_others_if_too_many_came_before_it() -> None:
+    async def story(scene: Scene) -> None:
+        scene.group.behind = True
+        asking = asyncio.get_running_loop().create_task(scene.rule.may_ask(*scene.parts(scene.queue, SIZE)))
+        await turns()
+        taken = await waits_behind(scene, LIMIT // BEHIND_HEAP_PART + 1)
+        scene.free()
+        await turns()
+        assert not asking.done()
+        assert scene.queue.unproven.held == 0
+        taken.set()
+        await asking
+        assert scene.queue.unproven.held > 0
 
     run(story)
