@@ -71,15 +71,18 @@ class TaskScope:
         return task.cancel
 
     def cancel(self) -> None:
-        """Cancel every task and refuse new ones."""
+        """Cancel every task, the newest first, and refuse new ones."""
         self._closed = True
-        for task in self._tasks:
+        for task in reversed(self._tasks):
             task.cancel()
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Refuse new tasks; return the tasks under way, all of which the caller cancels (`task_turns.LeaveTurns`)."""
+        """Refuse new tasks; return the tasks under way, all of which the caller cancels (`task_turns.LeaveTurns`).
+
+        The newest are first: an older one that ended would hand its turn to one that ends next.
+        """
         self._closed = True
-        return list(self._tasks)
+        return list(reversed(self._tasks))
 
     async def emptied(self) -> None:
         """Wait until all tasks have ended."""

@@ -79,7 +79,7 @@ async def test_a_client_that_leaves_while_the_broker_works_frees_all_but_the_que
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
         # The broker works on it all the same: its slot and its place on the connection end with the answer.
         kept = {"outstanding questions", "estimates on brokers"}
-        kept.add("questions to brokers" if wait is awaiting_list else "lookup permits")
+        kept |= {"questions to brokers"} if wait is awaiting_list else {"lookup permits", "memory of commands"}
         await stage.until(
             lambda: not any(count for book, count in stage.books().items() if book not in kept), "no more"
         )
