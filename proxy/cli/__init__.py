@@ -1,5 +1,5 @@
 """The commands of `pulsar-proxy`; each imports what it needs when it runs, so that `health` and `top` start quickly.
 
-May import: every room. Start with `main.py`, which declares all commands (`admin/arguments.py`: the options of `admin`).
+May import: every room. Start with `main.py`, which declares all commands (those of `admin`: `admin/arguments.py`).
 `demo/` is also the embedded broker of the tests.
 """
