@@ -1,5 +1,6 @@
 """Read a slice of `replay_input` without Spark, and make traces of it: what a task on a work item does first.
 
+What a load and a fleet make of a trace is here, too (`times`, `of_replica`).
 Rule: memory is that of one window and its warm-up. Names become small numbers here, once for each slice.
 """
 

@@ -1,5 +1,7 @@
 """Read the configuration again while the proxy runs, and apply the keys that may change (SIGHUP).
 
+`LiveChanges` changes single keys, for the admin API.
+
 Rule: all or nothing. A configuration with a fault changes nothing, and every fault is logged with file, line and key.
 `APPLIED_BY` lists each dynamic key with the parts that it changes. The whole change is one step of the event loop, so
 that no request sees half of it. Keys that need a restart keep their value until then.

@@ -2,7 +2,8 @@
 way to the brokers.
 
 Rule: without `--connect` no port is opened and nobody is asked. Exit code 2: the configuration is wrong; 1: it is
-right, but a broker cannot be used.
+right, but a broker cannot be used. A configuration that cannot be loaded is reported in `main`, by its own look at
+`--strict`.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The settings of a running proxy, shown and changed by the admin API and by the web port.
 
-Rule: only the log levels are changed here. Every other key changes by a reload of the configuration's sources. A
-change is one step of the event loop, and is logged with the old and the new value; many changes of a second are one
-line, which says how many.
+Rule: only the log levels are changed here. Every other key changes in `proxy.app.reload`, by a reload or by `admin
+set`. A change is one step of the event loop, and is logged with the old and the new value; many changes of a second are
+one line, which says how many.
 """
 
 import asyncio

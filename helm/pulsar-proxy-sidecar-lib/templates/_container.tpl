@@ -1,4 +1,4 @@
-{{- /* Parts of a container that the gateway and the sidecar have in common. */ -}}
+{{- /* Parts of a container that the gateway and the sidecar have in common; ports and probes: _sidecar.tpl, and the gateway's _pod.tpl. */ -}}
 
 {{- define "pulsar-proxy-lib.confDirectory" -}}/pulsar/conf{{- end -}}
 

@@ -28,7 +28,7 @@ class HttpKeys:
         "httpProxyTimeout", 300_000, whole(1, 24 * HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
         dynamic=True,
         doc="Time limit for a forwarded request; of a topic list only until its first byte, then for each wait for the "
-        "broker.",
+        "broker; of a WebSocket, for the time in which no byte passes.",
     )  # fmt: skip
     max_concurrent_http_requests = Key(
         "maxConcurrentHttpRequests", 1024, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="requests",
