@@ -10,4 +10,6 @@ spark                   the pipeline in a Spark of its own
 helm, deploy, release   rendered charts; the image, Compose, systemd; what a release has
 support, fixtures       what tests share; files that are read for ever
 transcripts             bytes on the wire, recorded
+
+The embedded broker is `proxy/cli/demo/`: `broker.py`, and its faults in `script.py` (a delay is a gate, never a time).
 """

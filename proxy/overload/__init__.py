@@ -2,8 +2,10 @@
 
 Start with `control.py` (the shell: clock, exceptions, application) and `samples.py` (what goes in, what comes
 out). The cores have no I/O and no clock: `memory_use.py` and `broker_statistics.py` (signals), `threshold.py` (which
-connections are not read) and `adaptive.py` (the rate of each topic; its arithmetic is in `rate_rules.py`). The keys are
-read in `settings.py`. Operators read docs/overload.md. May import: `core` to `brokers`, `requests`, `relay`.
+connections are not read) and `adaptive.py` (the rate of each topic; its arithmetic is in `rate_rules.py`).
+`pauses.py` finds the connections that produce and pauses them (it does not know their topics), `topic_choice.py` says
+which topics the adaptive throttle spares. The keys are read in `settings.py`. Operators read docs/overload.md.
+May import: `core` to `brokers`, `requests`, `relay`.
 Rule: the pipeline has the rules a second time, in `pipeline/slowed/marks.py`. Change both;
 `tests/unit/pipeline/test_marks.py` runs both on the same samples.
 """

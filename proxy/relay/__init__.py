@@ -10,6 +10,10 @@
   reads the relay's record and books its bytes), `native_api.py` the calls and the layout of records, `hand_over.py` the
   sockets. `books.py` has what both engines count.
 
+Frames for topic-list watchers, with both engines: `frame_permits.py` decides when they pass, one object for each relay
+that sees such a frame; `watch_limits.py` has the settings and the share of direct memory; `watch_relay.py` and
+`native_relay.py` ask there.
+
 `topic_slots.py` counts what clients send, by topic, and slows them down; `rates/` has the parts of that.
 Lookup-mode requests are in `requests`. May import: `core` to `brokers`. Start with `direct_mode.py`, then `engine.py`.
 """
