@@ -394,14 +394,15 @@ async def test_a_client_that_cannot_renew_is_closed() -> None:
         await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
 
 
-@pytest.mark.parametrize("data", ["bob", "bad"])
-async def test_a_client_that_renews_with_what_is_not_its_own_is_refused(data: str) -> None:
+@pytest.mark.parametrize(("data", "cause"), [("bob", PublicCause.ROLE_CHANGED), ("bad", PublicCause.REFUSED)])
+async def test_a_client_that_renews_with_what_is_not_its_own_is_refused(data: str, cause: PublicCause) -> None:
     async with court(**FORWARDING) as held:
         client = await held.client(f"alice until {NOON}")
         held.look()
         await challenged(client)
         await client.send(response(data))
-        assert (await refused(client)).error == ServerError.AuthenticationError
+        refusal = await refused(client)
+        assert (refusal.error, refusal.message) == (ServerError.AuthenticationError, authentication_text(cause))
         await held.stage.until(lambda: held.stage.caused("authentication_failed") == 1, "a cause")
 
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from protocol.commands import error, frame, lookup_connect, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.resolver import CachingResolver
 from proxy.core.public_causes import TARGET_TEXT
 from tests.support.auth.credentials import challenge, court, presenting
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
@@ -239,6 +240,49 @@ async def test_answers_of_an_extra_route_make_nobody_known() -> None:
             assert await ask_web(stage, HTTP_LOOKUP) == 200
             assert await refused(stage, target) == UNKNOWN
     assert foreign.tokens == []
+
+
+async def test_a_lookup_that_is_redirected_to_an_extra_route_makes_nobody_known() -> None:
+    foreign = Listener()
+    async with raw_broker(foreign.serve) as listening, fake_web_broker() as service, fake_web_broker() as stranger:
+        target = f"localhost:{listening.port}"
+        stranger.answer = lookup_answer(f"pulsar://{target}")
+
+        async def redirect(_: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": stranger.url + HTTP_LOOKUP})
+
+        service.answer = redirect
+        route: dict[str, Any] = {
+            "httpReverseProxy.other.path": "/other",
+            "httpReverseProxy.other.proxyTo": stranger.url,
+        }
+        async with staged(**OWN, brokerWebServiceURL=service.url, **route) as stage:
+            assert await ask_web(stage, HTTP_LOOKUP) == 200
+            assert await refused(stage, target) == UNKNOWN
+    assert foreign.tokens == []
+
+
+@pytest.mark.parametrize(("keys", "serves"), [({}, True), (OWN, False)])
+async def test_no_resolver_of_a_proxy_with_secret_credentials_serves_stale_answers(
+    keys: dict[str, Any], serves: bool
+) -> None:
+    async with staged(**keys) as stage:
+        side = stage.proxy.broker_side
+        names: list[Any] = [side.brokers._names, *side._target_names]
+        assert [each._stale_serves for each in names] == 3 * [serves]
+
+
+async def test_every_resolver_hears_of_an_address_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: set[int] = set()
+
+    def failed(resolver: CachingResolver, host: str, port: int, address: str) -> None:
+        if (host, port) == ("localhost", 1):
+            told.add(id(resolver))
+
+    monkeypatch.setattr(CachingResolver, "address_failed", failed)
+    async with staged() as stage:
+        await refused(stage, "localhost:1")
+        await stage.until(lambda: len(told) == 3, "three resolvers that know")
 
 
 # --- the brokers' own list --------------------------------------------------------------------------
