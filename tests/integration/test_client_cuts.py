@@ -147,7 +147,7 @@ async def test_a_client_that_leaves_in_its_answer_frees_the_memory_and_what_is_u
         cut(reader)
         await stage.until(lambda: session.gone, "the end of the session")
         # A permit must not end while its bytes stay behind in the transport.
-        await stage.until(lambda: not transport.get_write_buffer_size(), "nothing unsent")
+        assert transport.get_write_buffer_size() == 0
         assert len((await staying.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
@@ -164,6 +164,8 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
         await stage.until(lambda: stage.direct.held > 0, "booked answers")
         cut(client)
         await stage.until(lambda: session.gone, "the end of the session")
+        # After a FIN the last answers may still be on their way to a client that could read them.
+        client.close()
         await stage.until(lambda: not transport.get_write_buffer_size(), "nothing unsent")
         assert stage.direct.held == 0
 
