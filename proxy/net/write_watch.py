@@ -331,7 +331,8 @@ class WriteWatch:
                 writers += 1
                 if time - progress.progressed_at > STALLED_SECONDS:
                     stalled += 1
-                    owed.note(writer, progress.progressed_at, () if writer.owed is None else (writer.owed,))
+                    body = writer.owed
+                    owed.note(writer, progress.progressed_at, () if body is None else (body,))
                     held_up.note(writer, progress.progressed_at, writer.held_up)
                 kernel_bytes += progress.kernel_bytes
             if not number % WRITERS_A_TURN:
