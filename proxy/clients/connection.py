@@ -90,7 +90,8 @@ class ClientConnection(TurnTaker):
         # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
         self.target = target
         self.output = Output(self, services.direct, services.writes)
-        self.client_address = client_address
+        # The text of a network is one for all its connections; each accepted socket brings a text of its own.
+        self.client_address = self.network if self.network == client_address else client_address
         self.name = client_address
         self.client_version: str | None = None
         self.received_bytes = 0
@@ -98,7 +99,7 @@ class ClientConnection(TurnTaker):
         self.detail = ""
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
-        self._requests = ClientRequests(self, services.requests, self.crashed, self._fewer_requests)
+        self._requests = ClientRequests(self, services.requests)
         self._large = LargeFrames(self, services, self._decoder, self._state, self._scope)
         self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._scope, self._large)
 
@@ -186,7 +187,7 @@ class ClientConnection(TurnTaker):
         """
         self._awaits_pong = False
         self._heard = True
-        self._fewer_requests()
+        self.fewer_requests()
 
     def retire(self, now_or_never: bool) -> None:
         """End a connection that is old enough, once nothing is under way; `now_or_never`: take no more requests."""
@@ -478,7 +479,8 @@ class ClientConnection(TurnTaker):
                 self._handshake.auth_response(command.authResponse)
             self._pass_unanswered(1)
 
-    def _fewer_requests(self) -> None:
+    def fewer_requests(self) -> None:
+        """Resume reading if the client has less under way than enough (`clients.requests.RequestingClient`)."""
         # A lowered limit may be below the number still outstanding.
         if self._holds and not self._has_enough:
             self.unhold(Hold.OUTSTANDING)

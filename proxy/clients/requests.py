@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from limiter.permit import Permit
 from protocol import commands
@@ -86,8 +86,18 @@ class _WaitingList(NamedTuple):
     held: _Held
 
 
+class RequestingClient(TurnClient, Protocol):
+    """A client whose requests are served; the client, not its bound methods, is kept for each connection."""
+
+    def crashed(self, error: BaseException) -> None:
+        """Called with an exception of a request's task."""
+
+    def fewer_requests(self) -> None:
+        """Called when a request has ended."""
+
+
 class ClientRequests:
-    """Serves one client's requests until `close`; `on_fewer` is called when a request has ended.
+    """Serves one client's requests until `close`.
 
     Topic lists and GET_SCHEMA are served in tasks; the small requests wait without (`proxy.requests.forwarding`).
     """
@@ -98,8 +108,6 @@ class ClientRequests:
         "_list_tasks",
         "_lists_on_disk",
         "_lists_under_way",
-        "_on_crash",
-        "_on_fewer",
         "_schema_tasks",
         "_services",
         "_waiting_lists",
@@ -107,21 +115,13 @@ class ClientRequests:
         "outstanding",
     )
 
-    def __init__(
-        self,
-        client: TurnClient,
-        services: RequestServices,
-        on_crash: Callable[[BaseException], None],
-        on_fewer: Callable[[], None],
-    ) -> None:
+    def __init__(self, client: RequestingClient, services: RequestServices) -> None:
         self._client = client
         self._services = services
-        self._on_crash = on_crash
         # Most connections ask for nothing.
         self._list_tasks: TaskScope | None = None
         self._schema_tasks: TaskScope | None = None
         self._forwarded: set[ForwardedRequest] | None = None
-        self._on_fewer = on_fewer
         # Lists on disk are not among the lists under way.
         self._lists_under_way = self._lists_on_disk = 0
         # Whether the client must not be read because of the lists that wait.
@@ -150,7 +150,7 @@ class ClientRequests:
         self._services.loop_budget.charge(TASK_SECONDS)
         if command.type == CommandType.GET_SCHEMA:
             if self._schema_tasks is None:
-                self._schema_tasks = TaskScope(self._on_crash)
+                self._schema_tasks = TaskScope(self._client.crashed)
             # The task's end releases what is held, not its body: a task cancelled before its first step has none.
             work = self._services.schemas.serve(self._client, command.getSchema, slot)
             self._schema_tasks.start(work, partial(self._ended, _Held(slot, large)))
@@ -167,15 +167,15 @@ class ClientRequests:
         if request.large is not None:
             request.large.release()
         self.outstanding -= 1
-        self._on_fewer()
+        self._client.fewer_requests()
 
     def request_crashed(self, error: BaseException) -> None:
         """Called with an exception of a small request: its client has got no answer."""
-        self._on_crash(error)
+        self._client.crashed(error)
 
     def _start_for_lists(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None]) -> None:
         if self._list_tasks is None:
-            self._list_tasks = TaskScope(self._on_crash)
+            self._list_tasks = TaskScope(self._client.crashed)
         self._list_tasks.start(work, on_end)
 
     @property
@@ -351,7 +351,7 @@ class ClientRequests:
     def _ended(self, held: _Held) -> None:
         held.release()
         self.outstanding -= 1
-        self._on_fewer()
+        self._client.fewer_requests()
 
 
 def _record_waited(record: NoRecord, raw: bytes) -> None:

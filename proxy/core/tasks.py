@@ -42,13 +42,13 @@ class TaskScope:
     __slots__ = ("_closed", "_on_crash", "_tasks")
 
     def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
-        # A dictionary, for an empty set is three times as large, and each client at rest has one.
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        # None without a task: each client at rest has a scope. A dictionary has an order, and is a third of a set.
+        self._tasks: dict[asyncio.Task[None], None] | None = None
         self._on_crash = on_crash
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks or ())
 
     def start(
         self, coroutine: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None
@@ -66,14 +66,15 @@ class TaskScope:
                 on_end()
             return do_nothing
         task = asyncio.get_running_loop().create_task(coroutine)
+        if self._tasks is None:
+            self._tasks = {}
         self._tasks[task] = None
         task.add_done_callback(self._ended if on_end is None else partial(self._ended, on_end=on_end))
         return task.cancel
 
     def cancel(self) -> None:
         """Cancel every task, the newest first, and refuse new ones."""
-        self._closed = True
-        for task in reversed(self._tasks):
+        for task in self.close():
             task.cancel()
 
     def close(self) -> list[asyncio.Task[None]]:
@@ -82,7 +83,7 @@ class TaskScope:
         The newest are first: an older one that ended would hand its turn to one that ends next.
         """
         self._closed = True
-        return list(reversed(self._tasks))
+        return list(reversed(self._tasks or {}))
 
     async def emptied(self) -> None:
         """Wait until all tasks have ended."""
@@ -90,7 +91,10 @@ class TaskScope:
             await asyncio.wait(self._tasks)
 
     def _ended(self, task: asyncio.Task[None], on_end: Callable[[], None] | None = None) -> None:
-        self._tasks.pop(task, None)
+        if self._tasks is not None:
+            self._tasks.pop(task, None)
+            if not self._tasks:
+                self._tasks = None
         if on_end is not None:
             on_end()
         if not task.cancelled() and (error := task.exception()) is not None:

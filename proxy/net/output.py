@@ -67,7 +67,8 @@ class Output:
         self._endpoint = endpoint
         self._direct = direct
         self._permit: Permit | None = None
-        self._queue = bytearray()
+        # Empty bytes, or the frames that wait: each client at rest has an output, and a bytearray takes 56 bytes.
+        self._queue: bytes | bytearray = b""
         self._gathering = self._body = False
         # Unsent bytes of a body that the pump writes: nothing of such a body is in the transport.
         self._left = 0
@@ -77,8 +78,7 @@ class Output:
         self._share: ReaderShare | None = None
         # Listeners for a PONG of the client; `_pinged`: a PING for them is on its way.
         self._callers: list[Callable[[], None]] | None = None
-        self._pinged = False
-        self._proven = False
+        self._pinged = self._proven = False
         # Bytes that the client had taken when it last stood still.
         self._stood_at = 0
         # The body in progress is on disk, and nothing of it holds direct memory.
@@ -86,12 +86,11 @@ class Output:
         self._write_lock: WriteLock | None = None
         self._writing: asyncio.Lock | None = None
         self._answer_line: asyncio.Lock | None = None
-        self._turns: dict[BodyTurn, None] = {}
+        self._turns: dict[BodyTurn, None] | None = None
         # Bytes of answers that are read from a broker now because the socket has room for them, or their client reads.
         self.expected_bytes = 0
         self._watch = watch
-        self._took = False
-        self._seen = self.sent_bytes = 0
+        self._took, self._seen, self.sent_bytes = False, 0, 0
         self.progress: WriteProgress | None = None
         # The send buffer, once the client is in lookup mode.
         self.buffer: SendBuffer | None = None
@@ -143,7 +142,7 @@ class Output:
 
         A body behind the body in progress counts, too: the client that does not take the first keeps the others there.
         """
-        return self._permit is not None or any(turn.holds_memory for turn in self._turns)
+        return self._permit is not None or any(turn.holds_memory for turn in self._turns or ())
 
     @property
     def busy(self) -> bool:
@@ -207,15 +206,15 @@ class Output:
         """Write a small frame, after the body in progress and after the frames that the client has not taken."""
         if not self._endpoint.open:
             return
-        if self._gathering:
-            self._queue += frame
-            return
-        if self._body or self._endpoint.write_pending:
+        if not self._gathering and not self._body and not self._endpoint.write_pending:
+            self._write(frame)
+        elif self._queue:
             # Frames are joined here: in the transport each unsent frame costs many times its bytes.
             self._queue += frame
         else:
-            self._write(frame)
-        self._account()
+            self._queue = bytearray(frame)
+        if not self._gathering:
+            self._account()
 
     def gather(self) -> None:
         """Join the frames that are sent until `send_gathered`, within this turn: one system call for many answers."""
@@ -228,7 +227,7 @@ class Output:
             return
         if not self._body and not self._endpoint.write_pending:
             frames = bytes(self._queue)
-            self._queue.clear()
+            self._queue = b""
             self._write(frames)
         self._account()
 
@@ -244,11 +243,12 @@ class Output:
         if self._queue and not self._body:
             self.handed(len(self._queue))
             self._endpoint.write(bytes(self._queue))
-            self._queue.clear()
+            self._queue = b""
 
     def _holding(self, body: Body | None = None) -> BodyTurn:
         """Count a body that has its memory, and may have to wait for its turn, in a `with` block."""
-        return BodyTurn(self._turns, body if isinstance(body, SpillableBody) else None)
+        turns = self._turns = {} if self._turns is None else self._turns
+        return BodyTurn(turns, body if isinstance(body, SpillableBody) else None)
 
     async def earlier_bodies(self) -> None:
         """Wait until the bodies that have their memory now are over."""
@@ -456,7 +456,7 @@ class Output:
     def close(self) -> None:
         """Drop unsent bytes: the client is gone."""
         self._watch.discard(self)
-        self._queue.clear()
+        self._queue = b""
         self._callers = None
         if self.buffer is not None:
             self.buffer.close()

@@ -109,8 +109,11 @@ class Crowd:
         none = cast(Any, None)
         services = RequestServices(loop, self.counters, self.service, none, budget, none, none, self.leaving)
         self.sent = Sent()
-        self.client = cast(Any, SimpleNamespace(network="192.0.2.1", principal=None, name="c", output=self.sent))
-        self.requests = ClientRequests(self.client, services, self.crashes.append, lambda: None)
+        told = {"crashed": self.crashes.append, "fewer_requests": lambda: None}
+        self.client = cast(
+            Any, SimpleNamespace(network="192.0.2.1", principal=None, name="c", output=self.sent, **told)
+        )
+        self.requests = ClientRequests(self.client, services)
 
     def ask(self, number: int) -> None:
         raw = commands.lookup_request(
