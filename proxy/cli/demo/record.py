@@ -5,6 +5,7 @@ Rule: the record is bounded, whatever arrives. A test waits here for a command i
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 from protocol.command_type import CommandType
@@ -46,16 +47,20 @@ class Record:
             if not entry[2].done():
                 entry[2].set_result(None)
 
-    def question_opened(self) -> None:
-        """Called when a topic-list request arrives."""
+    def question_opened(self) -> Callable[[], None]:
+        """Called when a topic-list request arrives; return what to call when its answer ends, at least once."""
         self.outstanding_topic_questions += 1
         self.max_outstanding_topic_questions = max(
             self.max_outstanding_topic_questions, self.outstanding_topic_questions
         )
+        counted = 1
 
-    def question_closed(self) -> None:
-        """Called when a topic-list answer is written, or its connection ends."""
-        self.outstanding_topic_questions -= 1
+        def close() -> None:
+            nonlocal counted
+            self.outstanding_topic_questions -= counted
+            counted = 0
+
+        return close
 
     async def seen(self, command_type: CommandType, count: int = 1) -> None:
         """Wait until `count` commands of a type have arrived since the start."""
