@@ -158,7 +158,7 @@ async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(**TIGHT, **LEAST, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+    async with staged(**TIGHT | LEAST, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
         large_schema(stage)
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
@@ -179,7 +179,7 @@ async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_
 ) -> None:
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
     keys: dict[str, Any] = {"topicListFairness": "connection", "topicListSpillMaxMB": 2}
-    async with staged(**TIGHT, **LEAST, **keys, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+    async with staged(**TIGHT | LEAST, **keys, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
         assert stage.proxy.spill is not None
         # No connection may have two lists there, and for others there is space.
         stage.proxy.spill.space.key_cap_percent = 60

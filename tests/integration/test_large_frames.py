@@ -14,6 +14,7 @@ from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame, new_schema_frame
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
+    LEAST_RATE,
     LIST_BYTES,
     MIB,
     TIGHT,
@@ -351,7 +352,7 @@ async def test_partial_frames_hold_no_more_than_the_limit_and_one_growth() -> No
 
 
 async def test_a_dripping_sender_is_closed_when_a_list_waits_for_its_memory() -> None:
-    async with staged(**TIGHT) as stage:
+    async with staged(**TIGHT | LEAST_RATE) as stage:
         dripping, request = await stage.connected(), exactly(900 * KIB)
         session = stage.session_of(dripping)
         await dripping.send(request[: 500 * KIB])

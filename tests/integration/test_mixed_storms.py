@@ -318,7 +318,6 @@ async def test_the_share_changes_live_and_ends_with_100_percent() -> None:
 async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_memory(tmp_path: Path) -> None:
     async with staged(
         **TIGHT,
-        topicListWriteMinBytesPerSecond=0,
         topicListWriteStallTimeoutMillis=0,
         topicListSpillDirectory=str(tmp_path / "lists"),
     ) as stage:

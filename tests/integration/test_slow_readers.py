@@ -23,6 +23,7 @@ from proxy.net.write_watch import WriteLimits
 from proxy.relay.relay import AsyncioRelay
 from tests.support.clients.async_client import PING, AsyncClient, Closed, eventually, schema_frame
 from tests.support.proxies.proxy_under_test import (
+    LEAST_RATE,
     LIST_BYTES,
     MIB,
     SLOW_READER_RCVBUF,
@@ -189,7 +190,7 @@ class TestSlowReaders:
     async def test_a_slow_reader_goes_when_another_waits_and_that_one_is_served(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with timeless(monkeypatch, **TIGHT) as (stage, seconds):
+        async with timeless(monkeypatch, **TIGHT | LEAST_RATE) as (stage, seconds):
             slow = await direct_taken(stage)
             waiting = await waiting_for_direct(stage)
             while not stage.caused(TOO_SLOW):
@@ -200,7 +201,7 @@ class TestSlowReaders:
             assert stage.caused(STALLED) == 0
 
     async def test_0_is_never(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with timeless(monkeypatch, topicListWriteMinBytesPerSecond=0, **TIGHT) as (stage, seconds):
+        async with timeless(monkeypatch, **TIGHT | {"topicListWriteMinBytesPerSecond": 0}) as (stage, seconds):
             slow = await direct_taken(stage)
             waiting = await waiting_for_direct(stage)
             for _ in range(100):

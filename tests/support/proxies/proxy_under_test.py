@@ -276,10 +276,13 @@ def _log() -> Any:
 # for direct memory, `c` overshoots the heap (one grower may) and waits behind `b`, `d` can only wait to grow, with its
 # broker connection paused.
 
+# One list fills each memory limit. On a busy machine a reader stands longer than the rule of the least rate allows.
 TIGHT: Final[dict[str, Any]] = {
     "maxTopicListInFlightHeapMemSizeMB": 1,
     "maxTopicListInFlightDirectMemSizeMB": 1,
+    "topicListWriteMinBytesPerSecond": 0,
 }
+LEAST_RATE: Final = {"topicListWriteMinBytesPerSecond": Config.topic_list_write_min_bytes_per_second.default}
 
 
 @dataclass
