@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pipeline.ingest.batch import ingest as take_all
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.stream import follow
-from pipeline.ingest.write import Books
+from pipeline.ingest.write import IngestCounts
 
-__all__ = ["Books", "IngestSettings", "ingest"]
+__all__ = ["IngestCounts", "IngestSettings", "ingest"]
 
 
 def _show(text: str) -> None:
@@ -23,7 +23,7 @@ def ingest(
     settings: IngestSettings,
     say: Callable[[str], None] = _show,
     stop: Event | None = None,
-) -> Books:
+) -> IngestCounts:
     """Take events into the tables and say what became of them; raises PipelineError.
 
     A continuous stream goes on until `stop` is set; `say` gets a line for each step.

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipeline.errors import PipelineError
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import Books, Input, Rules, write
+from pipeline.ingest.write import IngestCounts, Input, Rules, write
 from pipeline.sinks import open_store
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
@@ -21,24 +21,24 @@ __all__ = ["ingest"]
 STEP_BYTES: Final = 256 * 1024 * 1024
 
 
-def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> Books:
+def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> IngestCounts:
     """Take every event of the source that the tables do not have yet; raises PipelineError if it holds none.
 
     What is no event is set aside even then.
     """
     store = open_store(spark, settings.common)
-    started, books = datetime.now(UTC), Books()
+    started, counts = datetime.now(UTC), IngestCounts()
     for label, given in _steps(spark, settings):
         begin = time.monotonic()
         of_step = write(store, given, Rules(started))
         assert of_step is not None
-        books += of_step
+        counts += of_step
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
-    if books.kept + books.duplicates == 0:
+    if counts.kept + counts.duplicates == 0:
         raise PipelineError(
-            f"--source: got {books.read} lines and no event among them ({books.faults}), expected events"
+            f"--source: got {counts.read} lines and no event among them ({counts.faults}), expected events"
         )
-    return books
+    return counts
 
 
 def _steps(spark: SparkSession, settings: IngestSettings) -> Iterator[tuple[str, Input]]:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import Books, Input, Rules, write
+from pipeline.ingest.write import IngestCounts, Input, Rules, write
 from pipeline.sinks import Batch, open_store
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFiles, names, passed_by, paths_of
@@ -34,7 +34,7 @@ NAME: Final = "ingest"
 LOOK_SECONDS: Final = 3_600.0
 
 
-def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None], stop: Event) -> Books:
+def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None], stop: Event) -> IngestCounts:
     """Take what comes until it is all there was (`once`), or until `stop`; raises PipelineError."""
     stream = _Stream(spark, settings, say)
     query = stream.start()
@@ -45,14 +45,14 @@ def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
             raise stream.batches.failure from error
         raise pulsar.explain(error) or error from error
     stream.look_for_passed_by()
-    return replace(stream.books, passed_by=stream.passed_by)
+    return replace(stream.counts, passed_by=stream.passed_by)
 
 
 class _Stream:
-    """One run of a stream: its books and its batches."""
+    """One run of a stream: its counts and its batches."""
 
     def __init__(self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> None:
-        self.books = Books()
+        self.counts = IngestCounts()
         self.passed_by = 0
         self.batches = Batches(self._take)
         self._spark = spark
@@ -95,13 +95,13 @@ class _Stream:
 
     def _take(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
-        books = write(self._store, self._input(frame), self._rules(), Batch(self._query_id(), number))
-        if books is None:
+        counts = write(self._store, self._input(frame), self._rules(), Batch(self._query_id(), number))
+        if counts is None:
             self._say(f"batch {number}: was written before")
             return
-        self.books += books
-        self._newest_us = max(self._newest_us, books.newest_us or 0)
-        self._say(f"batch {number}: {books}; {books.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
+        self.counts += counts
+        self._newest_us = max(self._newest_us, counts.newest_us or 0)
+        self._say(f"batch {number}: {counts}; {counts.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
 
     def _input(self, frame: DataFrame) -> Input:
         if self._settings.topic is not None:

@@ -22,14 +22,14 @@ from pipeline.tables import Table
 from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
 from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
-__all__ = ["Books", "Input", "Rules", "write"]
+__all__ = ["IngestCounts", "Input", "Rules", "write"]
 
 # With more hours than this to look at, only their days are named: a condition for each would not help any more.
 MOST_HOURS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class IngestCounts:
     """What became of the records of some input.
 
     `lost` are events that the proxies themselves had to drop, `passed_by` files that a stream takes for read because of
@@ -44,11 +44,11 @@ class Books:
     newest_us: int | None = None
     passed_by: int = 0
 
-    def __add__(self, other: "Books") -> "Books":
-        """Give the books of both inputs."""
+    def __add__(self, other: "IngestCounts") -> "IngestCounts":
+        """Return the counts of both inputs together."""
         reasons = {**self.quarantined, **other.quarantined}
         newest = [each for each in (self.newest_us, other.newest_us) if each is not None]
-        return Books(
+        return IngestCounts(
             self.read + other.read,
             self.kept + other.kept,
             self.duplicates + other.duplicates,
@@ -91,7 +91,7 @@ class Rules:
     late_before_us: int | None = None
 
 
-def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> Books | None:
+def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> IngestCounts | None:
     """Write the records of an input, None if this batch was written before; raises PipelineError."""
     if batch is not None:
         with store.exclusive() as opened:
@@ -105,7 +105,7 @@ def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) 
         return _write(store, given.after(error), rules, batch)
 
 
-def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Books:
+def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> IngestCounts:
     with ExitStack() as stack:
         stage = partial(_stage, store, stack)
         records = given.records(rules.late_before_us)
@@ -126,7 +126,7 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Boo
             opened.add({name: staged for name, staged in rows.items() if staged is not None}, batch)
         quarantined = {reason: count for reason, count in quarantined.items() if count}
         duplicates = read - sum(quarantined.values()) - extent.rows
-        return Books(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
+        return IngestCounts(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
 
 
 def _stage(store: Store, stack: ExitStack, table: Table, frame: DataFrame) -> Staged:

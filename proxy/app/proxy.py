@@ -29,6 +29,7 @@ from proxy.app.overload import OverloadSources, OverloadSwitch
 from proxy.app.ports import ClientPorts
 from proxy.app.processors import usable_processors
 from proxy.app.relay_engines import make_engines
+from proxy.app.reload_steps import LiveParts
 from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
@@ -182,8 +183,7 @@ class Proxy:
             await self._start_web()
         for place in self.sockets.listening.close_unused():
             self.log.warning("a listening socket that was handed over is not used", address=place)
-        self.compute_budget(config)
-        self.log_budget()
+        self._renew_budget(config)
         self.overload.apply(config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
@@ -202,6 +202,13 @@ class Proxy:
         from proxy.app.memory.budget_report import count_budget
 
         count_budget(self.counters, config, exports=self._exporting is not None)
+
+    def _renew_budget(self, config: Config) -> None:
+        """Compute the worst case of all memory, and log its largest parts, and the memory of container and machine."""
+        from proxy.app.memory.budget_report import log_budget
+
+        self.compute_budget(config)
+        log_budget(self.counters, self.log)
 
     async def _start_web(self) -> None:
         # Half of the start: clients are served meanwhile.
@@ -303,6 +310,16 @@ class Proxy:
             self.pending = pending
         self.counters.config_applied_at = time.time()
 
+    @property
+    def live_parts(self) -> LiveParts:
+        """The parts that a change of live keys reaches."""
+        return LiveParts(
+            budget=self._renew_budget, memory=self.memory, recorder=self.recorder, writes=self.writes,
+            spill=self.spill, watch_limits=self.watch_limits, services=self.services, sessions=self.sessions,
+            sockets=self.sockets, broker_side=self.broker_side, web=self.web, overload=self.overload,
+            log_levels=self.log_levels, connection_log=self.connection_log, relay_log=self.relay_log,
+        )  # fmt: skip
+
     def files_may_have_changed(self) -> None:
         """Check the files of certificates soon."""
         self.sockets.tls_files.look()
@@ -373,26 +390,12 @@ class Proxy:
 
         return top_document(
             TopSources(
-                config=self.config,
-                restart_needed=tuple(self.pending),
-                metrics=self.metric_sources,
-                sessions=self.sessions,
-                usage=self.usage,
-                refusals=self.refusals,
-                rates=self._rates,
-                state=self.phase,
-                brokers=self.broker_side.brokers.shown(),
-                uptime_seconds=self.loop.time() - self._started_at,
-                port=self.client_port,
-                older_clients=self.client_ports.older_clients,
+                config=self.config, restart_needed=tuple(self.pending), metrics=self.metric_sources,
+                sessions=self.sessions, usage=self.usage, refusals=self.refusals, rates=self._rates, state=self.phase,
+                brokers=self.broker_side.brokers.shown(), uptime_seconds=self.loop.time() - self._started_at,
+                port=self.client_port, older_clients=self.client_ports.older_clients,
             )
-        )
-
-    def log_budget(self) -> None:
-        """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
-        from proxy.app.memory.budget_report import log_budget
-
-        log_budget(self.counters, self.log)
+        )  # fmt: skip
 
     def _thread_died(self, index: int) -> None:
         self.log.error("a relay thread has died: the proxy ends, because it cannot relay reliably", thread=index)

@@ -8,12 +8,13 @@ that no request sees half of it. Keys that need a restart keep their value until
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from proxy.app import reload_steps as steps
 from proxy.app.lifecycle import Phase
-from proxy.app.proxy import Proxy
+from proxy.app.metrics.counters import Counters
+from proxy.app.reload_steps import LiveParts
 from proxy.config.config import Config, ConfigError
 from proxy.config.keys.authentication import AUTHENTICATION
 from proxy.config.keys.brokers import TARGETS
@@ -27,23 +28,23 @@ from proxy.core.threads import NoThread, in_thread
 from proxy.web.admin.reload_report import KeyChange, ReloadReport
 
 LoadConfig = Callable[[], Config]
-Part = Callable[[Proxy, Config], None]
+Step = Callable[[LiveParts, Config], None]
 
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
-_LIMITER: Final[tuple[Part, ...]] = (steps.apply_limiter,)
+_LIMITER: Final[tuple[Step, ...]] = (steps.apply_limiter,)
 # The largest answer depends on the smaller limit, and a single broker may use half the heap limit.
-_MEMORY: Final[tuple[Part, ...]] = (
+_MEMORY: Final[tuple[Step, ...]] = (
     steps.apply_limiter,
     steps.apply_topic_lists,
     steps.apply_budget,
 )
-_BROKERS: Final[tuple[Part, ...]] = (steps.apply_broker_pool,)
-_TARGETS: Final[tuple[Part, ...]] = (steps.apply_targets,)
-_WEB: Final[tuple[Part, ...]] = (steps.apply_web,)
+_BROKERS: Final[tuple[Step, ...]] = (steps.apply_broker_pool,)
+_TARGETS: Final[tuple[Step, ...]] = (steps.apply_targets,)
+_WEB: Final[tuple[Step, ...]] = (steps.apply_web,)
 
 # Parts are applied in the order of this table, each once: the limiter before the parts that read its limits.
-APPLIED_BY: Final[dict[Key[Any], tuple[Part, ...]]] = {
+APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.log_level: (steps.apply_log_level,),
     Config.log_level_by_component: (steps.apply_log_level,),
     Config.connection_log_percent: (steps.apply_connection_log,),
@@ -149,7 +150,32 @@ NOT_LIVE_SECTIONS: Final = frozenset({TARGETS, AUTHENTICATION, TLS})
 NOT_LIVE: Final[frozenset[Key[Any]]] = frozenset({Config.web_service_allowed_hosts, Config.web_service_allowed_origins})
 
 
-def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
+class Reloadable(Protocol):
+    """A proxy as far as a reload sees it."""
+
+    config: Config
+    phase: Phase
+
+    @property
+    def pending(self) -> Mapping[str, str]:
+        """Shown values that wait for a restart, by key."""
+
+    @property
+    def counters(self) -> Counters:
+        """Where reloads and internal errors are counted."""
+
+    @property
+    def live_parts(self) -> LiveParts:
+        """The parts that a change of live keys reaches."""
+
+    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
+        """Replace the configuration in force, and what waits for a restart (None: unchanged)."""
+
+    def files_may_have_changed(self) -> None:
+        """Check the files of certificates soon."""
+
+
+def apply(proxy: Reloadable, newer: Config, log: Logger) -> ReloadReport:
     """Apply the dynamic keys of `newer`, log every difference, and return the report.
 
     Raises ConfigError, before any change. A part that fails is an internal error; the other parts are applied anyway.
@@ -159,9 +185,10 @@ def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
     config = old.adopt(newer)
     proxy.take_config(config, pending_values(config, newer))
     changed = [key for key in differing if key.dynamic]
-    for part in _parts(changed):
+    parts = proxy.live_parts
+    for step in _steps(changed):
         try:
-            part(proxy, config)
+            step(parts, config)
         except Exception as error:
             proxy.counters.internal_error(error, "reload")
     report = ReloadReport(
@@ -179,9 +206,9 @@ def apply(proxy: Proxy, newer: Config, log: Logger) -> ReloadReport:
     return report
 
 
-def _parts(changed: Iterable[Key[Any]]) -> list[Part]:
+def _steps(changed: Iterable[Key[Any]]) -> list[Step]:
     keys = set(changed)
-    return list(dict.fromkeys(part for key, parts in APPLIED_BY.items() if key in keys for part in parts))
+    return list(dict.fromkeys(step for key, each in APPLIED_BY.items() if key in keys for step in each))
 
 
 def _shown(key: Key[Any], config: Config) -> str:
@@ -196,7 +223,7 @@ class LiveChanges:
     configuration.
     """
 
-    def __init__(self, proxy: Proxy, log: Logger) -> None:
+    def __init__(self, proxy: Reloadable, log: Logger) -> None:
         self._proxy = proxy
         self._log = log
         # The end of each change that has one, and the configuration before it.
@@ -262,7 +289,9 @@ class ReloadListener(Protocol):
 class Reloader:
     """Runs one reload at a time; a request during a reload starts another reload after it."""
 
-    def __init__(self, proxy: Proxy, load: LoadConfig, log: Logger, listener: ReloadListener | None = None) -> None:
+    def __init__(
+        self, proxy: Reloadable, load: LoadConfig, log: Logger, listener: ReloadListener | None = None
+    ) -> None:
         self._listener = listener
         self._proxy = proxy
         self._load = load

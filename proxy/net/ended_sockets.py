@@ -2,7 +2,7 @@
 
 After a mere close the kernel offers a full send queue, megabytes of it, to a peer that takes nothing until its own
 time-out, in memory that no connection is counted for any more: who fills many connections and leaves, again and again,
-takes as much as he likes. So such a socket is kept here. Rules (`EndedBooks`):
+takes as much as he likes. So such a socket is kept here. Rules (`EndedQuota`):
 - Bytes that the peer takes arrive, and behind them the FIN. Bytes that the peer still sends are dropped: unread, they
   would turn the close into an RST, and what is under way would be lost. So the socket stays until the peer ends, too.
 - A peer that takes nothing for `STALL_SECONDS`, or is not done after `LONGEST_SECONDS`, is reset; one that has taken
@@ -50,8 +50,8 @@ class Left(NamedTuple):
     memory: int
 
 
-class _EndedBook:
-    """The books of one socket."""
+class _EndedSocket:
+    """A socket, and how much its peer has taken of it."""
 
     __slots__ = ("began_at", "first", "left", "taken_at")
 
@@ -65,26 +65,26 @@ class _EndedBook:
         return (self.first - self.left.unsent) / max(now - self.began_at, 1.0)
 
 
-class EndedBooks:
+class EndedQuota:
     """Chooses the ended sockets that have to go. No I/O, no clock; the caller closes what is removed."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.used_bytes = 0
-        self._books: dict[int, _EndedBook] = {}
+        self._sockets: dict[int, _EndedSocket] = {}
         # Sockets whose peers took little at the last look; the one that took most is the first.
         self._slowest: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._books)
+        return len(self._sockets)
 
     def add(self, number: int, left: Left, now: float) -> list[int]:
         """Add a socket, and return those that have to go for it; if room cannot be made, the new one alone."""
-        self._books[number] = _EndedBook(left, now)
+        self._sockets[number] = _EndedSocket(left, now)
         self.used_bytes += left.memory
         gone: list[int] = []
         while self._full:
-            while self._slowest and self._slowest[-1] not in self._books:
+            while self._slowest and self._slowest[-1] not in self._sockets:
                 self._slowest.pop()
             slowest = self._slowest.pop() if self._slowest else number
             self.remove(slowest)
@@ -95,32 +95,32 @@ class EndedBooks:
 
     def remove(self, number: int) -> None:
         """Forget a socket; one that is not there is ignored."""
-        book = self._books.pop(number, None)
-        if book is not None:
-            self.used_bytes -= book.left.memory
+        ended = self._sockets.pop(number, None)
+        if ended is not None:
+            self.used_bytes -= ended.left.memory
 
     def saw(self, number: int, left: Left, now: float) -> EndedReset | None:
         """Take note of what a socket has left, and return why the peer has to be reset, if it has."""
-        book = self._books[number]
-        if left.unsent < book.left.unsent:
-            book.taken_at = now
-        self.used_bytes += left.memory - book.left.memory
-        book.left = left
-        if now - book.taken_at >= STALL_SECONDS:
+        ended = self._sockets[number]
+        if left.unsent < ended.left.unsent:
+            ended.taken_at = now
+        self.used_bytes += left.memory - ended.left.memory
+        ended.left = left
+        if now - ended.taken_at >= STALL_SECONDS:
             return EndedReset.STALLED
-        return EndedReset.TOO_LONG if now - book.began_at >= LONGEST_SECONDS else None
+        return EndedReset.TOO_LONG if now - ended.began_at >= LONGEST_SECONDS else None
 
     def looked_at_all(self, now: float) -> None:
         """Choose who goes first when a newcomer finds no room."""
-        rates = {number: book.rate(now) for number, book in self._books.items() if now > book.began_at}
+        rates = {number: ended.rate(now) for number, ended in self._sockets.items() if now > ended.began_at}
         # A peer that has everything loses nothing.
-        rates.update((number, -1.0) for number, book in self._books.items() if not book.left.unsent)
+        rates.update((number, -1.0) for number, ended in self._sockets.items() if not ended.left.unsent)
         slow = [number for number, rate in rates.items() if rate < WELL_BYTES_PER_SECOND]
         self._slowest = sorted(slow, key=rates.__getitem__, reverse=True)
 
     @property
     def _full(self) -> bool:
-        return self.used_bytes > self.most_bytes or len(self._books) > MOST_SOCKETS
+        return self.used_bytes > self.most_bytes or len(self._sockets) > MOST_SOCKETS
 
 
 class Closing(Protocol):
@@ -137,7 +137,7 @@ class EndedSockets:
     """Keeps the sockets, looks at each once a second, and closes or resets those that are done or have to go."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, counters: NetCounters) -> None:
-        self.books = EndedBooks(LEAST_BYTES)
+        self.quota = EndedQuota(LEAST_BYTES)
         self._counters = counters
         self._loop = loop
         # By a number of ours: that of a descriptor is used again.
@@ -152,7 +152,7 @@ class EndedSockets:
 
     def limit(self, connections: int) -> None:
         """Set how much all may hold, for so many connections at most."""
-        self.books.most_bytes = LEAST_BYTES + A_CONNECTION_BYTES * connections
+        self.quota.most_bytes = LEAST_BYTES + A_CONNECTION_BYTES * connections
 
     def keep_behind(self, transport: asyncio.Transport) -> int | None:
         """Keep the socket of a transport that is about to be closed; None without a descriptor for it.
@@ -189,7 +189,7 @@ class EndedSockets:
                 self._look(number, now)
             if not count % SOCKETS_A_TURN:
                 await asyncio.sleep(0)
-        self.books.looked_at_all(now)
+        self.quota.looked_at_all(now)
         self._dropped = bytearray()
         self._tell()
 
@@ -208,7 +208,7 @@ class EndedSockets:
         if left is None:
             self._release(number)
             return number
-        for gone in self.books.add(number, left, self._loop.time()):
+        for gone in self.quota.add(number, left, self._loop.time()):
             self._counters.ended_resets[EndedReset.NO_ROOM] += 1
             self._reset(gone)
         self._tell()
@@ -218,7 +218,7 @@ class EndedSockets:
         sock = self._sockets[number]
         self._drop_received(sock)
         left = self._left(number, sock)
-        why = None if left is None else self.books.saw(number, left, now)
+        why = None if left is None else self.quota.saw(number, left, now)
         if left is None or (why is not None and not left.unsent):
             self._release(number)
         elif why is not None:
@@ -261,10 +261,10 @@ class EndedSockets:
         self._release(number)
 
     def _release(self, number: int) -> None:
-        self.books.remove(number)
+        self.quota.remove(number)
         self._closing.pop(number, None)
         self._sockets.pop(number).close()
         self._tell()
 
     def _tell(self) -> None:
-        self._counters.ended_sockets, self._counters.ended_bytes = len(self._sockets), self.books.used_bytes
+        self._counters.ended_sockets, self._counters.ended_bytes = len(self._sockets), self.quota.used_bytes

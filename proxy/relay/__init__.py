@@ -8,7 +8,7 @@
   an engine whose relays share a pool of memory, `memory/` has that pool and what the kernel keeps.
 - On threads of the native extension: `native_engine.py` has the engine and its events, `native_relay.py` one relay (it
   reads the relay's record and books its bytes), `native_api.py` the calls and the layout of records, `hand_over.py` the
-  sockets. `books.py` has what both engines count.
+  sockets. `traffic.py` has what both engines count.
 
 Frames for topic-list watchers, with both engines: `frame_permits.py` decides when they pass, one object for each relay
 that sees such a frame; `watch_limits.py` has the settings and the share of direct memory; `watch_relay.py` and

@@ -22,8 +22,8 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
-from proxy.relay.books import RelayRates
 from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory
+from proxy.relay.traffic import RelayRates
 from proxy.telemetry.events.recorder import RequestOrigin
 
 

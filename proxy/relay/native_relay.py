@@ -14,7 +14,6 @@ from protocol.scanner import FrameMatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import LINGER_SECONDS, peer_name
-from proxy.relay.books import RelayBooks, RelayRates
 from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, Relay, RelayOrder, RelaySnapshot
 from proxy.relay.frame_permits import FramePermits
@@ -23,6 +22,7 @@ from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, Recei
 from proxy.relay.native_api import CAUSES, CONSUMES, PASSED_AT_END, PRODUCES, NativePairs, PairEnd, PairRecord
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import TopicSlots
+from proxy.relay.traffic import RelayRates, RelayTraffic
 from proxy.relay.watch_limits import WatchLimits
 
 LINGER_MILLIS: Final = int(LINGER_SECONDS * 1000)
@@ -51,7 +51,6 @@ class NativeRelay:
     """A client and its broker in the native engine; the holder of its watch frames (frame_permits.FrameHolder)."""
 
     __slots__ = (
-        "_books",
         "_cause",
         "_drips",
         "_end",
@@ -64,6 +63,7 @@ class NativeRelay:
         "_order",
         "_paused",
         "_permits",
+        "_traffic",
         "_unsettled",
         "broker_name",
         "client_name",
@@ -84,7 +84,7 @@ class NativeRelay:
         # So is whether the messages of the client are counted.
         self.counted = engine.slots is not None and engine.slots.enabled
         self._drips: set[tuple[Direction, bool]] = set()
-        self._books = RelayBooks(engine.counters, engine.loop.time(), order.read_timeout_seconds)
+        self._traffic = RelayTraffic(engine.counters, engine.loop.time(), order.read_timeout_seconds)
         self._first = (b"", b"")
         # The cause of a `close` or `abort` of ours; `_end` is set when the relay is over.
         self._cause: DisconnectCause | None = None
@@ -171,14 +171,14 @@ class NativeRelay:
     @property
     def rates(self) -> RelayRates:
         """Return the rates between the last two ticks."""
-        return self._books.rates if self._instead is None else self._instead.rates
+        return self._traffic.rates if self._instead is None else self._instead.rates
 
     def snapshot(self) -> RelaySnapshot:
         """Return the relay as it is now."""
         if self._instead is not None:
             return self._instead.snapshot()
         record = self._look()
-        permits, books = self._permits, self._books
+        permits, traffic = self._permits, self._traffic
         paused = (self._paused[Direction.TO_BROKER], self._paused[Direction.TO_CLIENT])
         unsent, idle_seconds, spliced = (0, 0), None, 0
         if record is not None:
@@ -186,7 +186,7 @@ class NativeRelay:
             paused = (PauseReason(record.paused_to_broker), PauseReason(record.paused_to_client))
             unsent = (record.held_for_broker, record.held_for_client)
         return RelaySnapshot(
-            moved=(books.to_broker_bytes, books.to_client_bytes),
+            moved=(traffic.to_broker_bytes, traffic.to_client_bytes),
             unsent=unsent,
             paused=paused,
             permit_bytes=0 if permits is None else permits.held_bytes,
@@ -226,7 +226,7 @@ class NativeRelay:
         if self.pair:
             self._engine.pairs.resume(self.pair, direction, reason)
         if was_paused and not any(self._paused):
-            self._books.pause_ended(self._engine.loop.time())
+            self._traffic.pause_ended(self._engine.loop.time())
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
         """Pass one whole frame, or one read, although a threshold or a rate pauses `direction`."""
@@ -260,7 +260,7 @@ class NativeRelay:
 
     def set_read_timeout(self, seconds: float) -> None:
         """Change the read time-out; the idle time so far counts."""
-        self._books.read_timeout_seconds = seconds
+        self._traffic.read_timeout_seconds = seconds
         if self._instead is not None:
             self._instead.set_read_timeout(seconds)
 
@@ -273,7 +273,7 @@ class NativeRelay:
         reads = paused = 0
         if record is not None:
             reads, paused = record.client_reads, record.paused_to_client | record.paused_to_broker
-        if self._books.tick(now, reads, paused=bool(paused) or any(self._paused)):
+        if self._traffic.tick(now, reads, paused=bool(paused) or any(self._paused)):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
@@ -282,7 +282,7 @@ class NativeRelay:
             self._instead.retire(now_or_never)
             return
         self._look()
-        if self._books.idle_since_retire() or now_or_never:
+        if self._traffic.idle_since_retire() or now_or_never:
             self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
@@ -391,9 +391,9 @@ class NativeRelay:
     @property
     def frame_open(self) -> bool:
         """Return whether a part of the frames that passed last is still to come."""
-        if self.pair and self._frame_ends_at > self._books.to_client_bytes:
+        if self.pair and self._frame_ends_at > self._traffic.to_client_bytes:
             self._look()
-        return self._frame_ends_at > self._books.to_client_bytes
+        return self._frame_ends_at > self._traffic.to_client_bytes
 
     @property
     def client_cause(self) -> DisconnectCause | None:
@@ -406,7 +406,7 @@ class NativeRelay:
         if match.open_bytes:
             # The direction stands still: all bytes that were read are counted.
             self._look()
-            self._frame_ends_at = self._books.to_client_bytes + match.open_bytes
+            self._frame_ends_at = self._traffic.to_client_bytes + match.open_bytes
             self._engine.open_frame(self)
         self._engine.pairs.pass_frames(self.pair, self._generation)
 
@@ -446,5 +446,5 @@ class NativeRelay:
         return record
 
     def _take_bytes(self, to_broker: int, to_client: int) -> None:
-        books = self._books
-        books.add(to_broker - books.to_broker_bytes, to_client - books.to_client_bytes)
+        traffic = self._traffic
+        traffic.add(to_broker - traffic.to_broker_bytes, to_client - traffic.to_client_bytes)

@@ -25,11 +25,11 @@ from proxy.net.transport import (
     Truncation,
     peer_name,
 )
-from proxy.relay.books import MaybeMetered, RelayBooks, RelayRates
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, Direction, PauseReason, Relay, RelaySnapshot
 from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory, received_of
 from proxy.relay.memory.windows import ReceiveWindow, note_received, weigh
+from proxy.relay.traffic import MaybeMetered, RelayRates, RelayTraffic
 
 # A busy endpoint is read for this long before others have their turn.
 TURN_SECONDS: Final = 0.0005
@@ -292,7 +292,7 @@ class AsyncioRelay(MaybeMetered):
     """
 
     __slots__ = (
-        "_books", "_counters", "_cut_off", "_finished", "_on_end", "broker", "broker_name", "client", "client_name",
+        "_counters", "_cut_off", "_finished", "_on_end", "_traffic", "broker", "broker_name", "client", "client_name",
         "loop_budget", "meter", "network", "principal",
     )  # fmt: skip
     plain_endpoint: ClassVar[type[RelayEndpoint]] = RelayEndpoint
@@ -317,7 +317,7 @@ class AsyncioRelay(MaybeMetered):
         self._finished: RelayEndpoint | None = None
         self._cut_off: RelayEndpoint | None = None
         # Bytes up to the last look; the endpoints' `received` counts the bytes since then, so that it stays small.
-        self._books = RelayBooks(counters, loop.time(), read_timeout_seconds)
+        self._traffic = RelayTraffic(counters, loop.time(), read_timeout_seconds)
         self.client_name = self.broker_name = "?"
         self.principal: Hashable = None
         self.meter = None
@@ -353,7 +353,7 @@ class AsyncioRelay(MaybeMetered):
     @property
     def rates(self) -> RelayRates:
         """Return the rates between the last two ticks."""
-        return self._books.rates
+        return self._traffic.rates
 
     @property
     def unread_bytes(self) -> int:
@@ -362,10 +362,10 @@ class AsyncioRelay(MaybeMetered):
 
     def snapshot(self) -> RelaySnapshot:
         """Return the relay as it is now."""
-        self._keep_books()
-        books, client, broker = self._books, self.client, self.broker
+        self._count_moved()
+        traffic, client, broker = self._traffic, self.client, self.broker
         return RelaySnapshot(
-            moved=(books.to_broker_bytes, books.to_client_bytes),
+            moved=(traffic.to_broker_bytes, traffic.to_client_bytes),
             unsent=(broker.unsent_bytes, client.unsent_bytes),
             paused=(client.reasons, broker.reasons),
             permit_bytes=broker.held_bytes,
@@ -394,7 +394,7 @@ class AsyncioRelay(MaybeMetered):
         was_paused = self._paused
         self._sender(direction).resume_for(reason)
         if was_paused and not self._paused:
-            self._books.pause_ended(self.client.loop.time())
+            self._traffic.pause_ended(self.client.loop.time())
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
         """Pass one whole frame, or one read, although a threshold or a rate pauses `direction`."""
@@ -402,18 +402,18 @@ class AsyncioRelay(MaybeMetered):
 
     def set_read_timeout(self, seconds: float) -> None:
         """Change the read time-out; the idle time so far counts."""
-        self._books.read_timeout_seconds = seconds
+        self._traffic.read_timeout_seconds = seconds
 
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
-        self._keep_books()
-        if self._books.tick(now, self.client.reads, paused=self._paused):
+        self._count_moved()
+        if self._traffic.tick(now, self.client.reads, paused=self._paused):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
         """Close a relay that is old enough, if no byte has moved since the last call or `now_or_never` is set."""
-        self._keep_books()
-        if self._books.idle_since_retire() or now_or_never:
+        self._count_moved()
+        if self._traffic.idle_since_retire() or now_or_never:
             self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
@@ -465,7 +465,7 @@ class AsyncioRelay(MaybeMetered):
         if endpoint.peer.cause is None and endpoint is not self._cut_off:
             endpoint.peer.close(cause)
         if endpoint is self.client:
-            self._keep_books()
+            self._count_moved()
             self._on_end(self, cause)
 
     def _dissolve(self) -> None:
@@ -483,8 +483,8 @@ class AsyncioRelay(MaybeMetered):
     def _sender(self, direction: Direction) -> RelayEndpoint:
         return self.client if direction is Direction.TO_BROKER else self.broker
 
-    def _keep_books(self) -> None:
+    def _count_moved(self) -> None:
         client, broker = self.client, self.broker
-        self._books.add(client.received, broker.received)
+        self._traffic.add(client.received, broker.received)
         note_received(client, broker)
         client.received = broker.received = 0

@@ -62,7 +62,7 @@ async def test_a_peer_that_takes_nothing_is_reset_soon_after_the_other_has_left(
         sender.reset()
         await pair.stage.until(lambda: resets(pair) == {EndedReset.STALLED: 1}, "a peer that was reset")
         assert kernel_bytes_towards(reader) == 0
-        assert (len(ended(pair)), ended(pair).books.used_bytes) == (0, 0)
+        assert (len(ended(pair)), ended(pair).quota.used_bytes) == (0, 0)
         assert pair.stage.proxy.counters.net.ended_bytes == 0
 
 
@@ -74,7 +74,7 @@ async def test_a_client_that_still_takes_bytes_gets_all_of_them_and_a_fin(talkin
             await pair.client.send(b"never read by anybody")
         pair.broker.reset()
         await pair.stage.until(lambda: not len(pair.stage.proxy.sessions), "a relay that is over")
-        assert ended(pair).books.used_bytes > MUCH
+        assert ended(pair).quota.used_bytes > MUCH
         assert pair.stage.proxy.counters.net.ended_bytes > MUCH
         assert await slowly(pair.client, talking=talking) == sent
         pair.client.close()
@@ -84,7 +84,7 @@ async def test_a_client_that_still_takes_bytes_gets_all_of_them_and_a_fin(talkin
 
 async def test_all_together_hold_no_more_than_the_bound() -> None:
     async with paired(**KERNELS_CHOICE) as pair:
-        ended(pair).books.most_bytes = MUCH
+        ended(pair).quota.most_bytes = MUCH
         await filled(pair, "client")
         pair.client.reset()
         await pair.stage.until(lambda: resets(pair) == {EndedReset.NO_ROOM: 1}, "a peer that was reset")

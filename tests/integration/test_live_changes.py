@@ -90,7 +90,7 @@ def _request_seconds(stage: Stage) -> object:
 
 
 def _read_seconds(stage: Stage) -> object:
-    relays = [relay._books.read_timeout_seconds for relay in stage.proxy.sessions.all_relays()]  # type: ignore[attr-defined]
+    relays = [relay._traffic.read_timeout_seconds for relay in stage.proxy.sessions.all_relays()]  # type: ignore[attr-defined]
     return stage.proxy.services.direct_mode._read_timeout_seconds, relays
 
 

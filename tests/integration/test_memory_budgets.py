@@ -42,7 +42,7 @@ KIB: Final = 1024
 CONNECTION_BYTES: Final = 8 * KIB
 
 LIMITS_SHARE: Final = 1.15
-QUIET_SCRAPES: Final = 20
+QUIET_ROUNDS: Final = 20
 LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
 
 
@@ -101,13 +101,28 @@ class Weighed:
         seen: list[float] = []
         same = 0
         async with in_time(40):
-            while same < QUIET_SCRAPES:
+            while same < QUIET_ROUNDS:
                 at = await self.scrape()
                 record = self.broker.record
                 now = [at(name) for name in names] + [record.sent_bytes, record.received.total()]
                 same = same + 1 if now == seen else 0
                 seen = now
         return at
+
+    async def unmoved(self, asker: AsyncClient) -> None:
+        """Ask for PONGs until nothing moves between proxy and broker.
+
+        A scrape would be part of what is weighed: its page takes 250 KB anew once relays have taken the place it had.
+        """
+        record = self.broker.record
+        seen = -1
+        same = 0
+        async with in_time(40):
+            while same < QUIET_ROUNDS:
+                await asker.ping()
+                now = record.sent_bytes + record.received.total()
+                same = same + 1 if now == seen else 0
+                seen = now
 
     def allowed(self, heap_mib: float, direct_mib: float, connections: int, largest_answer: int = 0) -> int:
         """Compute the promise of docs/memory.md."""
@@ -336,32 +351,39 @@ def stated(engine: str, situation: str) -> str:
     return row[rows[0].index(f"{engine} engine")]
 
 
-async def one_more(proxy: Weighed, first: int, then: int, rcvbuf: int | None, *still: str) -> float:
+def kibibytes(text: str) -> int:
+    number, unit = text.split()
+    assert unit == "KiB"
+    return int(number) * KIB
+
+
+async def one_more(proxy: Weighed, first: int, then: int, rcvbuf: int | None) -> float:
     """Return what each of `then` relays takes behind the first ones, once all of them stand still."""
+    asker = await proxy.connected()
     taken = []
     for count in (first, then):
         for _ in range(count):
             await (await proxy.client(rcvbuf)).connect(target=f"{LOOPBACK}:{proxy.broker.port}")
-        await proxy.quiet(*still)
+        await proxy.unmoved(asker)
         taken.append(proxy.child.resident_bytes())
     return (taken[1] - taken[0]) / then
 
 
 async def test_one_more_relay_at_rest_takes_what_the_page_says(tmp_path: Path, relay_engine: str) -> None:
-    kibibytes, unit = stated(relay_engine, "at rest").split()
-    assert unit == "KiB"
     async with weighed(tmp_path, **limits(1, 1)) as proxy:
-        each = await one_more(proxy, 200, 400, None, "active_connections")
+        each = await one_more(proxy, 200, 400, None)
         print(f"one more relay at rest, {relay_engine}: {each:,.0f} bytes")
-        assert each <= int(kibibytes) * KIB
+        assert each <= kibibytes(stated(relay_engine, "at rest"))
 
 
 async def test_one_more_relay_whose_client_stands_still_takes_one_read_more(tmp_path: Path, relay_engine: str) -> None:
     buffer = 64 * KIB
-    at_rest = int(stated(relay_engine, "at rest").split()[0]) * KIB
-    assert stated(relay_engine, "for each direction") == "1 x `relayBufferBytes`"
+    one_read, _, beside = stated(relay_engine, "for each direction").partition(" + ")
+    assert one_read == "1 x `relayBufferBytes`"
+    allowed = kibibytes(stated(relay_engine, "at rest")) + buffer + kibibytes(beside or "0 KiB")
     async with weighed(tmp_path, relayBufferBytes=buffer, **limits(1, 1)) as proxy:
         proxy.broker.script.after_handshake = AfterHandshake.FLOOD
-        each = await one_more(proxy, 20, 60, SLOW_READER_RCVBUF, "active_connections", "binary_bytes_total")
-        print(f"one more relay that stands still, {relay_engine}: {each:,.0f} bytes")
-        assert each <= buffer + at_rest
+        # Of the first hundred many find memory that the start has left free.
+        each = await one_more(proxy, 100, 200, SLOW_READER_RCVBUF)
+        print(f"one more relay that stands still, {relay_engine}: {each:,.0f} of {allowed:,} bytes")
+        assert each <= allowed

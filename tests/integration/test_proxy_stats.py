@@ -58,7 +58,7 @@ async def test_its_rates_are_those_of_what_the_client_sends(monkeypatch: pytest.
     async with staged() as stage:
         client = await stage.relayed()
         relay = relay_of(stage)
-        began = relay._books._rates_since
+        began = relay._traffic._rates_since
         for number in range(4):
             await client.send(producer(number))
             await client.command()

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pipeline.advise import AdviseSettings, advise
 from pipeline.choice import Target
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest import Books, ingest
+from pipeline.ingest import IngestCounts, ingest
 from pipeline.ingest.settings import IngestSettings
 from pipeline.options import CommonSettings
 from pipeline.replay.grid import Grid
@@ -105,8 +105,8 @@ def must_be_whole(seen: Seen) -> None:
     assert metrics("event_log_topic_keeps") == 1
 
 
-def told(books: Books) -> tuple[int, int, int, dict[str, int], int]:
-    return books.read, books.kept, books.duplicates, dict(books.quarantined), books.lost
+def told(counts: IngestCounts) -> tuple[int, int, int, dict[str, int], int]:
+    return counts.read, counts.kept, counts.duplicates, dict(counts.quarantined), counts.lost
 
 
 def run_jobs(spark: SparkSession, common: CommonSettings, to: Path) -> Page:

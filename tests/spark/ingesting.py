@@ -6,7 +6,7 @@ from threading import Event
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.ingest import Books, IngestSettings, ingest
+from pipeline.ingest import IngestCounts, IngestSettings, ingest
 from pipeline.ingest.settings import Mode
 from pipeline.options import CommonSettings, TableFormat
 from pipeline.sinks import read_table
@@ -29,7 +29,7 @@ class Ingest:
     ) -> CommonSettings:
         return CommonSettings(str(directory / "out"), table_format, "local[2]", conf or {})
 
-    def run(self, mode: Mode = "batch", *, max_files: int = 1_000, stop: Event | None = None) -> Books:
+    def run(self, mode: Mode = "batch", *, max_files: int = 1_000, stop: Event | None = None) -> IngestCounts:
         checkpoint = f"{self.common.out}/_checkpoints/ingest"
         settings = IngestSettings(
             self.common, str(self.source), mode, checkpoint, trigger_us=50_000, max_files=max_files

@@ -1,4 +1,4 @@
-"""What a batch takes, what it sets aside, and that the books balance."""
+"""What a batch takes, what it sets aside, and that the counts add up."""
 
 import gzip
 import hashlib
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from eventlog.schema import SCHEMA_VERSION
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest import Books, IngestSettings, ingest
+from pipeline.ingest import IngestCounts, IngestSettings, ingest
 from pipeline.sinks import read_table
 from pipeline.tables.events import QUARANTINE
 from tests.spark.ingesting import Ingest
@@ -25,7 +25,7 @@ def job(spark: SparkSession, tmp_path: Path) -> Ingest:
 def test_events_are_kept_with_their_hour(job: Ingest) -> None:
     write_events(job.source / "a.jsonl.gz", [event(0), event(1, ts_us=T0_US + HOUR_US)])
     write_events(job.source / "b.jsonl", [event(2, proxy_id="proxy-b", dropped_before=3)])
-    assert job.run() == Books(3, 3, 0, {}, 3, T0_US + HOUR_US)
+    assert job.run() == IngestCounts(3, 3, 0, {}, 3, T0_US + HOUR_US)
     rows = job.events().select("seq", "date", "hour", "proxy_id").orderBy("seq").collect()
     assert [(row.seq, str(row.date), row.hour, row.proxy_id) for row in rows] == [
         (0, "2026-03-01", 10, "proxy-a"),
@@ -76,9 +76,9 @@ WRONG = {
 def test_what_is_no_event_is_set_aside_with_its_reason(job: Ingest) -> None:
     lines = "".join(line + "\n" for line in WRONG)
     (job.source / "a.jsonl").write_text(text([event(0)]) + lines + "\n" + "no json\n")
-    books = job.run()
-    assert (books.read, books.kept, books.duplicates) == (len(WRONG) + 2, 1, 0)
-    assert sum(books.quarantined.values()) == len(WRONG) + 1
+    counts = job.run()
+    assert (counts.read, counts.kept, counts.duplicates) == (len(WRONG) + 2, 1, 0)
+    assert sum(counts.quarantined.values()) == len(WRONG) + 1
     rows = read_table(job.spark, job.common, QUARANTINE).collect()
     found = {row.raw: (row.reason, row.detail) for row in rows}
     found["{}"] = (found["{}"][0], None)
@@ -144,8 +144,8 @@ def test_first_step_without_an_event_stops_nothing(job: Ingest, monkeypatch: pyt
     (job.source / "a.jsonl").write_text("no json\n")
     write_events(job.source / "b.jsonl", [event(0)])
     (job.source / "c.jsonl").write_text("\n")
-    books = job.run()
-    assert (books.read, books.kept, books.quarantined) == (2, 1, {"malformed": 1})
+    counts = job.run()
+    assert (counts.read, counts.kept, counts.quarantined) == (2, 1, {"malformed": 1})
     assert len(job.lines) == 3
     assert job.quarantine() == [("malformed", None, 1)]
 
@@ -175,13 +175,13 @@ def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> N
         b"this is not gzip\n" + text(event(seq) for seq in range(300, 303)).encode()
     )
     (job.source / "noise.jsonl.gz").write_bytes(b"\0 noise")
-    books = job.run()
-    assert books.quarantined == {"truncated": 2, "malformed": 2}
+    counts = job.run()
+    assert counts.quarantined == {"truncated": 2, "malformed": 2}
     sources = [row.source for row in read_table(job.spark, job.common, QUARANTINE).select("source").collect()]
     damaged = {"host%3A1 +.jsonl.gz", "host%3A2 +.jsonl", "none.jsonl.gz", "noise.jsonl.gz"}
     assert {Path(source).name for source in sources} == damaged
     assert set(range(50)) | set(range(200, 210)) | set(range(300, 303)) <= set(job.seqs())
-    assert books.read == books.kept + 4
+    assert counts.read == counts.kept + 4
     assert job.run().kept == 0
 
 
@@ -200,8 +200,8 @@ def test_paths_are_no_patterns(job: Ingest, tmp_path: Path) -> None:
     ]
     for seq, name in enumerate(names):
         write_events(other.source / name, [event(seq)])
-    books = other.run()
-    assert (books.read, books.kept, other.seqs()) == (len(names), len(names), list(range(len(names))))
+    counts = other.run()
+    assert (counts.read, counts.kept, other.seqs()) == (len(names), len(names), list(range(len(names))))
     again = other.run("once")
     assert (again.read, again.duplicates) == (len(names), len(names))
 
@@ -233,8 +233,8 @@ def test_parquet_of_events_is_taken_as_well(job: Ingest, tmp_path: Path) -> None
     job.events().drop("date", "hour").replace({2: -2}, subset=["seq"]).write.mode("overwrite").parquet(
         str(other.source)
     )
-    books = other.run()
-    assert (books.kept, books.quarantined) == (3, {"bad_value": 1})
+    counts = other.run()
+    assert (counts.kept, counts.quarantined) == (3, {"bad_value": 1})
     assert other.quarantine() == [("bad_value", "seq", 1)]
 
 

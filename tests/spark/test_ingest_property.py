@@ -74,11 +74,11 @@ def test_every_line_ends_where_plain_python_says(spark: SparkSession, tmp_path: 
     for part in range(3):
         (job.source / f"{part}.jsonl").write_text("".join(line + "\n" for line in lines[part::3]))
     expected = Counter(reason(line) for line in lines)
-    books = job.run()
+    counts = job.run()
     good = [json.loads(line) for line in lines if reason(line) is None]
-    assert books.quarantined == {name: count for name, count in expected.items() if name is not None}
-    assert len(books.quarantined) == 5
-    assert books.read == LINES == books.kept + books.duplicates + sum(books.quarantined.values())
-    assert books.kept == len({tuple(line[name] for name in EVENT_KEY) for line in good})
+    assert counts.quarantined == {name: count for name, count in expected.items() if name is not None}
+    assert len(counts.quarantined) == 5
+    assert counts.read == LINES == counts.kept + counts.duplicates + sum(counts.quarantined.values())
+    assert counts.kept == len({tuple(line[name] for name in EVENT_KEY) for line in good})
     assert_follows(read_table(spark, job.common, EVENTS), EVENTS)
     assert_follows(read_table(spark, job.common, QUARANTINE), QUARANTINE)

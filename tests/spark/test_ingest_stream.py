@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest import Books
+from pipeline.ingest import IngestCounts
 from pipeline.ingest.write import Rules, write
 from pipeline.sinks import open_store
 from pipeline.sources.files import EventFiles
@@ -50,7 +50,7 @@ def test_stream_and_batch_keep_the_same(job: Ingest, tmp_path: Path) -> None:
     assertDataFrameEqual(job.events(), batch.events())
     assert job.quarantine() == batch.quarantine()
     assert [line.split(":")[0] for line in job.lines] == ["batch 0", "batch 1"]
-    assert job.run("once") == Books()
+    assert job.run("once") == IngestCounts()
 
 
 def test_late_events_are_set_aside_by_streams_only(job: Ingest) -> None:
@@ -75,9 +75,9 @@ def test_files_that_come_too_late_are_counted_and_warned_of(job: Ingest, capsys:
     assert job.run("once", max_files=1).passed_by == 0
     aged(write_events(job.source / "too late.jsonl", [event(2)]), 9 * days)
     aged(write_events(job.source / "in time.jsonl", [event(3)]), 11 * days)
-    books = job.run("once")
-    assert (books.kept, books.passed_by, job.seqs()) == (1, 1, [0, 1, 3])
-    assert "1 files passed by, as they are older than --max-file-age" in str(books)
+    counts = job.run("once")
+    assert (counts.kept, counts.passed_by, job.seqs()) == (1, 1, [0, 1, 3])
+    assert "1 files passed by, as they are older than --max-file-age" in str(counts)
     assert "warning: 1 event files passed by" in capsys.readouterr().err
 
 
@@ -86,14 +86,14 @@ def test_batch_that_comes_again_is_known(job: Ingest) -> None:
     job.run("once")
     aged(write_events(job.source / "b.jsonl", [event(1), event(0)]), 2)
     (job.source / "c.jsonl").write_text("no json\n")
-    books = job.run("once")
-    assert (books.kept, books.duplicates, books.quarantined) == (1, 1, {"malformed": 1})
+    counts = job.run("once")
+    assert (counts.kept, counts.duplicates, counts.quarantined) == (1, 1, {"malformed": 1})
     files = sorted(Path(job.common.out, "events").rglob("*.parquet"))
     # As after a crash between the batch and Spark's note that it is done.
     for name in ("1", ".1.crc"):
         Path(job.common.out, "_checkpoints", "ingest", "commits", name).unlink()
     job.lines.clear()
-    assert job.run("once") == Books()
+    assert job.run("once") == IngestCounts()
     assert job.lines == ["batch 1: was written before"]
     assert sorted(Path(job.common.out, "events").rglob("*.parquet")) == files
 
@@ -118,9 +118,9 @@ def test_damaged_files_do_not_stop_a_stream(job: Ingest) -> None:
     whole = write_events(job.source / "a.jsonl.gz", [event(seq) for seq in range(100)])
     whole.write_bytes(whole.read_bytes()[:-12])
     (job.source / "b.jsonl").write_text(text([event(200)]))
-    books = job.run("once")
-    assert books.quarantined == {"truncated": 1}
-    assert books.read == books.kept + 1
+    counts = job.run("once")
+    assert counts.quarantined == {"truncated": 1}
+    assert counts.read == counts.kept + 1
     assert 200 in job.seqs()
 
 
@@ -134,5 +134,5 @@ def test_files_that_are_gone_are_an_error_or_passed_by(job: Ingest, capsys: pyte
     some = write(store, EventFiles(job.spark, (str(there), gone), skip_gone=True), rules)
     none = write(store, EventFiles(job.spark, (gone,), skip_gone=True), rules)
     assert some is not None
-    assert (some.read, some.kept, none) == (1, 1, Books())
+    assert (some.read, some.kept, none) == (1, 1, IngestCounts())
     assert "1 of 2 event files were deleted" in capsys.readouterr().err

@@ -43,7 +43,7 @@ assert Config.load(None, {"brokerServiceURL": "pulsar://b:6650", "greeting": "go
         {
             "proxy/config/keys/operation.py": {None: KEY.format(dynamic=True)},
             "proxy/app/reload_steps.py": {
-                None: "\n\ndef apply_greeting(proxy, config):\n    proxy.said = config.greeting\n"
+                None: "\n\ndef apply_greeting(parts, config):\n    parts.said = config.greeting\n"
             },
             "proxy/app/reload.py": {
                 "APPLIED_BY: Final": "from proxy.app.reload_steps import apply_greeting\n\n",
@@ -55,10 +55,10 @@ from types import SimpleNamespace
 from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
 assert {key for key in Config.keys() if key.dynamic} == APPLIED_BY.keys()
-proxy = SimpleNamespace()
+parts = SimpleNamespace()
 for step in APPLIED_BY[Config.greeting]:
-    step(proxy, SimpleNamespace(greeting="good day"))
-assert proxy.said == "good day"
+    step(parts, SimpleNamespace(greeting="good day"))
+assert parts.said == "good day"
 """,
         {"config": "proxy.conf"},
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline import cli
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest import Books, IngestSettings
+from pipeline.ingest import IngestCounts, IngestSettings
 from pipeline.ingest.settings import ingest_settings, micros
 from pipeline.jobs import compact, ingest
 
@@ -144,11 +144,11 @@ class Session:
 def test_sigterm_tells_a_stream_to_stop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     session = Session()
 
-    def take(spark: object, settings: IngestSettings, *, stop: Event) -> Books:
+    def take(spark: object, settings: IngestSettings, *, stop: Event) -> IngestCounts:
         assert not stop.is_set()
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(60)
-        return Books(3, 1, 1, {"late": 1}, 4)
+        return IngestCounts(3, 1, 1, {"late": 1}, 4)
 
     monkeypatch.setattr(ingest, "open_session", lambda app, settings: session)
     monkeypatch.setattr(ingest, "ingest", take)
@@ -179,6 +179,6 @@ def test_table_that_was_compacted_meanwhile_is_no_traceback(
 
 
 def test_books_of_parts_add_up() -> None:
-    one, two = Books(3, 1, 1, {"late": 1}, 4, 7), Books(2, 0, 0, {"late": 1, "malformed": 1}, 0, None)
-    assert one + two == Books(5, 1, 1, {"late": 2, "malformed": 1}, 4, 7)
-    assert Books() + one == one
+    one, two = IngestCounts(3, 1, 1, {"late": 1}, 4, 7), IngestCounts(2, 0, 0, {"late": 1, "malformed": 1}, 0, None)
+    assert one + two == IngestCounts(5, 1, 1, {"late": 2, "malformed": 1}, 4, 7)
+    assert IngestCounts() + one == one

@@ -1,4 +1,4 @@
-"""The books of one relay, for every engine: its bytes, rates, idle time and age. No I/O, no clock."""
+"""The traffic of one relay, for every engine: its bytes, rates, idle time and age. No I/O, no clock."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +16,8 @@ class RelayRates(NamedTuple):
     size_bytes: float
 
 
-class RelayBooks:
-    """The books of a relay that began at `now`; an engine adds the bytes that it has moved."""
+class RelayTraffic:
+    """The traffic of a relay that began at `now`; an engine adds the bytes that it has moved."""
 
     __slots__ = (
         "_counters",
