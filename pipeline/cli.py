@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from pipeline.errors import ExitCode, PipelineError
 
@@ -33,10 +33,22 @@ REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
 
 
+# The packages of this distribution that a job imports: without one of them the installation is broken.
+_OWN: Final = ("eventlog", "pipeline")
+
+
+class _NotInstalled(Exception):
+    """A library of the extra `pipeline` is missing."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one job and give its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(given[:1]).parse_args(given)
+    try:
+        options = _parser(given[:1]).parse_args(given)
+    except _NotInstalled as missing:
+        print(f"pulsar-proxy-pipeline {given[0]}: {missing}", file=sys.stderr)
+        return ExitCode.USAGE
     try:
         code: int = options.run(options)
     except PipelineError as error:
@@ -74,10 +86,21 @@ def _parser(job: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in JOBS.items():
         command = jobs.add_parser(name, help=text, description=text)
         if name in job:
-            module = import_module(f"pipeline.jobs.{name.replace('-', '_')}")
+            module = _imported(f"pipeline.jobs.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
+
+
+def _imported(name: str) -> Any:
+    """Import the module of a job; raises _NotInstalled without a library of the extra, as in the image of the proxy."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library in ("", *_OWN):
+            raise
+        raise _NotInstalled(f"{library} is not installed: this job needs the extra `pipeline`") from error
 
 
 if __name__ == "__main__":

@@ -109,21 +109,22 @@ PIP_442: Final = (
     Alert(
         "PulsarProxyHeapMemoryHigh", "pip-442", "warning",
         f"{LIST}heap_memory_used_bytes / {LIST}heap_memory_limit_bytes > 0.8", "5m",
-        "topic lists hold {{ $value | humanizePercentage }} of the heap limit of {{ $labels.instance }}",
+        "topic lists hold {{ $value | humanizePercentage }} of the heap limit of {{ or $labels.pod $labels.instance }}",
         "Look whether direct memory is full as well: then slow readers hold up the heap. Otherwise raise "
         "maxTopicListInFlightHeapMemSizeMB if the container has room; it is live.",
     ),
     Alert(
         "PulsarProxyHeapQueueNearFull", "pip-442", "critical",
         f"{LIST}heap_queue_size / {LIST}heap_queue_max_size > 0.9", "1m",
-        "the queue for heap memory of {{ $labels.instance }} is {{ $value | humanizePercentage }} full",
+        "the queue for heap memory of {{ or $labels.pod $labels.instance }} is {{ $value | humanizePercentage }} full",
         "Double maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize now (live): a full queue refuses clients at "
         "once, waiting costs them nothing. Then look for what drains it too slowly.",
     ),
     Alert(
         "PulsarProxyHeapTimeouts", "pip-442", "critical",
         f"rate({LIST}heap_timeout_total[5m]) > 1", "1m",
-        "{{ $value | printf \"%.2f\" }} topic lists a second get no heap memory in time from {{ $labels.instance }}",
+        "{{ $value | printf \"%.2f\" }} topic lists a second get no heap memory in time from "
+        "{{ or $labels.pod $labels.instance }}",
         "Raise maxTopicListInFlightDirectMemSizeMB if direct memory is full, else "
         "maxTopicListInFlightHeapMemSizeMB (both live); if neither has room in the container, add pods.",
     ),
@@ -131,7 +132,7 @@ PIP_442: Final = (
         "PulsarProxyHeapWaitsLong", "pip-442", "warning",
         f'{LIST}heap_wait_time_ms{{quantile="0.99"}} > 10000', "5m",
         "a topic list in a hundred waits {{ $value | printf \"%.0f\" }} ms or longer for heap memory of "
-        "{{ $labels.instance }}",
+        "{{ or $labels.pod $labels.instance }}",
         "Nobody is refused yet. See what drains too slowly, brokers, clients or this proxy, before waits reach "
         "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis.",
     ),
@@ -162,8 +163,8 @@ CLIENTS: Final = (
     Alert(
         "PulsarProxyClientsRejected", "clients", "warning",
         " + ".join(f"increase({name}[15m])" for name in REJECTED) + " > 10", "5m",
-        "{{ $labels.instance }} turned away {{ $value | printf \"%.0f\" }} connections and requests in 15 minutes, for "
-        "their number",
+        "{{ or $labels.pod $labels.instance }} turned away {{ $value | printf \"%.0f\" }} "
+        "connections and requests in 15 minutes, for their number",
         "See which of the counters grows: connections ask for maxConcurrentInboundConnections, lookups for "
         "maxConcurrentLookupRequests (both live).",
     ),
@@ -172,28 +173,29 @@ CLIENTS: Final = (
         "pulsar_proxy_client_stalled_readers > 0.5 * pulsar_proxy_client_writers"
         f" and ({LIST}direct_memory_used_bytes / {LIST}direct_memory_limit_bytes > 0.8"
         " or pulsar_proxy_lists_unproven_readers_waiting > 0)", "2m",
-        "{{ $value }} clients of {{ $labels.instance }} take nothing of their answers, and others wait for their "
-        "memory",
+        "{{ $value }} clients of {{ or $labels.pod $labels.instance }} take nothing of their answers, "
+        "and others wait for their memory",
         "Lower topicListWriteStallTimeoutMillis to 5000 (live): clients that take nothing are then closed sooner. "
         "Put it back afterwards.",
     ),
     Alert(
         "PulsarProxyProducersHeld", "clients", "warning",
         'pulsar_proxy_overload_paused_connections{what="paused"} > 0', "5m",
-        "{{ $labels.instance }} does not read {{ $value }} producing connections, because memory is short",
+        "{{ or $labels.pod $labels.instance }} does not read {{ $value }} producing connections, "
+        "because memory is short",
         "See whether the proxy's memory is full or a broker's: pulsar_proxy_overload_memory_ratio by signal.",
     ),
     Alert(
         "PulsarProxyNoBroker", "clients", "critical",
         # A broker is unknown for a moment after the start, or for good where nothing is probed.
         'sum without (state) (pulsar_proxy_brokers{state=~"up|unknown"}) == 0', "1m",
-        "{{ $labels.instance }} can reach no broker",
+        "{{ or $labels.pod $labels.instance }} can reach no broker",
         "Ask the brokers, not the proxy: pulsar-proxy top names each with the error of the last attempt.",
     ),
     Alert(
         "PulsarProxyBrokerDown", "clients", "warning",
         'pulsar_proxy_brokers{state="down"} > 0', "5m",
-        "{{ $labels.instance }} cannot reach {{ $value }} of its brokers",
+        "{{ or $labels.pod $labels.instance }} cannot reach {{ $value }} of its brokers",
         "Compare with the other proxies: if all see the same broker down, look at that broker, else at this proxy's "
         "network.",
     ),
@@ -204,7 +206,7 @@ PROCESS: Final = (
         "PulsarProxyDown", "process", "critical",
         # A target that never came up is recognized by its neighbours: same job and, in Kubernetes, same namespace.
         "up == 0 and on (job, namespace) group by (job, namespace) (last_over_time(pulsar_proxy_build_info[1d]))", "2m",
-        "{{ $labels.instance }} of the job {{ $labels.job }} cannot be scraped",
+        "{{ or $labels.pod $labels.instance }} of the job {{ $labels.job }} cannot be scraped",
         "See whether the process runs and whether the other proxies carry its clients; read the last lines of its log "
         "before it is restarted.",
     ),
@@ -213,28 +215,30 @@ PROCESS: Final = (
         # No scrape succeeds between two starts: without the range, each start would reset `for`.
         "changes(process_start_time_seconds[15m]) > 2"
         " and on (job, instance) last_over_time(pulsar_proxy_build_info[15m])", "1m",
-        "{{ $labels.instance }} was started {{ $value }} times in 15 minutes",
+        "{{ or $labels.pod $labels.instance }} was started {{ $value }} times in 15 minutes",
         "Find out who ends it: the kernel (out of memory), a probe, the watchdog, or its own configuration.",
     ),
     Alert(
         "PulsarProxyMemoryNearLimit", "process", "critical",
         "(pulsar_proxy_memory_resident_bytes + pulsar_proxy_client_writers_kernel_bytes)"
         f" / {MEMORY} > 0.9", "2m",
-        "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of the memory of its container or machine",
+        "{{ or $labels.pod $labels.instance }} uses {{ $value | humanizePercentage }} of the memory "
+        "of its container or machine",
         "Lower maxTopicListInFlightDirectMemSizeMB and clientSocketSendBufferBytes (live): nobody is cut, newcomers "
         "wait. Then give the container more memory.",
     ),
     Alert(
         "PulsarProxyEventLoopLag", "process", "warning",
         'pulsar_proxy_event_loop_lag_seconds{quantile="0.99"} > 0.25', "5m",
-        "the event loop of {{ $labels.instance }} is {{ $value | printf \"%.2f\" }} s late, one time in a hundred",
+        "the event loop of {{ or $labels.pod $labels.instance }} is "
+        "{{ $value | printf \"%.2f\" }} s late, one time in a hundred",
         "See whether the process has the CPU that it wants: a quota that throttles it looks like this. If so, give it "
         "a whole core or add pods.",
     ),
     Alert(
         "PulsarProxyControllerStale", "process", "critical",
         "pulsar_proxy_controller_age_seconds > 30", "1m",
-        "{{ $labels.controller }} of {{ $labels.instance }} has not come to its end for "
+        "{{ $labels.controller }} of {{ or $labels.pod $labels.instance }} has not come to its end for "
         "{{ $value | humanizeDuration }}",
         "Keep the log, then restart this proxy once its clients have somewhere to go: slow readers are no longer "
         "closed, timeouts no longer looked at.",
@@ -244,21 +248,21 @@ PROCESS: Final = (
         # A `where` that occurs for the first time is a new series, which has no increase yet.
         "sum without (where) (increase(pulsar_proxy_internal_errors_total[15m])) > 0 or sum without (where)"
         " (pulsar_proxy_internal_errors_total unless pulsar_proxy_internal_errors_total offset 15m) > 0", "1m",
-        "{{ $labels.instance }} met an exception that nobody expected",
+        "{{ or $labels.pod $labels.instance }} met an exception that nobody expected",
         "Keep the log, with its traceback, and report it: this is a bug of the proxy.",
     ),
     Alert(
         "PulsarProxyOverloadControlFails", "process", "warning",
         "increase(pulsar_proxy_overload_evaluation_failures_total[5m]) > 0"
         " or increase(pulsar_proxy_adaptive_throttle_controller_evaluation_failure_count_total[5m]) > 0", "1m",
-        "evaluations of a throttle of {{ $labels.instance }} fail",
+        "evaluations of a throttle of {{ or $labels.pod $labels.instance }} fail",
         "Keep the log, with its traceback. If producers are held, set the ObserveOnly keys and reload.",
     ),
     Alert(
         "PulsarProxyEventsDropped", "process", "warning",
         "increase(pulsar_proxy_event_log_dropped_total[10m]) > 0", "1m",
-        "the event log of {{ $labels.instance }} lost {{ $value | printf \"%.0f\" }} events for {{ $labels.sink }} in "
-        "10 minutes",
+        "the event log of {{ or $labels.pod $labels.instance }} lost {{ $value | printf \"%.0f\" }} "
+        "events for {{ $labels.sink }} in 10 minutes",
         "Clients notice nothing. See why the sink takes no more: a full disk, or brokers that take no events.",
     ),
 )  # fmt: skip
@@ -267,28 +271,30 @@ CONFIGURATION: Final = (
     Alert(
         "PulsarProxyBudgetDoesNotFit", "configuration", "warning",
         f"pulsar_proxy_memory_budget_bytes > {MEMORY}", "5m",
-        "the limits of {{ $labels.instance }} add up to {{ $value | humanize1024 }}B, more than its container or "
-        "machine has",
+        "the limits of {{ or $labels.pod $labels.instance }} add up to "
+        "{{ $value | humanize1024 }}B, more than its container or machine has",
         "Give it that much memory, or lower the limits until they fit (check-config prints the largest parts); until "
         "then a storm can end the process.",
     ),
     Alert(
         "PulsarProxyConfigReloadFailed", "configuration", "warning",
         "pulsar_proxy_config_reload_success == 0", "1m",
-        "the last reload of the configuration of {{ $labels.instance }} was refused",
+        "the last reload of the configuration of {{ or $labels.pod $labels.instance }} was refused",
         "Run pulsar-proxy check-config on the file: it lists every fault with its line. The old configuration is in "
         "force, wholly.",
     ),
     Alert(
         "PulsarProxyCertificateExpires", "configuration", "warning",
         f"{EXPIRES} - time() < {WEEK_SECONDS}", "15m",
-        "the certificate {{ $labels.cert }} of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
+        "the certificate {{ $labels.cert }} of {{ or $labels.pod $labels.instance }} expires in "
+        "{{ $value | humanizeDuration }}",
         "Renew the certificate; the proxy takes new files by itself, without a restart.",
     ),
     Alert(
         "PulsarProxyCertificateExpires", "configuration", "critical",
         f"{EXPIRES} - time() < {DAY_SECONDS}", "5m",
-        "the certificate {{ $labels.cert }} of {{ $labels.instance }} expires in {{ $value | humanizeDuration }}",
+        "the certificate {{ $labels.cert }} of {{ or $labels.pod $labels.instance }} expires in "
+        "{{ $value | humanizeDuration }}",
         "Renew the certificate; the proxy takes new files by itself, without a restart.",
     ),
 )  # fmt: skip

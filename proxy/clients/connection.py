@@ -25,7 +25,7 @@ from proxy.clients.requests import ClientRequests, refusal
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.clients.turns import TurnTaker
-from proxy.core.errors import DisconnectCause, protocol_cause
+from proxy.core.errors import METHOD_BYTES, DisconnectCause, strangers_cause
 from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
 from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, peer_name
@@ -35,8 +35,6 @@ from proxy.requests.lookups import LEAST_OUTSTANDING
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _KEEP_ALIVES: Final = frozenset({CommandType.PING.value, CommandType.PONG.value})
 _NAMES: Final = {kind.value: kind.name for kind in CommandType}
-# The first bytes of a TLS handshake; no frame that may come first begins so.
-_TLS_RECORD: Final = b"\x16\x03"
 # The offset of a command's type in a frame: after two lengths and the tag of the field.
 _TYPE_AT: Final = 9
 _TYPE_TAG: Final = 0x08
@@ -270,8 +268,8 @@ class ClientConnection(TurnTaker):
     def crashed(self, error: BaseException) -> None:
         """End this connection because of an exception of its own."""
         if isinstance(error, ProtocolError):
-            tls = self._state.state is State.INIT and self._decoder.first_bytes(len(_TLS_RECORD)) == _TLS_RECORD
-            self.abort(DisconnectCause.TLS_ON_PLAIN_PORT if tls else protocol_cause(error))
+            first = self._decoder.first_bytes(METHOD_BYTES) if self._state.state is State.INIT else b""
+            self.abort(strangers_cause(first, error))
             return
         self._services.counters.internal_error(error, "client connection")
         self.abort(DisconnectCause.INTERNAL_ERROR)

@@ -23,7 +23,7 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
     loader.refused = {problem.key for problem in loader.problems}
     key = ConfigKeys.broker_service_url_tls if config.tls_enabled_with_broker else ConfigKeys.broker_service_url
     _check_discovery(loader, key.name, given=bool(config.value(key)))
-    if not config.value(key):
+    if not config.value(key) and not loader.unread:
         loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
     _check_ports(loader, config)
     _check_memory(loader, config)
@@ -234,7 +234,8 @@ def _check_times(loader: Loader, config: ConfigValues) -> None:
 def _check_relay_engine(loader: Loader, config: ConfigValues) -> None:
     engine, threads = ConfigKeys.relay_engine, ConfigKeys.num_io_threads
     if config.relay_engine == "native" and config.num_io_threads == 0:
-        loader.fault(threads, "0", f"at least 1, or nothing, with {engine.name}=native: its relays need a thread")
+        expected = f"at least 1, or an empty value, with {engine.name}=native: its relays need a thread"
+        loader.fault(threads, "0", expected)
     elif config.relay_engine == "asyncio" and config.num_io_threads:
         loader.doubt(threads, f"{config.num_io_threads} has no effect with {engine.name}=asyncio")
 

@@ -105,7 +105,9 @@ class Loader:
         self.refused: set[str] = set()
         self.unknown: dict[str, Setting] = {}
         self.warnings: list[ConfigWarning] = []
-        self.home = "defaults"  # the place to add a missing key
+        self.home = "default"  # the place to add a missing key
+        # No key is missed in a file that could not be read: the file itself is the fault.
+        self.unread = False
         # Where the variables in secrets are found.
         self.environ: Mapping[str, str] = {}
 
@@ -140,7 +142,9 @@ class Loader:
         try:
             data = read_regular(path)
         except OSError as error:
-            self.problem(path, None, "", (error.strerror or str(error)).lower(), "a readable file")
+            self.unread = True
+            found = "a directory" if isinstance(error, IsADirectoryError) else (error.strerror or str(error)).lower()
+            self.problem(path, None, "", found, "a readable file")
             return
         parsed = parse_conf(data)
         for fault in parsed.faults:

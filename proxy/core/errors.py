@@ -12,6 +12,12 @@ from limiter.errors import PermitAcquireError
 from protocol.errors import FrameTooLarge, ProtocolError, ServerError
 from protocol.states import BEFORE_CONNECT, BEFORE_CONNECTED, SECOND_CONNECT, SECOND_CONNECTED
 
+# No frame that may come first begins like a TLS handshake or a request of HTTP: read as the size of a frame, each of
+# them is more than 350 MB.
+METHOD_BYTES: Final = 4
+_TLS_RECORD: Final = b"\x16\x03"
+_HTTP_METHODS: Final = frozenset(b"GET |HEAD|POST|PUT |DELE|OPTI|CONN|PATC|TRAC|PRI ".split(b"|"))
+
 
 class DisconnectCause(StrEnum):
     """Cause of the end of a client or broker connection."""
@@ -42,6 +48,7 @@ class DisconnectCause(StrEnum):
     TRUNCATED = "truncated"
     NOT_TLS = "not_tls"
     TLS_ON_PLAIN_PORT = "tls_on_plain_port"
+    HTTP_ON_CLIENT_PORT = "http_on_client_port"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
     READ_TIMEOUT = "read_timeout"
     CONNECTION_AGE = "connection_age"
@@ -194,3 +201,10 @@ def own_copy(error: E) -> E:
 def protocol_cause(error: ProtocolError) -> DisconnectCause:
     """Return the cause of the disconnect of a peer that broke the protocol."""
     return DisconnectCause.FRAME_TOO_LARGE if isinstance(error, FrameTooLarge) else DisconnectCause.MALFORMED_FRAME
+
+
+def strangers_cause(first: bytes, error: ProtocolError) -> DisconnectCause:
+    """Return the cause for a peer whose first bytes are no frame: mistakes of operators have names of their own."""
+    if first.startswith(_TLS_RECORD):
+        return DisconnectCause.TLS_ON_PLAIN_PORT
+    return DisconnectCause.HTTP_ON_CLIENT_PORT if first[:METHOD_BYTES] in _HTTP_METHODS else protocol_cause(error)

@@ -16,7 +16,7 @@ from scripts.generated import json_records
 
 Json = dict[str, Any]
 
-_WHOLE: Final = re.compile(r"a whole number from (-?\d+) to (\d+)(, or nothing)?")
+_WHOLE: Final = re.compile(r"a whole number from (-?\d+) to (\d+)(, or an empty value)?")
 _DECIMAL: Final = re.compile(r"a number from (\S+) to (\S+)")
 _FRACTION: Final = Config.overload_memory_high_watermark.kind.expected
 _CHOICE: Final = re.compile(r"one of (.+)")

@@ -57,6 +57,7 @@ _KNOWN: Final[dict[str, Json]] = {
     "pdb.minAvailable": _PERCENT_OR_NUMBER,
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     "service.externalTrafficPolicy": {"enum": ["", "Local", "Cluster"]},
+    "service.sessionAffinity": {"enum": ["", "ClientIP", "None"]},
     "certificate.privateKey.algorithm": {"enum": ["ECDSA", "RSA", "Ed25519"]},
     "pipeline.mode": {"enum": ["kubernetes", "sparkOperator"]},
     "auth.token.key": {"enum": ["secret", "public"]},

@@ -15,7 +15,7 @@ from proxy.core.version import VERSION
 from scripts.packaging.key_facts import ORIGINS, facts, sections
 
 # The date of the last change to the texts below; mdoc requires a date.
-DATE: Final = "November 21, 2026"
+DATE: Final = "November 26, 2026"
 HEADER: Final = '.\\" Written by scripts/packaging/man.py when the wheel was built.'
 CONF_PAGE: Final = "pulsar-proxy.conf 5"
 # The end of a sentence: mdoc wants a line for each. The lower-case word after `i.e.` keeps it from matching.
@@ -41,6 +41,18 @@ ENVIRONMENT: Final = (
     ("XDG_RUNTIME_DIR", "Directory of the control socket, unless controlSocketPath is set."),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd; the proxy then reports its state to systemd."),
 )
+FILES: Final = (
+    ("/etc/pulsar-proxy/proxy.conf", "The file of the systemd units; pulsar-proxy.conf(5) has its keys."),
+    ("$XDG_RUNTIME_DIR/pulsar-proxy-<port>.sock", "The control socket, unless controlSocketPath is set."),
+    ("/tmp/pulsar-proxy-<uid>/pulsar-proxy-<port>.sock", "The same, without XDG_RUNTIME_DIR."),
+)
+EXAMPLES: Final = (
+    ("Look for faults, and try each broker:", "pulsar-proxy check-config --strict --connect --config FILE"),
+    ("Serve with other values than those of the file:", "pulsar-proxy serve --config FILE --set servicePort=6660"),
+    ("Show once who holds memory and who waits:", "pulsar-proxy top --config FILE --once"),
+    ("Raise a limit for ten minutes:",
+     "pulsar-proxy admin set maxTopicListInFlightHeapMemSizeMB=200 --for 10m --config FILE"),
+)  # fmt: skip
 LOADING: Final = (
     "The file has a key and a value on each line, in the syntax of Java properties, as the file of Pulsar's own proxy.",
     "An environment variable overrides the file, and a flag overrides both.",
@@ -89,6 +101,12 @@ def listed(title: str, rows: tuple[tuple[str, str], ...], tag: str) -> Iterator[
         yield f".It {tag} {word}" if " " not in word else f".It {tag} {word.replace(', ', ' , ')}"
         yield from prose(meaning)
     yield ".El"
+
+
+def examples() -> Iterator[str]:
+    """Yield the examples, each a sentence and the command below it."""
+    for text, command in EXAMPLES:
+        yield from (escaped(text), f".Dl {command.replace('--', chr(92) + '-' + chr(92) + '-')}")
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
@@ -147,7 +165,8 @@ def command_page() -> str:
         *head("PULSAR-PROXY", 1, "pulsar-proxy", "memory-bounded proxy for Apache Pulsar"),
         ".Sh SYNOPSIS", ".Nm", ".Ar command", ".Op Ar option ...", ".Nm", ".Fl -help | -version",
         ".Sh DESCRIPTION", *prose(*ABOUT), ".Sh COMMANDS", *commands(parser),
-        *listed("ENVIRONMENT", ENVIRONMENT, "Ev"), *listed("EXIT STATUS", EXIT, "Li"),
+        *listed("ENVIRONMENT", ENVIRONMENT, "Ev"), *listed("FILES", FILES, "Pa"), *listed("EXIT STATUS", EXIT, "Li"),
+        ".Sh EXAMPLES", *examples(),
         *listed("SIGNALS", SIGNALS, "Dv"), ".Sh SEE ALSO", f".Xr {CONF_PAGE}",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

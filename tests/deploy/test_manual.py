@@ -59,6 +59,16 @@ def test_each_key_is_shown() -> None:
     assert [key.name for key in Config.keys() if key.name not in lines] == []  # noqa: SIM118
 
 
+def test_files_and_examples_are_shown_and_each_example_can_be_parsed() -> None:
+    shown = rendered("pulsar-proxy.1")
+    assert "/etc/pulsar-proxy/proxy.conf" in shown.partition("\nFILES\n")[2].partition("\nEXIT STATUS\n")[0]
+    examples = shown.partition("\nEXAMPLES\n")[2].partition("\nSIGNALS\n")[0]
+    told = [line.split()[1:] for line in examples.splitlines() if line.split()[:1] == ["pulsar-proxy"]]
+    assert [words[0] for words in told] == ["check-config", "serve", "top", "admin"]
+    for words in told:
+        whole_parser().parse_args(words)
+
+
 def test_a_command_below_a_command_has_a_section_of_its_own() -> None:
     parser = whole_parser()
     [(_, _, top)] = [found for found in subcommands(parser) if found[0] == "top"]

@@ -36,6 +36,32 @@ def test_no_note_names_a_web_port_that_the_service_does_not_show() -> None:
     assert "Admin API" not in gateway({"service": {"web": False}}).notes
 
 
+WEB_IS_OPEN = "Whoever reaches the Service's web ports without credentials"
+PLAIN_CLIENTS = {"configData": {"authenticationEnabled": False}}
+SECURED = {"authenticationEnabled": True, "authenticationProviders": "token", "tokenPublicKey": "/keys/public.pem"}
+
+
+@pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort"])
+def test_web_ports_outside_of_the_cluster_without_credentials_are_named(kind: str) -> None:
+    assert WEB_IS_OPEN in gateway({"service": {"type": kind}, **PLAIN_CLIENTS}).notes
+
+
+@pytest.mark.parametrize("values", [
+    PLAIN_CLIENTS,
+    {"service": {"type": "LoadBalancer", "web": False}, **PLAIN_CLIENTS},
+    {"service": {"type": "LoadBalancer"}, "configData": SECURED},
+], ids=["inside", "not shown", "with credentials"])  # fmt: skip
+def test_web_ports_that_no_stranger_reaches_are_not_named(values: dict[str, Any]) -> None:
+    assert WEB_IS_OPEN not in gateway(values).notes
+
+
+def test_a_service_has_labels_of_its_own_and_an_affinity() -> None:
+    service = gateway({"service": {"labels": {"team": "messaging"}, "sessionAffinity": "ClientIP"}}).one("Service")
+    assert service["metadata"]["labels"]["team"] == "messaging"
+    assert service["spec"]["sessionAffinity"] == "ClientIP"
+    assert "sessionAffinity" not in gateway({}).one("Service")["spec"]
+
+
 @pytest.mark.parametrize("web_port", [8080, ""])
 def test_a_port_for_monitors_is_asked_by_probes_and_monitors_and_is_not_in_the_service(web_port: object) -> None:
     render = gateway({"configData": {**METRICS, "webServicePort": web_port}, "podMonitor": {"enabled": True}})

@@ -37,6 +37,17 @@ def test_promtool_takes_the_rules_that_are_rendered(rules: dict[str, Any], tmp_p
     assert f"SUCCESS: {len(ALERTS) + len(RECORDS) - disabled} rules found" in done.stdout
 
 
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_both_monitors_drop_times_of_creation_unless_told_otherwise(kind: str) -> None:
+    values = kind[0].lower() + kind[1:]
+    for kept in (False, True):
+        dropped = {} if not kept else {"dropUnderscoreCreatedMetrics": {"enabled": False}}
+        spec = gateway({values: {"enabled": True, **dropped}}).one(kind)["spec"]
+        [endpoint] = spec.get("podMetricsEndpoints") or spec["endpoints"]
+        regexes = [rule["regex"] for rule in endpoint.get("metricRelabelings", ())]
+        assert regexes == ([] if kept else [".*_created"])
+
+
 def test_a_runbook_is_a_path_of_this_repository_unless_there_is_a_base() -> None:
     for alert in alerts(monitored()):
         assert Path(ROOT, alert["annotations"]["runbook_url"]).is_file()

@@ -12,6 +12,7 @@ from tests.support.clients.async_client import PING, AsyncClient, command_of, co
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 NO_REQUEST = commands.REQUEST_ID_NONE
+HTTP = b"GET / HTTP/1.1\r\nHost: proxy\r\n\r\n" + b"x" * 64
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
 
 
@@ -35,7 +36,7 @@ async def lives(stage: Stage, client: AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("sent", "cause"),
     [
-        (b"GET / HTTP/1.1\r\nHost: proxy\r\n\r\n" + b"x" * 64, "frame_too_large"),
+        (HTTP, "frame_too_large"),
         (TLS_HELLO, "frame_too_large"),
         (random.Random(442).randbytes(4096), "frame_too_large"),
         (sized(0x7FFF_FFFF, 100, bytes(64)), "frame_too_large"),
@@ -60,16 +61,13 @@ async def lives(stage: Stage, client: AsyncClient) -> None:
     ],
 )
 async def test_bytes_that_are_no_frames_close_the_connection(sent: bytes, cause: str, connected: bool) -> None:
-    if sent == TLS_HELLO and not connected:
-        # The likeliest mistake of an operator has a name of its own.
-        cause = "tls_on_plain_port"
+    if not connected:
+        # The likeliest mistakes of an operator have names of their own; later both are frames like any other.
+        cause = {TLS_HELLO: "tls_on_plain_port", HTTP: "http_on_client_port"}.get(sent, cause)
     async with staged() as stage:
         client = await (stage.connected() if connected else stage.client())
         await client.send(sent)
         assert await client.rest() == b""
-        if sent is TLS_HELLO and not connected:
-            # Whoever begins with TLS has the wrong port; later it is no frame like any other.
-            cause = "tls_on_plain_port"
         await stage.until(lambda: stage.caused(cause) == 1, f"one end for {cause}")
 
 

@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
 from typing import Any, Final
 
 from proxy.cli.admin.client import LONG_PATIENCE_SECONDS, AdminClient, NoAnswer, Refused
@@ -58,7 +59,10 @@ def _print_json(document: object) -> None:
 
 
 def _print_table(columns: tuple[Column, ...], rows: Iterable[Mapping[str, Any]]) -> None:
-    for line in table(columns, rows):
+    asked = iter(rows)
+    # The first row is asked for before the titles are printed: without an answer standard output stays empty.
+    first = list(islice(asked, 1))
+    for line in table(columns, chain(first, asked)):
         print(line)
 
 

@@ -137,7 +137,7 @@ def _whole(text: str, least: int, most: int, expected: str) -> int:
 
 def whole_or_blank(least: int, most: int) -> Kind[int | None]:
     """Return the kind of whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
-    expected = f"a whole number from {least} to {most}, or nothing"
+    expected = f"a whole number from {least} to {most}, or an empty value"
 
     def parse(text: str) -> int | None:
         return _whole(text, least, most, expected) if text else None
@@ -183,7 +183,7 @@ def text() -> Kind[str]:
 
 def secret_text(least_bytes: int) -> Kind[str]:
     """Return the kind of a secret that nobody can find by trying; blank is allowed."""
-    expected = f"text without control characters of at least {least_bytes} bytes, or nothing"
+    expected = f"text without control characters of at least {least_bytes} bytes, or an empty value"
 
     def parse(value: str) -> str:
         if value and (not value.isprintable() or len(value.encode(errors="surrogatepass")) < least_bytes):

@@ -6,7 +6,7 @@ files.
 """
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -55,6 +55,11 @@ class ContextSettings:
     verify: ssl.VerifyMode
     revoked: PemFile
     check_hostname: bool = False
+
+    @property
+    def shows_certificate(self) -> bool:
+        """Whether the context has a certificate of its own."""
+        return self.server_side or bool(self.certificate.path or self.private_key.path)
 
     @property
     def server_side(self) -> bool:
@@ -168,12 +173,24 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
             pem = settings.revoked.read()
             lists_expire_at = load_revocation_lists(context, settings.revoked.key, settings.revoked.path, pem, now)
     certificate = settings.certificate
-    if settings.server_side or certificate.path or settings.private_key.path:
+    if settings.shows_certificate:
         pem = certificate.read()
         settings.private_key.read()
         _load_certificate(context, settings)
         return LoadedContext(context, _expiry(pem, certificate), lists_expire_at)
     return LoadedContext(context, None, lists_expire_at)
+
+
+def unreadable(settings: ContextSettings) -> Iterator[BadTlsSetting]:
+    """Yield a fault for each file of a context that cannot be read: `load` stops at the first."""
+    files = [settings.certificate, settings.private_key] if settings.shows_certificate else []
+    if settings.verify is not ssl.CERT_NONE:
+        files += [file for file in (settings.trust, settings.revoked) if file.path]
+    for file in files:
+        try:
+            file.read()
+        except BadTlsSetting as bad:
+            yield bad
 
 
 def _load_trust(context: ssl.SSLContext, settings: ContextSettings) -> None:

@@ -53,7 +53,7 @@ def _uses_tls(config: Config) -> bool:
 def _load_all(config: Config, now: float) -> Contexts:
     if not _uses_tls(config):
         return {}
-    from proxy.net.tls.contexts import context_settings, load
+    from proxy.net.tls.contexts import context_settings, load, unreadable
 
     problems: list[ConfigProblem] = []
     contexts: dict[Name, LoadedContext] = {}
@@ -65,7 +65,7 @@ def _load_all(config: Config, now: float) -> Contexts:
         try:
             contexts[settings.name] = load(settings, now)
         except BadTlsSetting as bad:
-            problems.append(config.fault(bad.key, bad.got, bad.expected))
+            problems += [config.fault(each.key, each.got, each.expected) for each in (bad, *unreadable(settings))]
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)), [])
     return contexts

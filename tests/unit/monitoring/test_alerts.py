@@ -1,5 +1,6 @@
 """The alert rules, evaluated by promtool over series that fire them and series that do not."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -135,6 +136,22 @@ def test_its_text_has_the_values(number: int, verdicts: Mapping[str, str]) -> No
 @numbered
 def test_it_is_silent_beside_the_threshold(number: int, verdicts: Mapping[str, str]) -> None:
     assert verdicts[f"silent-{number}"] == "SUCCESS"
+
+
+def test_a_text_names_the_pod_where_there_is_one(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.alert == "PulsarProxyHeapMemoryHigh")
+    told = dataclasses.replace(case, summary=case.summary.replace(LABELS["instance"], "proxy-7d9f-x2"))
+    pod = {"pod": "proxy-7d9f-x2"}
+    expected = firing(dataclasses.replace(told, labels=told.labels | pod), told=True)
+    tests = at(told, told.fires, (told.told_seconds, [expected]))
+    for one in tests["input_series"]:
+        one["series"] = one["series"].replace("{", '{pod="proxy-7d9f-x2",', 1)
+    given = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [tests]}
+    (tmp_path / "rules.yaml").write_text(json.dumps(rule_of(told, told=True)))
+    (tmp_path / "tests.yaml").write_text(json.dumps(given))
+    asked = [tool("promtool"), "test", "rules", "tests.yaml"]
+    run = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=patient(60), check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_each_alert_has_series_that_fire_it_and_series_that_do_not() -> None:

@@ -96,6 +96,15 @@ def overlap(a: dict[str, int], b: dict[str, int]) -> bool:
     return not beside and not above
 
 
+def test_all_proxies_include_those_without_a_cluster_name() -> None:
+    whole = {
+        variable["name"]: variable["allValue"] for variable in BOARD["templating"]["list"] if "allValue" in variable
+    }
+    assert {name: re.fullmatch(pattern, "") is not None for name, pattern in whole.items()} == dict.fromkeys(
+        VARIABLES, True
+    )
+
+
 def test_every_variable_is_declared_and_no_data_source_is_fixed() -> None:
     declared = {variable["name"] for variable in BOARD["templating"]["list"]}
     used = set(re.findall(r"\$(?!__)\{?(\w+)", "\n".join(strings(BOARD))))

@@ -17,6 +17,7 @@ from tests.support.tools import tool
 
 # Time of the page, not of the machine: it passes as soon as nothing is left to do.
 VIRTUAL_MILLIS = 30_000
+LONG = "# " + "a line of advice " * 20 + "/a/path" * 40 + "\n"
 SCHEMES = {"dark": "0", "light": "1"}
 
 pytestmark = pytest.mark.timeout(300)
@@ -47,6 +48,22 @@ def test_every_chart_is_drawn_without_a_network(scheme: str, tmp_path: Path) -> 
     assert console == []
     charts = {chart.name for section in sections for chart in section.charts}
     assert set(re.findall(r'id="([\w-]+)"[^>]*data-drawn="yes"', became)) == charts
+
+
+def test_no_line_to_copy_is_cut_off(tmp_path: Path) -> None:
+    given = facts()
+    text = page_of(given, sections_of(given), datetime(2026, 1, 2, tzinfo=UTC))
+    assert len(LONG) > 200
+    question = "for (const e of document.querySelectorAll('pre')) e.dataset.cut = e.scrollWidth > e.clientWidth"
+    # Without the page's own policy, which would not let this question run.
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    page = tmp_path / "page.html"
+    page.write_text(
+        re.sub("(<pre[^>]*>)", rf"\1{LONG}", text).replace("</body>", f"<script>{question}</script></body>"),
+        encoding="utf-8",
+    )
+    became, _ = looked_at(page, tmp_path / "profile", "light")
+    assert set(re.findall(r'<pre[^>]*data-cut="(\w+)"', became)) == {"false"}
 
 
 def test_a_chart_that_cannot_be_drawn_is_noticed(tmp_path: Path) -> None:

@@ -181,6 +181,13 @@ def test_an_address_goes_with_a_token(arguments: list[str], error: str, capsys: 
     assert capsys.readouterr().err.startswith(f"error: {error}")
 
 
+def test_a_table_that_cannot_be_asked_for_has_no_titles(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Fake(monkeypatch, {"GET /v1/connections": NoAnswer("no proxy answers")})
+    assert run(capsys, "connections") == (1, "", "error: no proxy answers\n")
+
+
 def test_nobody_at_an_address_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = tmp_path / "token"
     token.write_text("correct-horse-battery-staple\n")

@@ -150,11 +150,11 @@ class TestCheckConfig:
         assert out == ""
         assert sorted(err.splitlines()) == sorted(
             [
-                f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or nothing",
+                f"error: {conf}:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or an empty value",
                 f"error: {conf}:4: logLevel: got 'loud', expected one of debug, info, warning, error",
                 f"error: {conf}:5: maxMessageSize: got '-1', expected a whole number from 1024 to 2147473407",
                 "error: environment (PULSAR_PREFIX_): webServicePort: got '99999', "
-                "expected a whole number from 0 to 65535, or nothing",
+                "expected a whole number from 0 to 65535, or an empty value",
                 "error: command line: acceptBacklog: got '0', expected a whole number from 1 to 65535",
             ]
         )

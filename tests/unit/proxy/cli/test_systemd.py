@@ -55,6 +55,12 @@ def managed(address: str, setting: str, **variables: str) -> Iterator[tuple[List
         listening.close()
 
 
+@pytest.mark.parametrize("unit", [UNIT, TEMPLATE], ids=["unit", "template"])
+def test_a_unit_names_only_documentation_that_is_installed(unit: Path) -> None:
+    named = [word for line in re.findall(r"^Documentation=(.*)$", unit.read_text(), re.M) for word in line.split()]
+    assert named == ["man:pulsar-proxy(1)", "man:pulsar-proxy.conf(5)"]
+
+
 def test_each_step_is_told_in_one_message(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with managed(path, path) as (listening, manager):

@@ -253,13 +253,27 @@ class TestFaults:
         told = [(problem.line, problem.key) for problem in caught.value.problems]
         assert told == [(2, "servicePort"), (4, "logLevel"), (5, ""), (None, "webServicePort")]
         assert str(caught.value.problems[0]) == (
-            f"{tmp_path}/proxy.conf:2: servicePort: got 'abc', expected a whole number from 0 to 65535, or nothing"
+            f"{tmp_path}/proxy.conf:2: servicePort: got 'abc', "
+            "expected a whole number from 0 to 65535, or an empty value"
         )
         assert str(caught.value.problems[3]).startswith("environment: webServicePort: got '99999', expected")
 
     def test_a_file_that_cannot_be_read_is_a_fault(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no such file or directory, expected a readable file"):
             Config.load(tmp_path / "absent.conf")
+
+    def test_a_file_that_is_not_there_is_the_only_fault(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Config.load(tmp_path / "absent.conf")
+        assert [problem.key for problem in caught.value.problems] == [""]
+
+    def test_a_directory_is_named_as_what_was_found(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=f"^{tmp_path}: got a directory, expected a readable file$"):
+            Config.load(tmp_path)
+
+    def test_faults_of_a_default_have_one_name_for_its_place(self) -> None:
+        with pytest.raises(ConfigError, match=r"^default: brokerServiceURL: got nothing"):
+            Config.load()
 
     def test_the_broker_address_is_required_and_the_file_to_change_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "proxy.conf"
@@ -314,7 +328,7 @@ class TestFaults:
     def test_with_tls_to_brokers_it_is_the_other_key_that_counts(self) -> None:
         config = Config.load(overrides={"brokerServiceURLTLS": "pulsar+ssl://a,b:1", "tlsEnabledWithBroker": "true"})
         assert config.broker_hosts == (("a", 6651), ("b", 1))
-        assert faults(tlsEnabledWithBroker="true")[0].startswith("defaults: brokerServiceURLTLS: got nothing")
+        assert faults(tlsEnabledWithBroker="true")[0].startswith("default: brokerServiceURLTLS: got nothing")
 
     def test_routes_of_the_reverse_proxy_are_put_together_from_file_and_environment(self, tmp_path: Path) -> None:
         path = tmp_path / "proxy.conf"

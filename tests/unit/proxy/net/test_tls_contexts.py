@@ -99,9 +99,21 @@ def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> 
 
 
 def test_a_port_without_certificate_names_the_key(files: PemFiles) -> None:
-    assert faults(servicePortTls=0) == ["default: tlsCertificateFilePath: got nothing, expected a PEM file"]
+    assert faults(servicePortTls=0) == [
+        "default: tlsCertificateFilePath: got nothing, expected a PEM file",
+        "default: tlsKeyFilePath: got nothing, expected a PEM file",
+    ]
     keys = files.server_keys | {"tlsKeyFilePath": ""}
     assert "tlsKeyFilePath: got nothing" in faults(**keys)[0]
+
+
+def test_every_file_that_is_missing_is_named_at_once(files: PemFiles) -> None:
+    wanted = ["tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath"]
+    assert (
+        sorted(fault.split(": ")[1] for fault in faults(**files.server_keys | dict.fromkeys(wanted, "gone"))) == wanted
+    )
+    both = files.server_keys | {"tlsCertificateFilePath": "", "tlsKeyFilePath": ""}
+    assert [fault.split(": ")[1] for fault in faults(**both)] == wanted[:2]
 
 
 @pytest.mark.parametrize("key", ["tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath"])

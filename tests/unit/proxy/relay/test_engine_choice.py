@@ -85,7 +85,7 @@ def test_native_engine_needs_a_thread() -> None:
         chosen(relayEngine="native", numIOThreads="0")
     (problem,) = caught.value.problems
     assert str(problem).endswith(
-        "numIOThreads: got 0, expected at least 1, or nothing, with relayEngine=native: its relays need a thread"
+        "numIOThreads: got 0, expected at least 1, or an empty value, with relayEngine=native: its relays need a thread"
     )
 
 
