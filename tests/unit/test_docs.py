@@ -40,7 +40,8 @@ OF_ADAPTER = {"pulsar_proxy_topic_list_use_ratio"}
 # A generated page says so in its first line; a generated part stands between two marks.
 GENERATED_PAGE = re.compile(r"<!-- .*do not edit.* -->\n")
 GENERATED_PART = re.compile(r"<!-- (\w+): .*do not edit.* -->\n.*?<!-- \1: end -->", re.DOTALL)
-MODULE = re.compile(r"`([\w/]+/\w+\.py)`")
+# Files of code that a page names; `*` stands for any letters.
+MODULE = re.compile(r"`([\w./-]+/[\w*-]+\.(?:py|rs|tpl))`")
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
 
 DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
@@ -179,7 +180,30 @@ def test_each_module_that_is_spoken_of_exists(page: Path) -> None:
     named = MODULE.findall(page.read_text(encoding="utf-8"))
     # A recipe of CONTRIBUTING names files that are still to be written.
     wanted = [file for file in named if "greeting" not in file]
-    assert [file for file in wanted if not (ROOT / file).exists() and not (ROOT / "proxy" / file).exists()] == []
+    assert [file for file in wanted if not is_there(file)] == []
+
+
+def is_there(file: str) -> bool:
+    """Return whether there is such a file, in the checkout, in `proxy`, in the crate or in a chart."""
+    folders = (ROOT, ROOT / "proxy", ROOT / "native", *(chart.parent for chart in CHARTS))
+    return any(True for folder in folders for _ in folder.glob(file))
+
+
+def test_a_module_that_does_not_exist_is_found() -> None:
+    said = "`clients/listener.py`, `pipeline/replay/kernel*.py`, `native/src/relay/pair.rs`, `clients/listen*er.rs`"
+    assert [file for file in MODULE.findall(said) if not is_there(file)] == ["clients/listen*er.rs"]
+
+
+def changes() -> list[str]:
+    """Return the items of docs/architecture.md that say which files a change begins with, and which follow."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("\n## What you want to change\n")[2].partition("\n## ")[0]
+    return [" ".join(item.split()) for item in re.split(r"(?m)^- (?=\*\*)", section)[1:]]
+
+
+def test_each_change_leads_to_a_file_or_to_a_recipe() -> None:
+    assert len(changes()) > 60
+    assert [item for item in changes() if not MODULE.search(item) and "CONTRIBUTING.md#" not in item] == []
 
 
 def parts_of_rooms() -> dict[Path, str]:
@@ -201,6 +225,19 @@ def test_the_parts_of_rooms_that_the_architecture_names_exist() -> None:
     rooms = parts_of_rooms()
     assert rooms.keys() > {ROOT / "proxy" / "app", ROOT / "pipeline"}
     assert {folder: missing_parts(folder, text) for folder, text in rooms.items()} == {folder: [] for folder in rooms}
+
+
+def test_the_architecture_names_every_file_of_the_pipeline() -> None:
+    parts = {path.name for path in (ROOT / "pipeline").glob("*.py")} - {"__init__.py", "__main__.py"}
+    folders = {f"{path.parent.name}/" for path in (ROOT / "pipeline").glob("*/__init__.py")}
+    assert (parts | folders) - set(re.findall(r"`([\w]+(?:\.py|/))`", parts_of_rooms()[ROOT / "pipeline"])) == set()
+
+
+def test_the_relay_engine_of_the_extension_names_all_its_modules() -> None:
+    text = (ROOT / "native" / "src" / "relay" / "mod.rs").read_text(encoding="utf-8")
+    modules = set(re.findall(r"(?m)^(?:pub )?mod (\w+);", text)) - {"tests"}
+    said = "\n".join(line for line in text.splitlines() if line.startswith("//!"))
+    assert modules - set(re.findall(r"`(\w+)`", said)) == set()
 
 
 def test_a_part_of_a_room_that_does_not_exist_is_found() -> None:
