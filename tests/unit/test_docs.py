@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.brokers import discovery, target
+from proxy.cli import inherited
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
 from proxy.core.errors import DisconnectCause
+from proxy.net import ended_sockets, send_buffers, transport
+from proxy.net.spill import read_back
+from proxy.web.forward import broker_client
+from proxy.web.http import gate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -243,6 +249,39 @@ def test_the_relay_engine_of_the_extension_names_all_its_modules() -> None:
 def test_a_part_of_a_room_that_does_not_exist_is_found() -> None:
     said = "`memory/budget.py`, `budget.py`, `app/proxy.py`, `net/`, `sums/`"
     assert missing_parts(ROOT / "proxy" / "app", said) == ["budget.py", "sums/"]
+
+
+# Times that docs/architecture.md says of a wait, by the beginning of its item; other waits have keys.
+TIMES = {
+    "closing with unsent bytes": (transport.LINGER_SECONDS, ended_sockets.LONGEST_SECONDS),
+    "bytes in the kernel of a connection": (ended_sockets.STALL_SECONDS, ended_sockets.LONGEST_SECONDS),
+    "a place for a request over HTTP": (gate.GATE_SECONDS, broker_client.WAIT_SECONDS),
+    "a broker, when none is up": (discovery.WAIT_SECONDS,),
+    "a name's addresses": (target.RESOLVE_SECONDS,),
+    "a list on disk": (read_back.READ_SECONDS,),
+    "an answer that finds no memory": (send_buffers.STILL_SECONDS, send_buffers.LONGEST_WAIT_SECONDS),
+    "a process that takes over": (inherited.HAND_OVER_SECONDS,),
+}
+
+
+def waits() -> dict[str, str]:
+    """Return what docs/architecture.md says of each wait, by the wait."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Ways a wait ends\n")[2].partition("\n## ")[0]
+    return {
+        wait: " ".join(text.split()) for wait, text in re.findall(r"(?ms)^- \*\*(.*?)\*\*: (.*?)(?=^- |\Z)", section)
+    }
+
+
+def as_said(seconds: float) -> str:
+    """Return a time as the page says it."""
+    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
+
+
+@pytest.mark.parametrize("begin", TIMES)
+def test_a_wait_is_as_long_as_the_code_says(begin: str) -> None:
+    [text] = [text for wait, text in waits().items() if wait.startswith(begin)]
+    assert set(re.findall(r"\b[0-9.]+ m?s\b", text)) == {as_said(seconds) for seconds in TIMES[begin]}
 
 
 def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:
