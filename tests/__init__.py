@@ -4,7 +4,7 @@ unit, property, model   virtual time and no sockets to the outside; `unit` mirro
 integration             a whole proxy, real sockets, the embedded broker
 native, rust            the native extension beside its Python twins; the crate's own checks
 faults, soak, fuzz      the fault matrix, an hour's load, foreign bytes (docs/reliability.md)
-load                    Locust
+load                    the load test of `make load`, by Locust, for users, too; not benchmarks/ladder
 conformance, pulsar     real Pulsar brokers, real clients
 spark                   the pipeline in a Spark of its own
 helm, deploy, release   rendered charts; the image, Compose, systemd; what a release has

@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,39 @@ def test_source_is_short(path: Path) -> None:
 def test_room_names_files_that_exist(room: Path) -> None:
     named = re.findall(r"`([\w/]+\.py)`", ast.get_docstring(parse(room)) or "")
     assert [name for name in named if not ((room.parent / name).exists() or (ROOT / name).exists())] == []
+
+
+DESCRIBED = [
+    init
+    for folder in (
+        *("proxy", "protocol", "limiter", "eventlog", "pipeline"),
+        *("tests/load", "tests/soak", "tests/faults", "tests/fuzz", "benchmarks/ladder"),
+    )
+    for init in sorted((ROOT / folder).rglob("__init__.py"))
+    # `pipeline` has its files in docs/architecture.md; tests/unit/test_docs.py looks there.
+    if "pb" not in init.parts and init.parent != ROOT / "pipeline"
+]
+
+
+def unnamed_parts(said: str, parts: Set[str]) -> set[str]:
+    """Return the parts that a docstring names neither as `part.py`, `part` or `part/` nor in an indented list."""
+    named = {name.split("/")[-1] for name in re.findall(r"`([\w/*]+?)(?:\.py|/)?`", said)}
+    for names in re.findall(r"(?m)^    ([\w*]+(?:, [\w*]+)*) ", said):
+        named |= set(names.split(", "))
+    return {part for part in parts if not any(fnmatch(part, name) for name in named)}
+
+
+@pytest.mark.parametrize("room", DESCRIBED, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_room_says_which_file_does_what(room: Path) -> None:
+    files = {path.stem for path in room.parent.glob("*.py")} - {"__init__", "__main__"}
+    folders = {path.parent.name for path in room.parent.glob("*/__init__.py")} - {"pb"}
+    assert unnamed_parts(ast.get_docstring(parse(room)) or "", files | folders) == set()
+
+
+def test_file_that_a_room_does_not_name_is_found() -> None:
+    said = "Start with `first.py`; `inner/` is another, `kernel_*.py` are more.\n\n    facts, charts  in a list\n"
+    parts = {"first", "inner", "kernel_lines", "facts", "charts", "list", "second"}
+    assert unnamed_parts(said, parts) == {"list", "second"}
 
 
 def rooms_named(text: str, pattern: str) -> list[str]:

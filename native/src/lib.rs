@@ -1,4 +1,6 @@
 //! Moves and scans bytes for the Pulsar proxy, outside the interpreter. Python decides; nothing here does.
+//!
+//! `relay` moves bytes; `topic_list`, on `wire`, checks lists, and `python_lists` is its class for Python.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,8 @@
-"""Ingest: from files or a topic to the tables `events` and `quarantine`, as a batch or as a stream."""
+"""Ingest: from files or a topic to the tables `events` and `quarantine`, as a batch or as a stream.
+
+`settings` (options), `inputs` (files or messages), `batch`, `stream`, `write` (each event once). What is no event:
+`pipeline/transforms/checks.py`.
+"""
 
 import sys
 from collections.abc import Callable

@@ -3,7 +3,7 @@
     gather*          the tables, aggregated in Spark to a few thousand rows: the numbers of a new column begin here
     timeline, clock  what is in use when, and how long a request waited (Spark); the bins of time
     facts            what was gathered: small data frames and figures
-    charts, colours  data frames in, Vega-Lite specifications out
+    charts*, colours data frames in, Vega-Lite specifications out
     past, future     sections: what happened; what other limits would have done, and what to set
     slowed           sections: who was slowed; what other marks would have done
     words            the summary in sentences

@@ -1,1 +1,1 @@
-"""Where events come from: files of the proxy, or a Pulsar topic."""
+"""Where events come from: files of the proxy (`files`; `salvage`: files that Spark refuses), or a topic (`pulsar/`)."""

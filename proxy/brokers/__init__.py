@@ -1,8 +1,12 @@
 """Connections to brokers that carry requests: targets, names, discovery, the pool, handshakes, admission of answers.
 
-May import: `core`, `config`, `auth`, `telemetry`, `net`. Start with `pool.py`, then `connection.py`;
-`members.py` has the states of brokers and the pauses between probes, `discovery.py` probes and chooses;
+May import: `core`, `config`, `auth`, `telemetry`, `net`. Start with `pool.py` (how many connections), then
+`connection.py` (one; `endpoint.py`: PINGs, `clocks.py`: times, `request.py`: small answers). `admitted_request.py`
+holds the rule that an answer is admitted before its body is read, or passed over if it is too large.
+The choice of a broker: `members.py` has the states of brokers and the pauses between probes, `discovery.py` probes and
+chooses. Names: `resolver.py`, and `name_queries.py` for who waits. Targets: `target.py` (allowed addresses), `gate.py`
+(who gets secrets); known brokers: `known_brokers.py`, `broker_list.py`, `list_question.py`.
 `dialer.py` opens the sockets to brokers, and has the TCP options of both sides (`SocketOptions`);
-`proxy/app/broker_side.py` makes one dialer for relays and one for requests, with what only one of them has.
-`admitted_request.py` holds the rule that an answer is admitted before its body is read.
+`proxy/app/broker_side.py` makes one dialer for relays and one for requests, with its PROXY header (a relay's is made
+in `proxy/relay/direct_mode.py`). CONNECT: `connect_frames.py`; for a relay `handshake.py`. `counters.py` counts.
 """

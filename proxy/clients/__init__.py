@@ -1,8 +1,13 @@
 """Client connections: listening, handshake, requests, renewal of credentials, and the list of all sessions.
 
-May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py`. `listener.py` accepts clients,
-`handshake.py` answers CONNECT, `requests.py` bounds and starts requests, `large_frames.py` takes permits for large
-frames, `upload_watch.py` closes clients that send them too slowly, `credential_refresh.py` renews credentials.
-`sessions.py` knows every connection, decides who is refused (limits in all and by address), and has what happens by the
-clock: handshake time-outs (TLS included), PINGs, ages, and the drain of a shutdown.
+May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py` (`session.py`: what others see of it,
+and why a client is not read; `services.py`: what all share; `turns.py`: its turns at the loop).
+Refusals: `sessions.py` decides who is refused, by limits in all and by address; `listener.py` accepts, writes the
+refusal, and closes TLS clients without one. Clients that leave for a newcomer: `crowds.py` and `relay_crowds.py`,
+chosen by `newcomers.py`; an operator's pause: `accepting.py`. By the clock (`wheel.py`) `sessions.py` has handshake
+time-outs (TLS included), PINGs, ages, and the drain.
+CONNECT: `handshake.py`. Credentials that expire later: `credential_refresh.py` in lookup mode, `_watch_relay` of
+`handshake.py` for relays. Requests: `requests.py` bounds and starts them. Large frames: `large_frames.py`, their
+permit `frame_memory.py`, slow ones `upload_watch.py`. `connection_log.py` writes the log of connections, `counters.py`
+counts.
 """

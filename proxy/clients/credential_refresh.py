@@ -2,6 +2,9 @@
 
 No task or timer runs per connection: `proxy.clients.sessions` calls `look` periodically. A client is asked at most once
 at a time, and its answer serves all waiters.
+
+The rules here are those of lookup mode. A relay ends when its client's credentials have expired (`_watch_relay` in
+`handshake.py`), a WebSocket too (`proxy/web/forward/websockets.py`): nobody can renew them there.
 """
 
 import asyncio

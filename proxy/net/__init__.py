@@ -1,9 +1,15 @@
 """Bytes and sockets, without any Pulsar protocol: transports, output queues, the pump for shared bodies, hang-ups.
 
-`tls/` is the same over TLS, `spill/` moves slow readers' lists to disk, `listen/` opens and accepts, `buffers/` bounds
-large kernel buffers. `proxy_headers.py` reads the PROXY header of accepted clients (its format is
-`protocol/proxy_header.py`). `write_watch.py` decides which slow readers are closed, `owed.py` how much memory the lists
-of clients that stand still after they had read may hold. All connections of the loop share the memory for reads.
-Sockets to brokers are opened in `proxy/brokers/dialer.py`.
+`tls/` is the same over TLS, `spill/` moves slow readers' lists to disk, `listen/` opens and accepts, `buffers/` and
+`send_buffers.py` bound large kernel buffers. `transport.py` reads and closes (`LINGER_SECONDS`), `hangup.py` notices
+peers that leave unread, `ended_sockets.py` keeps what the kernel has to send after an end; the engine's threads have
+these times again in `native/src/relay/pair.rs`.
+Writing: `output.py` (order, permits), `pump.py` (large bodies, in turns), `body_turn.py` and `pieces.py` (one body;
+over HTTP `proxy/web/forward/answer_writer.py`), `away.py` (bodies that threads write). `write_watch.py` decides which
+slow readers are closed, `owed.py` how much memory the lists of clients that stand still after they had read may hold.
+Senders: `upload_rate.py` measures; `proxy/clients/upload_watch.py` and `proxy/web/forward/uploads.py` close.
+`proxy_headers.py` reads the PROXY header of accepted clients (its format is `protocol/proxy_header.py`),
+`trusted_balancers.py` says whose. Sockets to brokers are opened in `proxy/brokers/dialer.py`; `dial_places.py` has the
+places for hosts that clients make up. `counters.py` counts.
 May import: `core`, `config`, `auth`, `telemetry`. Start with `transport.py`, then `output.py` and `pump.py`.
 """

@@ -25,7 +25,7 @@ from proxy.net.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
-# A closed connection whose peer does not take the last bytes is aborted after this time.
+# A closed connection whose peer does not take the last bytes is aborted after this time; in Rust: `relay/pair.rs`.
 LINGER_SECONDS: Final = 5.0
 # A connection that is over is looked at again after this long, while its tasks or unsent bytes end.
 DISSOLVE_SECONDS: Final = 1.0

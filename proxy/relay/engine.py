@@ -3,7 +3,8 @@
 An engine is mechanism: it moves bytes, half-closes and ends. Policy (who may, how much, how fast, why it ended) is
 outside. Sessions, ages, `top`, the admin API and the statistics use these Protocols and no class of an engine. Both
 engines obey them (docs/adr/0037): `asyncio_engine.py` on the event loop, `native_engine.py` on threads of its own.
-The tests of relays run on both, and so decide what the contract is.
+The tests of relays run on both, and so decide what the contract is. The bytes and the end of a relay are in `relay.py`
+and in `native/src/relay/pair.rs`.
 
 Rules of the contract:
 - The handle exists before the first byte moves, and remembers a `close` or an `abort` that comes before.

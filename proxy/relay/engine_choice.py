@@ -1,7 +1,9 @@
 """The choice of the relay engine: threads of the native extension, or the event loop.
 
 Rule: the choice is a pure function of what the operator asked for and what is here. An engine that was asked for by
-name and is not here is an error, and every choice comes with its reason.
+name and is not here is an error, and every choice comes with its reason. `proxy/app/proxy.py` chooses, `log_ports` in
+`proxy/app/ports.py` logs the reason, `proxy/app/start_checks.py` finds the error for `check-config`; the texts about
+the extension are in `proxy/core/native.py`.
 """
 
 from dataclasses import dataclass

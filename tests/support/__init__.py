@@ -1,1 +1,14 @@
-"""What tests share: fakes, clocks, clients. Nothing here is shipped."""
+"""What tests share: fakes, clocks, clients. Nothing here is shipped.
+
+auth       credentials, issuers, certificates
+brokers    brokers whose answers a test holds; the embedded one is `proxy/cli/demo/`
+clients    Pulsar clients: asynchronous, blocking, of lists
+proxies    whole proxies, and whole paths through one
+sockets    transports, endpoints, frames, disks
+web        web ports, fake web brokers, pages
+loops      event loops and virtual time
+faults     what a network or a peer does wrong
+pipeline   events, traces, tables
+patience, relay_engines, native, tools, memory_group   time-outs, the engine, what the machine has
+stages, repeating   what `make test` says; `walkthrough`, `promql`: commands and queries of the docs
+"""

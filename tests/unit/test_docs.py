@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.brokers import discovery, target
+from proxy.cli import inherited
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
 from proxy.core.errors import DisconnectCause
+from proxy.net import ended_sockets, send_buffers, transport
+from proxy.net.spill import read_back
+from proxy.web.forward import broker_client
+from proxy.web.http import gate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -40,7 +46,8 @@ OF_ADAPTER = {"pulsar_proxy_topic_list_use_ratio"}
 # A generated page says so in its first line; a generated part stands between two marks.
 GENERATED_PAGE = re.compile(r"<!-- .*do not edit.* -->\n")
 GENERATED_PART = re.compile(r"<!-- (\w+): .*do not edit.* -->\n.*?<!-- \1: end -->", re.DOTALL)
-MODULE = re.compile(r"`([\w/]+/\w+\.py)`")
+# Files of code that a page names; `*` stands for any letters.
+MODULE = re.compile(r"`([\w./-]+/[\w*-]+\.(?:py|rs|tpl))`")
 SAMPLE_SUFFIXES = ("_total", "_created", "_count", "_sum")
 
 DIAGRAM = re.compile(r"```mermaid.*?```", re.DOTALL)
@@ -179,7 +186,30 @@ def test_each_module_that_is_spoken_of_exists(page: Path) -> None:
     named = MODULE.findall(page.read_text(encoding="utf-8"))
     # A recipe of CONTRIBUTING names files that are still to be written.
     wanted = [file for file in named if "greeting" not in file]
-    assert [file for file in wanted if not (ROOT / file).exists() and not (ROOT / "proxy" / file).exists()] == []
+    assert [file for file in wanted if not is_there(file)] == []
+
+
+def is_there(file: str) -> bool:
+    """Return whether there is such a file, in the checkout, in `proxy`, in the crate or in a chart."""
+    folders = (ROOT, ROOT / "proxy", ROOT / "native", *(chart.parent for chart in CHARTS))
+    return any(True for folder in folders for _ in folder.glob(file))
+
+
+def test_a_module_that_does_not_exist_is_found() -> None:
+    said = "`clients/listener.py`, `pipeline/replay/kernel*.py`, `native/src/relay/pair.rs`, `clients/listen*er.rs`"
+    assert [file for file in MODULE.findall(said) if not is_there(file)] == ["clients/listen*er.rs"]
+
+
+def changes() -> list[str]:
+    """Return the items of docs/architecture.md that say which files a change begins with, and which follow."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("\n## What you want to change\n")[2].partition("\n## ")[0]
+    return [" ".join(item.split()) for item in re.split(r"(?m)^- (?=\*\*)", section)[1:]]
+
+
+def test_each_change_leads_to_a_file_or_to_a_recipe() -> None:
+    assert len(changes()) > 60
+    assert [item for item in changes() if not MODULE.search(item) and "CONTRIBUTING.md#" not in item] == []
 
 
 def parts_of_rooms() -> dict[Path, str]:
@@ -203,9 +233,55 @@ def test_the_parts_of_rooms_that_the_architecture_names_exist() -> None:
     assert {folder: missing_parts(folder, text) for folder, text in rooms.items()} == {folder: [] for folder in rooms}
 
 
+def test_the_architecture_names_every_file_of_the_pipeline() -> None:
+    parts = {path.name for path in (ROOT / "pipeline").glob("*.py")} - {"__init__.py", "__main__.py"}
+    folders = {f"{path.parent.name}/" for path in (ROOT / "pipeline").glob("*/__init__.py")}
+    assert (parts | folders) - set(re.findall(r"`([\w]+(?:\.py|/))`", parts_of_rooms()[ROOT / "pipeline"])) == set()
+
+
+def test_the_relay_engine_of_the_extension_names_all_its_modules() -> None:
+    text = (ROOT / "native" / "src" / "relay" / "mod.rs").read_text(encoding="utf-8")
+    modules = set(re.findall(r"(?m)^(?:pub )?mod (\w+);", text)) - {"tests"}
+    said = "\n".join(line for line in text.splitlines() if line.startswith("//!"))
+    assert modules - set(re.findall(r"`(\w+)`", said)) == set()
+
+
 def test_a_part_of_a_room_that_does_not_exist_is_found() -> None:
     said = "`memory/budget.py`, `budget.py`, `app/proxy.py`, `net/`, `sums/`"
     assert missing_parts(ROOT / "proxy" / "app", said) == ["budget.py", "sums/"]
+
+
+# Times that docs/architecture.md says of a wait, by the beginning of its item; other waits have keys.
+TIMES = {
+    "closing with unsent bytes": (transport.LINGER_SECONDS, ended_sockets.LONGEST_SECONDS),
+    "bytes in the kernel of a connection": (ended_sockets.STALL_SECONDS, ended_sockets.LONGEST_SECONDS),
+    "a place for a request over HTTP": (gate.GATE_SECONDS, broker_client.WAIT_SECONDS),
+    "a broker, when none is up": (discovery.WAIT_SECONDS,),
+    "a name's addresses": (target.RESOLVE_SECONDS,),
+    "a list on disk": (read_back.READ_SECONDS,),
+    "an answer that finds no memory": (send_buffers.STILL_SECONDS, send_buffers.LONGEST_WAIT_SECONDS),
+    "a process that takes over": (inherited.HAND_OVER_SECONDS,),
+}
+
+
+def waits() -> dict[str, str]:
+    """Return what docs/architecture.md says of each wait, by the wait."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Ways a wait ends\n")[2].partition("\n## ")[0]
+    return {
+        wait: " ".join(text.split()) for wait, text in re.findall(r"(?ms)^- \*\*(.*?)\*\*: (.*?)(?=^- |\Z)", section)
+    }
+
+
+def as_said(seconds: float) -> str:
+    """Return a time as the page says it."""
+    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
+
+
+@pytest.mark.parametrize("begin", TIMES)
+def test_a_wait_is_as_long_as_the_code_says(begin: str) -> None:
+    [text] = [text for wait, text in waits().items() if wait.startswith(begin)]
+    assert set(re.findall(r"\b[0-9.]+ m?s\b", text)) == {as_said(seconds) for seconds in TIMES[begin]}
 
 
 def test_the_upgrade_calls_an_unknown_key_what_the_proxy_calls_it(tmp_path: Path) -> None:

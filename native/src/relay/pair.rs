@@ -16,9 +16,9 @@ use super::watch::Teller;
 use super::windows::Window;
 
 /// Bytes that are held are sent for this long after the other side has failed, and for as long again while the peer
-/// takes any.
+/// takes any. In Python: `proxy/net/transport.py`.
 pub const LINGER_MS: u64 = 5_000;
-/// But for no longer than this in all.
+/// But for no longer than this in all. In Python: `proxy/net/ended_sockets.py`.
 const LONGEST_LINGER_MS: u64 = 300_000;
 /// Turns for what a failed side sent before: enough for a receive buffer of the usual largest size (6 MiB).
 const LAST_TURNS: usize = 64;

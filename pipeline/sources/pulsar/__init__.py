@@ -1,6 +1,8 @@
 """Events from a Pulsar topic: a data source of our own for Spark, in batches and in streams.
 
-`stream`, `batch` and `lines` are all that jobs need; `explain` tells why a query of theirs failed.
+`stream`, `batch` and `lines` are all that jobs need; `explain` tells why a query of theirs failed. `source` (what
+Spark calls), `options` (what a user says), `catalog` (what a topic has), `offsets` (how far a batch goes), `reading`
+(one task), `client`, `credentials` and `oauth2` (log in), `admin` (questions), `keeping` (retention), `errors`.
 """
 
 from dataclasses import replace
