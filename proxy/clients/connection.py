@@ -78,11 +78,9 @@ class ClientConnection(TurnTaker):
         self._services = services
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
         self._state = ConnectionState(Role.CLIENT)
-        self._scope = TaskScope(self.crashed)
-        self._processing = False
-        self._awaits_pong = False
-        self._asked = False
-        self._heard = False
+        self._scope: TaskScope | None = None
+        self._processing = self._awaits_pong = False
+        self._asked = self._heard = False
         self._unanswered_until = 0.0
         self._header = header if header is not None and header.source is not None else None
         # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
@@ -98,8 +96,8 @@ class ClientConnection(TurnTaker):
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests)
-        self._large = LargeFrames(self, services, self._decoder, self._state, self._scope)
-        self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._scope, self._large)
+        self._large = LargeFrames(self, services, self._decoder, self._state)
+        self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._large)
 
     # --- for the services (requests.client.ClientView) -----------------------------------------
 
@@ -112,6 +110,13 @@ class ClientConnection(TurnTaker):
     def gone(self) -> bool:
         """Return whether the connection has ended."""
         return self.cause is not None
+
+    @property
+    def scope(self) -> TaskScope:
+        """Return the scope of tasks that end with this client, made for the first: most clients need none."""
+        if self._scope is None:
+            self._scope = TaskScope(self.crashed)
+        return self._scope
 
     @property
     def charged(self) -> Hashable:
@@ -277,7 +282,7 @@ class ClientConnection(TurnTaker):
     def lost(self, cause: DisconnectCause) -> None:
         """Cancel everything that was under way for this client; of thousands of requests, a few an iteration."""
         self._state.enter(State.CLOSED)
-        self._scope.cancel()
+        self.scope.cancel()
         self._requests.close()
         if self._holds & Hold.COMMAND_BYTES and (held := self._services.requests.lookups.request_bytes) is not None:
             held.leave(self)
@@ -289,7 +294,7 @@ class ClientConnection(TurnTaker):
 
     def dissolve(self) -> None:
         """Release what makes reference cycles of a client that is gone, which else only a full collection frees."""
-        if self.transport is not None or len(self._scope) or self._requests.tasks:
+        if self.transport is not None or len(self.scope) or self._requests.tasks:
             self.loop.call_later(DISSOLVE_SECONDS, self.dissolve)
             return
         self.output.dissolve()

@@ -24,7 +24,7 @@ from proxy.clients.session import ClientSession, Hold
 from proxy.core.addresses import host_network, host_site
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
-from proxy.core.tasks import TaskScope, do_nothing
+from proxy.core.tasks import do_nothing
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.engine import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
@@ -34,7 +34,7 @@ from proxy.telemetry.events.recorder import RequestOrigin
 class ClientHandshake:
     """Brings a client from its CONNECT to lookup mode or to a relay."""
 
-    __slots__ = ("_client", "_decoder", "_large", "_refresh", "_scope", "_services", "_state")
+    __slots__ = ("_client", "_decoder", "_large", "_refresh", "_services", "_state")
 
     def __init__(
         self,
@@ -42,14 +42,12 @@ class ClientHandshake:
         services: ClientServices,
         decoder: FrameDecoder,
         state: ConnectionState,
-        scope: TaskScope,
         large: LargeFrames,
     ) -> None:
         self._client = client
         self._services = services
         self._decoder = decoder
         self._state = state
-        self._scope = scope
         self._large = large
         self._refresh: ClientRefresh | None = None
 
@@ -77,13 +75,13 @@ class ClientHandshake:
             self._client.hold(Hold.AUTHENTICATING)
             self._services.sessions.credentials_came(self._client)
             release = self._large.detach_permit() or do_nothing
-            self._scope.start(self._authenticate(connect, self._services.authentication, release), release)
+            self._client.scope.start(self._authenticate(connect, self._services.authentication, release), release)
         elif connect.HasField("proxy_to_broker_url"):
             kept = self._kept_of(connect)
             if kept is not None:
                 self._client.hold(Hold.CONNECTING)
                 self._begin_direct_mode()
-                self._scope.start(self._connect_to_broker(kept))
+                self._client.scope.start(self._connect_to_broker(kept))
         else:
             self._enter_lookup_mode(connect)
 
@@ -137,7 +135,7 @@ class ClientHandshake:
             self._client,
             authentication,
             credentials,
-            self._scope,
+            self._client.scope,
             self._services.server_version,
             commands.negotiated_version(connect.protocol_version),
         )

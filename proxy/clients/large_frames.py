@@ -78,6 +78,10 @@ class FrameSender(Protocol):
     client_address: str
 
     @property
+    def scope(self) -> TaskScope:
+        """Return the scope of tasks that end with the client."""
+
+    @property
     def charged(self) -> Hashable:
         """Return the key that is charged for the frame's memory."""
 
@@ -123,7 +127,7 @@ class _Arriving:
 class LargeFrames:
     """Decides about a client's large frames, one at a time; `permit` is that of the frame being handled."""
 
-    __slots__ = ("_arriving", "_decoder", "_scope", "_sender", "_services", "_state", "permit")
+    __slots__ = ("_arriving", "_decoder", "_sender", "_services", "_state", "permit")
 
     def __init__(
         self,
@@ -131,13 +135,11 @@ class LargeFrames:
         services: ClientServices,
         decoder: FrameDecoder,
         state: ConnectionState,
-        scope: TaskScope,
     ) -> None:
         self._sender = sender
         self._services = services
         self._decoder = decoder
         self._state = state
-        self._scope = scope
         self.permit: FramePermit | None = None
         self._arriving: _Arriving | None = None
 
@@ -269,7 +271,7 @@ class LargeFrames:
             step = memory_for(stored, arriving.head.frame_bytes, self.held_bytes, STEP_PART)
             self._sender.hold(Hold.LARGE_FRAME)
             assert self.permit is not None
-            self._scope.start(self._wait(arriving, self.permit, step))
+            self._sender.scope.start(self._wait(arriving, self.permit, step))
             self._services.uploads.wait_began()
             return False
         if stored >= arriving.head.frame_bytes:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from protocol.proxy_header import ProxyHeader
 from proxy.core.errors import DisconnectCause
+from proxy.core.tasks import TaskScope
 from proxy.requests.client import ClientView
 
 
@@ -33,6 +34,10 @@ class ClientSession(ClientView, Hashable, Protocol):
     target: str
     detail: str
     received_bytes: int
+
+    @property
+    def scope(self) -> TaskScope:
+        """Return the scope of tasks that end with the connection."""
 
     @property
     def in_lookup_mode(self) -> bool:

@@ -130,7 +130,7 @@ class Uploader:
         self.scope = TaskScope(self._crashed)
         self.holds = Hold(0)
         self.decoder = FrameDecoder(announce_above=UNBOOKED_FRAME_BYTES)
-        self.large = LargeFrames(cast(Any, self), cast(Any, services), self.decoder, self._state, self.scope)
+        self.large = LargeFrames(cast(Any, self), cast(Any, services), self.decoder, self._state)
 
     # What the client does
 
