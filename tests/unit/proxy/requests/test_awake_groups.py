@@ -203,12 +203,14 @@ def test_a_list_that_had_no_turn_waits_with_no_more_heap_memory_than_others_may(
         group.unproven = False
         silent, awake = rule._crowd.with_one(LIMIT // UNPROVEN_HEAP_PART + 1), LIMIT // AWAKE_HEAP_PART + 1
         with silent, pytest.raises(AskAgain):
-            await scene.waits_for_memory()
+            await settled(scene.waits_for_memory())
         waiting = scene.waits_for_memory()
         await turns()
         assert rule.waiting == 1, "there is room for one that waits"
+        assert group.output.answered is not None
+        group.output.answered()
         with rule._awake_crowd.with_one(awake), pytest.raises(AskAgain):
-            await scene.answered(waiting)
+            await settled(waiting)
         assert (rule.waiting, rule._crowd._waiting_bytes) == (0, 0)
         # Now the group has had a turn.
         group.unproven = True
