@@ -419,11 +419,11 @@ class Output:
 
     @property
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
-        """Return names and sizes of lists in heap memory that wait behind the list in progress, if that is owed."""
+        """Return names and sizes of lists in heap memory behind the list in progress, if that or they are owed."""
         lock, body, share = self._write_lock, self._pumping, self._share
-        if lock is None or body is None or (share is not None and share.held):
+        if lock is None or body is None or (isinstance(body, SpillableBody) and body.leaves):
             return ()
-        return () if isinstance(body, SpillableBody) and body.leaves else lock.waiting
+        return lock.waiting(without_turn=share is not None and share.held)
 
     def evict(self, cause: DisconnectCause) -> int:
         """End the connection and drop unsent bytes; return how many were under way, the kernel's included."""

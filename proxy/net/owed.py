@@ -5,9 +5,10 @@ Rules:
   that part clients are closed, the longest standing first, once they have stood for `STANDING_SECONDS`.
 - The next list of such a client waits in heap memory. While others wait for heap memory, such lists hold a quarter of
   that, and clients are closed in the same way. A list in progress that can go to disk holds up no other for long: its
-  client is not closed for heap memory.
+  client is not closed for heap memory. A list in progress that several clients share may be in a share for one of them:
+  lists of the others that were asked for without a turn, for their clients read then, count none the less.
 - Clients that have shown nothing are never closed by these rules: their lists stay in a share, which is bounded by
-  itself.
+  itself, and their questions have a turn.
 """
 
 from collections.abc import Hashable, Iterable

@@ -148,7 +148,8 @@ class WriteLock(asyncio.Lock):
         super().__init__()
         self._reserved = 0
         self._on_disk = False
-        self._listeners: dict[Callable[[], None], int] = {}
+        # The heap memory of each list that waits, and whether its question went out without a turn.
+        self._listeners: dict[Callable[[], None], tuple[int, bool]] = {}
 
     @property
     def free(self) -> bool:
@@ -160,10 +161,9 @@ class WriteLock(asyncio.Lock):
         """Return whether anybody listens for the lock to become free."""
         return bool(self._listeners)
 
-    @property
-    def waiting(self) -> Iterable[tuple[Hashable, int]]:
-        """Return the listeners, with the heap memory that the list of each holds meanwhile."""
-        return self._listeners.items()
+    def waiting(self, *, without_turn: bool = False) -> Iterable[tuple[Hashable, int]]:
+        """Return the listeners, or those without a turn only, with the heap memory that the list of each holds."""
+        return [(each, size) for each, (size, no_turn) in self._listeners.items() if no_turn or not without_turn]
 
     def reserve(self) -> None:
         """Count one list that is about to have its memory."""
@@ -185,9 +185,12 @@ class WriteLock(asyncio.Lock):
         super().release()
         self._notify()
 
-    def listen(self, on_change: Callable[[], None], heap_bytes: int = 0) -> None:
-        """Call `on_change` whenever the lock may have become free, until `forget`; a list holds heap memory for it."""
-        self._listeners[on_change] = heap_bytes
+    def listen(self, on_change: Callable[[], None], heap_bytes: int = 0, *, without_turn: bool = False) -> None:
+        """Call `on_change` whenever the lock may have become free, until `forget`; a list holds heap memory for it.
+
+        `without_turn`: the question went out as that of a client that reads.
+        """
+        self._listeners[on_change] = heap_bytes, without_turn
 
     def forget(self, on_change: Callable[[], None]) -> None:
         """Stop calling `on_change`."""
@@ -229,7 +232,7 @@ class Writer(Protocol):
 
     @property
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
-        """Return names and sizes of lists in heap memory that wait behind the list in progress, if that is owed."""
+        """Return names and sizes of lists in heap memory behind the list in progress, if that or they are owed."""
 
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client has taken."""

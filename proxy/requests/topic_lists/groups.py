@@ -293,6 +293,12 @@ class ListGroup:
         self._pending = None
         self.stands_at(Stage.CLIENT_BUSY, TimelineStage.READER)
 
+    def asks_again(self) -> None:
+        """Begin anew, with a turn of those for unproven readers: no client of the group reads any more."""
+        self.unproven = True
+        for member in self.members:
+            member.unreserve()
+
     def direct_granted(self, now: float, size: int, permit: Permit) -> None:
         """Record that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""
         self.direct_since, self.direct_bytes = now, size
@@ -429,17 +435,17 @@ class ListGroups:
         group.end()
 
 
-async def await_a_reader(members: Sequence[GroupMember], heap_bytes: int = 0) -> None:
+async def await_a_reader(members: Sequence[GroupMember], heap_bytes: int = 0, *, without_turn: bool = False) -> None:
     """Wait until the client of one of `members` has taken its earlier lists, and reserve its write lock.
 
-    The list holds `heap_bytes` of heap memory meanwhile.
+    The list holds `heap_bytes` of heap memory meanwhile. `without_turn`: its question went out without a turn.
     """
     if _reserve_first_ready(members):
         return
     changed = asyncio.Event()
     locks = [member.client.output.write_lock for member in members]
     for lock in locks:
-        lock.listen(changed.set, heap_bytes)
+        lock.listen(changed.set, heap_bytes, without_turn=without_turn)
     try:
         while not _reserve_first_ready(members):
             await changed.wait()

@@ -6,8 +6,9 @@ estimate on the broker (3) and takes a heap permit for it (4); it takes one of t
 pooled connection (6); the heap permit grows to the real size before the body is read (7), which is decoded while it
 arrives (8); when a client is ready for the list (9) the group takes a direct permit for the encoded size (10), encodes
 the list and ends the heap permit (11); each member writes the list to its client (12), and the direct permit ends with
-the last. Every wait of a member ends with its client's connection or with its own clock; every wait of a group ends
-with its last member or with the limiter's timeout.
+the last. A list that may not wait for direct memory in heap memory begins again at step 3, once, with a turn
+(`proxy.requests.topic_lists.unproven`). Every wait of a member ends with its client's connection or with its own clock;
+every wait of a group ends with its last member or with the limiter's timeout.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ from proxy.requests.topic_lists.groups import (
     too_large_for,
 )
 from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.requests.topic_lists.unproven import UnprovenReaders
+from proxy.requests.topic_lists.unproven import AskAgain, UnprovenReaders
 from proxy.requests.validation import check_get_topics
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import TimelineStage
@@ -197,7 +198,9 @@ class TopicListService:
             raise GroupFailure(TimeoutError(), Stage.CLIENT_BUSY)
         # Step 1: join the requests that ask the same, or begin a group.
         broker = self._brokers.home(request.namespace)
-        unproven = self._unproven.holds(client.output, self._sizes.known(request))
+        # A list behind another may find no room in the send buffer: the one before may have it.
+        size = None if asked.behind else self._sizes.known(request)
+        unproven = self._unproven.holds(client.output, size)
         group, member, new = self._groups.join(
             client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
         )
@@ -247,6 +250,16 @@ class TopicListService:
         if len(group.members) >= A_BURST:
             # Requests that arrived with these are deferred only for the loop's sake: they belong to this question.
             await self._loop_budget.deferred_done()
+        try:
+            await self._ask_and_share(group)
+            return
+        except AskAgain:
+            # The question needed no turn, for its client read. Now the client stands, and heap memory is for others.
+            group.asks_again()
+        await self._ask_and_share(group)
+
+    async def _ask_and_share(self, group: ListGroup) -> None:
+        """Take the list's path from its turn to its members; raises AskAgain if the list is to begin anew there."""
         estimate = self._sizes.estimate(group.request)
         queue, heap_memory = self._queues.queue(group.broker), self._limiter.heap
         reservations = queue.reservations
@@ -332,7 +345,7 @@ class TopicListService:
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
-        ready = await_a_reader(recipients, heap.size)
+        ready = await_a_reader(recipients, heap.size, without_turn=not group.unproven)
         await (self._unproven.behind(heap.size, ready) if group.unproven and group.behind else ready)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
         memory = self._limiter.direct

@@ -10,6 +10,9 @@ Rules:
   questions go out. Clients that join a group which waits get a PING, too.
 - A client may have a second list under way. While second lists that wait behind their client's first hold an eighth of
   the heap limit, no more questions for such lists go out, unless the client answers a PING.
+- A question of a proven reader, or for a list that the send buffer has room for, needs no turn. If its list has to wait
+  for a share after all, and those that wait hold their part of heap memory, the list is dropped, and its question is
+  asked again with a turn: what a client does after its question must not fill heap memory.
 - A group whose client has answered within the last second needs no second PING before its memory: one for the question
   serves both, and a client that has stood still since loses its share as soon as it has it.
 """
@@ -43,6 +46,12 @@ BEHIND_HEAP_PART: Final = 8
 # A PONG says for so long that its client reads: a share of those awake ends when its client stands still as long.
 AWAKE_SECONDS: Final = 1.0
 T = TypeVar("T")
+
+
+class AskAgain(Exception):
+    """A list may not wait for its share in heap memory: its question went out without a turn, and there is no room."""
+
+
 # The average moves by this part of the difference to the next list, if the list is larger; it falls by this part of
 # itself in ten seconds, at most.
 _AVERAGE_PART: Final = 8
@@ -71,6 +80,11 @@ class HeapCrowd:
                 await self.askers[group]
             finally:
                 del self.askers[group]
+
+    def let_wait(self, group: ListGroup) -> None:
+        """Raise AskAgain for a list that has had no turn, while those that wait hold their part of heap memory."""
+        if self.full and not group.unproven:
+            raise AskAgain
 
     @contextmanager
     def with_one(self, heap_bytes: int) -> Iterator[None]:
@@ -222,7 +236,10 @@ class UnprovenReaders:
     async def share_for(
         self, group: ListGroup, recipients: Sequence[GroupMember], size: int, heap_bytes: int
     ) -> Permit | None:
-        """Return a share for a list of `size` bytes that holds `heap_bytes` meanwhile; None if it needs none."""
+        """Return a share for a list of `size` bytes that holds `heap_bytes` meanwhile; None if it needs none.
+
+        Raises AskAgain if the list would have to wait, has had no turn, and such lists hold their part of heap memory.
+        """
         if not self.shares.in_force:
             return None
         if not all(self.holds(member.client.output, size) for member in recipients if not member.left):
@@ -232,10 +249,12 @@ class UnprovenReaders:
         if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
             return at_once
         if self._clock.time() >= group.awake_until:
+            self._crowd.let_wait(group)
             with self._crowd.with_one(heap_bytes):
                 silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
             if silent is not None:
                 return silent
+        self._awake_crowd.let_wait(group)
         awake = self.shares.awake
         group.share_ends_when_standing = True
         with self._awake_crowd.with_one(heap_bytes):

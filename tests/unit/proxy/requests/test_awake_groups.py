@@ -5,11 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from limiter.charge import Charge
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.requests.topic_lists.unproven import AWAKE_SECONDS, BEHIND_HEAP_PART, UnprovenReaders
+from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART
+from proxy.requests.topic_lists.unproven import (
+    AWAKE_HEAP_PART,
+    AWAKE_SECONDS,
+    BEHIND_HEAP_PART,
+    AskAgain,
+    UnprovenReaders,
+)
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.loops.clock import ManualClock
 
@@ -46,6 +55,7 @@ class Group:
     turn: Permit | None = None
     awake_until: float = 0.0
     behind: bool = False
+    unproven: bool = True
     share_ends_when_standing: bool = False
 
     @property
@@ -183,6 +193,29 @@ def test_a_group_whose_client_answered_waits_for_those_awake_only() -> None:
         share = await settled(waiting)
         assert share is not None
         assert share.owner is awake
+
+    run(story)
+
+
+def test_a_list_that_had_no_turn_waits_with_no_more_heap_memory_than_others_may() -> None:
+    async def story(scene: Scene) -> None:
+        rule, group = scene.rule, scene.group
+        group.unproven = False
+        silent, awake = rule._crowd.with_one(LIMIT // UNPROVEN_HEAP_PART + 1), LIMIT // AWAKE_HEAP_PART + 1
+        with silent, pytest.raises(AskAgain):
+            await settled(scene.waits_for_memory())
+        waiting = scene.waits_for_memory()
+        await turns()
+        assert rule.waiting == 1, "there is room for one that waits"
+        assert group.output.answered is not None
+        group.output.answered()
+        with rule._awake_crowd.with_one(awake), pytest.raises(AskAgain):
+            await settled(waiting)
+        assert (rule.waiting, rule._crowd._waiting_bytes) == (0, 0)
+        # Now the group has had a turn.
+        group.unproven = True
+        with rule._awake_crowd.with_one(awake):
+            assert await settled(scene.waits_for_memory()) is not None
 
     run(story)
 
