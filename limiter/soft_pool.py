@@ -4,6 +4,7 @@ Rule: who was granted last may pass the limit, so the largest single unit never 
 order of coming, from a random place of the line on. Bytes are booked when they are held, and whenever that changes.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -108,7 +109,8 @@ class PoolLine(Generic[M]):
     def __init__(self, books: PoolBooks, random_below: Callable[[int], int]) -> None:
         self._books = books
         self._random_below = random_below
-        self._line: dict[M, None] = {}
+        # A plain dict would look through all members removed from its front.
+        self._line: OrderedDict[M, None] = OrderedDict()
         # Nobody of this line has had a turn yet.
         self._fresh = True
 
@@ -141,8 +143,7 @@ class PoolLine(Generic[M]):
             self._fresh = False
             # The same would be first each time that memory comes back, if the line began at its beginning.
             for member in list(self._line)[: self._random_below(len(self._line))]:
-                del self._line[member]
-                self._line[member] = None
+                self._line.move_to_end(member)
         member = next(iter(self._line))
         self.leave(member)
         return member

@@ -4,10 +4,14 @@ A broker connection is one line of questions for all clients of a principal, wit
 more than QUESTIONS_AT_A_BROKER lookups are in that line; further lookups wait here, in turns by network, and in each
 network by connection: a host that opens many connections has no more turns than before. A turn lasts until the broker
 has answered, even if the client has left.
+
+A broker may be slow, and all its places may be taken by one client. So there is a reserve of a quarter more, for
+connections with fewer than two questions outstanding at the broker: half of it for all of them, the rest for networks
+that have less of it than is left. A connection that finds no room there waits for its turn like all others.
 """
 
 from collections import OrderedDict
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from proxy.brokers.target import BrokerAddress
 from proxy.core.lanes import Lanes
@@ -16,28 +20,95 @@ from proxy.requests.counters import RequestCounters
 # So many answers of a broker in the same data center take some tenths of a second; a thousand questions that take 10 ms
 # each are still 100,000 a second.
 QUESTIONS_AT_A_BROKER: Final = 1000
+# The reserve is this part of them.
+RESERVE_OF: Final = 4
+# The reserve is for connections that have fewer questions at the broker, or waiting for it.
+MANY_OUTSTANDING: Final = 2
 
 # The network of a client, and the connection: its id, so that nothing here keeps a client that has left.
 Asker = tuple[str, int]
 
 
+class Turn(NamedTuple):
+    """A place at a broker: one of the reserve, or one of those that are given in turns."""
+
+    broker: BrokerAddress
+    reserved: bool
+
+
 class TurnWaiter(Protocol):
     """A question that waits for its turn."""
 
-    def turn_came(self) -> None:
+    def turn_came(self, turn: Turn) -> None:
         """Called once, when the question has its turn, which its owner releases."""
 
 
 class _AtBroker:
     """The questions at one broker, counted, and those that wait: in turns by network, then by connection."""
 
-    __slots__ = ("asked", "waiting")
+    __slots__ = ("_networks", "_outstanding", "asked", "reserved", "turn", "turn_of_reserve", "waiting")
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, broker: BrokerAddress) -> None:
+        self.turn, self.turn_of_reserve = Turn(broker, reserved=False), Turn(broker, reserved=True)
+        # The questions that have a turn, and those that have a place of the reserve.
+        self.asked = self.reserved = 0
         self.waiting: OrderedDict[str, Lanes[TurnWaiter]] = OrderedDict()
+        # The questions of each connection, those that wait among them.
+        self._outstanding: dict[int, int] = {}
+        # The places of the reserve that each network has.
+        self._networks: dict[str, int] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nobody asks, and nobody waits."""
+        return not self._outstanding
+
+    def try_begin(self, asker: Asker) -> Turn | None:
+        """Take a turn, or else a place of the reserve; None if there is neither."""
+        if self.asked < QUESTIONS_AT_A_BROKER:
+            self.asked += 1
+            self._count(asker)
+            return self.turn
+        network, connection = asker
+        reserve = QUESTIONS_AT_A_BROKER // RESERVE_OF
+        left, own = reserve - self.reserved, self._networks.get(network, 0)
+        if self._outstanding.get(connection, 0) >= MANY_OUTSTANDING or own >= left <= reserve // 2:
+            return None
+        self.reserved += 1
+        self._networks[network] = own + 1
+        self._count(asker)
+        return self.turn_of_reserve
+
+    def end(self, turn: Turn, asker: Asker) -> TurnWaiter | None:
+        """End a turn; return the waiter that has it next, or None."""
+        self._uncount(asker)
+        if turn.reserved:
+            self.reserved -= 1
+            network = asker[0]
+            self._networks[network] -= 1
+            if not self._networks[network]:
+                del self._networks[network]
+        elif self.waiting:
+            return self.popleft()
+        else:
+            self.asked -= 1
+        return None
+
+    def _count(self, asker: Asker) -> None:
+        connection = asker[1]
+        self._outstanding[connection] = self._outstanding.get(connection, 0) + 1
+
+    def _uncount(self, asker: Asker) -> None:
+        connection = asker[1]
+        left = self._outstanding[connection] - 1
+        if left:
+            self._outstanding[connection] = left
+        else:
+            del self._outstanding[connection]
 
     def push(self, asker: Asker, waiter: TurnWaiter) -> None:
+        """Append a waiter, which counts among the questions of its connection."""
+        self._count(asker)
         network, connection = asker
         lanes = self.waiting.get(network)
         if lanes is None:
@@ -53,7 +124,8 @@ class _AtBroker:
         return waiter
 
     def discard(self, asker: Asker, waiter: TurnWaiter) -> None:
-        """Remove a waiter that has given up, unless its turn has come."""
+        """Remove a waiter that has given up, and whose turn has not come."""
+        self._uncount(asker)
         network, connection = asker
         lanes = self.waiting.get(network)
         if lanes is not None:
@@ -72,17 +144,14 @@ class BrokerTurns:
     @property
     def asked(self) -> int:
         """Return the number of questions at all brokers."""
-        return sum(at.asked for at in self._at_brokers.values())
+        return sum(at.asked + at.reserved for at in self._at_brokers.values())
 
-    def try_begin(self, broker: BrokerAddress) -> bool:
-        """Take a turn for a question if that is possible now, else return False; the caller releases the turn."""
+    def try_begin(self, broker: BrokerAddress, asker: Asker) -> Turn | None:
+        """Return a turn for a question of `asker` if there is one now, else None; the caller releases the turn."""
         at = self._at_brokers.get(broker)
         if at is None:
-            at = self._at_brokers[broker] = _AtBroker()
-        if at.asked >= QUESTIONS_AT_A_BROKER:
-            return False
-        at.asked += 1
-        return True
+            at = self._at_brokers[broker] = _AtBroker(broker)
+        return at.try_begin(asker)
 
     def wait(self, broker: BrokerAddress, asker: Asker, waiter: TurnWaiter) -> None:
         """Put a question of `asker` in line, which `try_begin` gave no turn."""
@@ -94,13 +163,12 @@ class BrokerTurns:
         self._counters.lookups_waiting -= 1
         self._at_brokers[broker].discard(asker, waiter)
 
-    def release(self, broker: BrokerAddress) -> None:
+    def release(self, turn: Turn, asker: Asker) -> None:
         """Release a question's place, for the next; forget a broker that nobody asks: redirects may name any number."""
-        at = self._at_brokers[broker]
-        if at.waiting:
+        at = self._at_brokers[turn.broker]
+        following = at.end(turn, asker)
+        if following is not None:
             self._counters.lookups_waiting -= 1
-            at.popleft().turn_came()
-            return
-        at.asked -= 1
-        if not at.asked:
-            del self._at_brokers[broker]
+            following.turn_came(turn)
+        elif at.idle:
+            del self._at_brokers[turn.broker]

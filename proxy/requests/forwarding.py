@@ -26,7 +26,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskScope
 from proxy.net.output import Output
-from proxy.requests.broker_turns import Asker, BrokerTurns
+from proxy.requests.broker_turns import Asker, BrokerTurns, Turn
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 
@@ -175,7 +175,7 @@ class ForwardedRequest(SmallRequest):
 
     __slots__ = (
         "_broker", "_client", "_connection_waiter", "_end_pick", "_failed_over", "_first_broker", "_forwarder",
-        "_in_line", "_is_ready", "_outcome", "_owner", "_principal", "_slot", "_step", "_turn_at", "large",
+        "_in_line", "_is_ready", "_outcome", "_owner", "_principal", "_slot", "_step", "_turn", "large",
     )  # fmt: skip
 
     # The name of such requests in counters and logs.
@@ -199,8 +199,8 @@ class ForwardedRequest(SmallRequest):
         self._broker: BrokerAddress | None = None
         self._first_broker: BrokerAddress | None = None
         self._failed_over = False
-        # The broker at which the request has its turn.
-        self._turn_at: BrokerAddress | None = None
+        # The request's turn at its broker.
+        self._turn: Turn | None = None
         # The wait under way, at most one of these.
         self._in_line = False
         self._connection_waiter: asyncio.Future[None] | None = None
@@ -255,10 +255,10 @@ class ForwardedRequest(SmallRequest):
         if self._owner is not None:
             self._make_ready(outcome)
 
-    def turn_came(self) -> None:
+    def turn_came(self, turn: Turn) -> None:
         """Called when the request has its turn at its broker."""
         self._in_line = False
-        self._turn_at = self._broker
+        self._turn = turn
         self._make_ready(None)
 
     def picked(self, found: BrokerAddress | Exception) -> None:
@@ -348,12 +348,12 @@ class ForwardedRequest(SmallRequest):
             self._connection_waiter = forwarder.pool.change(key)
             self._connection_waiter.add_done_callback(self._connection_changed)
             return
-        if self._turn_at is None:
-            if not forwarder.turns.try_begin(broker):
+        if self._turn is None:
+            self._turn = forwarder.turns.try_begin(broker, self._slot.asker)
+            if self._turn is None:
                 self._in_line = True
                 forwarder.turns.wait(broker, self._slot.asker, self)
                 return
-            self._turn_at = broker
         request_id = connection.new_request_id()
         frame = self.question(request_id)
         self._slot.share()
@@ -398,9 +398,9 @@ class ForwardedRequest(SmallRequest):
         self._forwarder.pool.forget(PoolKey(self._broker, self._principal, Purpose.LOOKUPS), waiter)
 
     def _release_turn(self) -> None:
-        turn_at, self._turn_at = self._turn_at, None
-        if turn_at is not None:
-            self._forwarder.turns.release(turn_at)
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self._forwarder.turns.release(turn, self._slot.asker)
 
 
 def _own_error(waiter: asyncio.Future[None]) -> Exception | None:

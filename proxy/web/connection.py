@@ -21,17 +21,11 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.paths import origin_form
+from proxy.web.http.pieces import READ_SECONDS, has_many_lines, piece_bytes
 
 HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
-# Parsed at a time, or fewer bytes if there are more than so many lines: a chunk has two, and takes some 0.2 us to be
-# parsed and 0.5 us to be read, so each piece takes 0.3 ms at most.
-PIECE_BYTES: Final = 16_384
-FEW_LINES: Final = 512
-SMALL_PIECE_BYTES: Final = 2048
 # Chunks that are parsed before anybody reads them: aiohttp allows a sixteenth of this number.
 READ_AHEAD_BYTES: Final = 4096
-# The step of a task that reads a piece of a body takes about this long, or twice as long as parsing it.
-READ_SECONDS: Final = 0.00005
 # So long takes the first step of the task that reads the rest of a body which nobody wanted.
 REST_SECONDS: Final = 0.0003
 
@@ -115,7 +109,7 @@ class HttpConnection(RequestHandler):
         elif self._close:
             # The connection lingers, or is over.
             return
-        elif self._ends and _has_many_lines(data):
+        elif self._ends and has_many_lines(data):
             self._drop()
         else:
             self._held += data
@@ -158,7 +152,7 @@ class HttpConnection(RequestHandler):
             self._rest()
 
     def _parse_piece(self, budget: LoopBudget | None) -> None:
-        size = SMALL_PIECE_BYTES if _has_many_lines(self._held) else PIECE_BYTES
+        size = piece_bytes(self._held)
         piece, self._held = self._held[:size], self._held[size:]
         if budget is None:
             self._parse(piece)
@@ -239,7 +233,7 @@ class HttpConnection(RequestHandler):
         answer, left = await super().finish_response(request, resp, start_time)
         if not self._tunnel:
             self._ends = not answer.keep_alive
-            if self._held and self._ends and _has_many_lines(self._held):
+            if self._held and self._ends and has_many_lines(self._held):
                 self._drop()
             elif self._held:
                 # Bytes behind an upgrade that was declined have waited for this answer.
@@ -274,11 +268,6 @@ class HttpConnection(RequestHandler):
         response.headers["Server"] = "pulsar-proxy"
         response.force_close()
         return response
-
-
-def _has_many_lines(data: bytes) -> bool:
-    """Return whether the next piece of some bytes has to be small."""
-    return len(data) > FEW_LINES and data.count(b"\n", 0, PIECE_BYTES) > FEW_LINES
 
 
 def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:

@@ -204,7 +204,7 @@ class WebPort:
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds)
+        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, parts.loop_budget)
         list_permits = TopicListPermits(
             parts.direct, parts.shares, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
             self._limits.most_asked_lists, parts.recorder,

@@ -1,5 +1,6 @@
 """Bodies of tiny chunks on real sockets: whatever is asked for with them, a PING beside waits for a few turns."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -7,8 +8,9 @@ import pytest
 from aiohttp import web
 
 from tests.integration.test_uploads import swallowed
-from tests.support.clients.async_client import AsyncClient
+from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.patience import in_time
+from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -71,3 +73,41 @@ async def test_a_ping_waits_for_a_few_turns_of_tiny_chunks(line: str, answered: 
         assert clock.chunks > 300
         assert max(waits) <= MOST_SECONDS
         assert at.stage.proxy.counters.shared.internal_errors == {}
+
+
+async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: ChunkClock) -> None:
+    over = False
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while not over:
+                writer.write(A_FLOOD)
+                await writer.drain()
+        writer.transport.abort()
+
+    broker = await asyncio.start_server(drip, LOOPBACK, 0)
+    url = f"http://{LOOPBACK}:{broker.sockets[0].getsockname()[1]}"
+    async with staged(brokerWebServiceURL=url) as stage:
+        stage.proxy.sockets.loop_budget.now = lambda: clock.now
+        neighbour = await stage.connected()
+        clients = [await AsyncClient.open(stage.proxy.web_port) for _ in range(CONNECTIONS)]
+        for client in clients:
+            await client.send(f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+        waits = []
+        for _ in range(10):
+            for client in clients:
+                with suppress(BlockingIOError):
+                    client.sock.recv(1 << 20)
+            before = clock.now
+            async with in_time():
+                await neighbour.ping()
+            waits.append(clock.now - before)
+        over = True
+        broker.close()
+        for client in clients:
+            client.reset()
+        assert clock.chunks > 300
+        assert max(waits) <= MOST_SECONDS
+        assert stage.proxy.counters.shared.internal_errors == {}

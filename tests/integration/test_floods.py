@@ -152,8 +152,50 @@ def frame_of(number: int) -> bytes:
 # --- pipelined lookups ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("source", [LOOPBACK, "127.0.0.2"], ids=["of the same network", "of another"])
+async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
+    monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 40)
+    slow, found, over = "persistent://public/default/slow", "pulsar://owner:6650", asyncio.Event()
+    kept: list[int] = []
+
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            command = await peer.command()
+            if command.type != pb.BaseCommand.LOOKUP:
+                continue
+            kept.append(request_id_of(command))
+            if over.is_set() or command.lookupTopic.topic != slow:
+                answered = kept if over.is_set() else kept[-1:]
+                await peer.send(b"".join(commands.lookup_connect(number, found) for number in answered))
+                del kept[-len(answered) :]
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+    ):
+        flooders = [await stage.connected() for _ in range(3)]
+        neighbour = await stage.client(source=source)
+        await neighbour.connect()
+        counters, turns = stage.proxy.counters.requests, stage.proxy.services.requests.lookups.forwarder.turns
+        for flooder in flooders:
+            await flooder.send(b"".join(lookup_frame(number, slow) for number in range(200)))
+        await stage.until(lambda: counters.lookups_waiting == 600 - turns.asked, "lookups that wait for their turn")
+        assert turns.asked >= 40
+        for _ in range(20):
+            assert (await neighbour.lookup(TOPIC)).brokerServiceUrl == found
+        assert counters.lookups_waiting == 600 - turns.asked > 500
+        over.set()
+        assert (await neighbour.lookup(TOPIC)).brokerServiceUrl == found
+        for flooder in flooders:
+            assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
+
+
 async def test_a_neighbours_lookup_waits_for_few_of_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 10)
+    monkeypatch.setattr(broker_turns, "RESERVE_OF", 1000)
     async with staged() as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
         flooder, neighbour = await stage.connected(), await stage.connected()

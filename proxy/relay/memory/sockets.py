@@ -124,8 +124,10 @@ def used_of(meminfo: bytes) -> int:
 class SumBound(Protocol):
     """The bound for the sum of all sockets (`bound.SocketBound`)."""
 
-    def look(self, held: SocketMemory, on_loop: Iterable[SocketLoad]) -> None:
-        """Take the sum of the last second, and what the event loop's relays have of it."""
+    async def look(
+        self, held: SocketMemory, on_loop: Iterable[SocketLoad], pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Take the sum of the last second, and what the event loop's relays have of it; `pause` between steps."""
 
 
 class SocketMemorySampler:
@@ -160,5 +162,5 @@ class SocketMemorySampler:
                 await pause()
         self.last = SocketMemory(brokers, clients)
         if self._bound is not None:
-            self._bound.look(self.last, loads)
+            await self._bound.look(self.last, loads, pause)
         return self.last

@@ -8,6 +8,7 @@ import fcntl
 import socket
 import sys
 import termios
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
@@ -76,11 +77,17 @@ class AnswerWriter:
         self._ended = False
 
     async def write(
-        self, response: "StreamResponse", body: "StreamReader", step_bytes: int, clock: BrokerClock | None = None
+        self,
+        response: "StreamResponse",
+        body: "StreamReader",
+        step_bytes: int,
+        clock: BrokerClock | None = None,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> int:
         """Write all of `body` and return its size; raises ConnectionError if the client has left.
 
-        With a `clock` no time-out cuts the answer because its client reads slowly.
+        With a `clock` no time-out cuts the answer because its client reads slowly. `turn` waits for the turn of a step:
+        what has come while the clients were busy may all be read in one iteration.
 
         Reading `body` raises the errors of the broker's connection.
         """
@@ -101,6 +108,8 @@ class AnswerWriter:
                 self._note_proof()
                 sent += len(piece)
                 self._counters.bytes_to_clients += len(piece)
+                if turn is not None:
+                    await turn()
                 if clock is not None:
                     clock.restart()
         finally:

@@ -2,10 +2,12 @@
 
 Rules: a name is resolved once, by a resolver that checks the addresses, and the client connects to exactly those (a
 second DNS answer could lead elsewhere). No body is decoded and no cookie is kept. Each connection reads and writes in
-small steps, so a body never takes more than its window. An abandoned connection is closed at once. The connections to
-a server that are in use are bounded, and requests wait for one in turns by key (`proxy.web.http.places`).
+small steps, in turns with all other work of the loop, so a body never takes more than its window. An abandoned
+connection is closed at once. The connections to a server that are in use are bounded, and requests wait for one in
+turns by key (`proxy.web.http.places`).
 """
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,9 +22,11 @@ from limiter.errors import PermitAcquireError
 from proxy.brokers.target import BrokerAddress, TargetValidator, resolve
 from proxy.core.errors import ProxyError, TargetRefused
 from proxy.core.log import Logger
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.settings import WebLimits
 from proxy.web.http.endings import reset
+from proxy.web.http.pieces import READ_SECONDS, piece_bytes
 from proxy.web.http.places import Guest, Place, SharedPlaces
 
 if TYPE_CHECKING:
@@ -72,8 +76,27 @@ class NoConnectionFree(ProxyError):
     """All connections to a server were in use for `WAIT_SECONDS`."""
 
 
-class _Connection(ResponseHandler):
-    """A connection to a server that is never closed gracefully: nobody waits for the end of an abandoned request."""
+class BrokerAnswers(ResponseHandler):
+    """A connection to a server, whose answers are parsed a piece at a time, in turns with other work of the loop.
+
+    A read may hold 10,000 chunks of a byte. The connection is never closed gracefully: nobody waits for the end of an
+    abandoned request. Bytes that wait for their turn at a reset are lost, as they are in a kernel.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
+        super().__init__(loop)
+        self._budget = budget
+        # Bytes that were read and are not parsed yet.
+        self._held = b""
+        # Whether these go on by themselves: in a turn that was asked for, or because they are being parsed.
+        self._waits = False
+        # Whether the socket is not read because of them.
+        self._rests = False
+
+    @property
+    def should_close(self) -> bool:
+        """Whether no other request may use the connection; bytes that are left belong to no answer."""
+        return bool(self._held) or super().should_close
 
     def close(self) -> None:
         """Close at once."""
@@ -83,13 +106,99 @@ class _Connection(ResponseHandler):
         # `abort` skips the TLS shutdown, which would wait for the peer's answer.
         self.abort()
 
+    def abort(self) -> None:
+        """Close at once, and forget what was read."""
+        self._held = b""
+        super().abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._held = b""
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Called when bytes arrive: parse them, now or in this connection's turn."""
+        if not data:
+            # aiohttp itself calls this, to go on with bytes that it has.
+            super().data_received(data)
+            return
+        self._held += data
+        if self._waits or self._budget.spent():
+            self._rest()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Parse what is held until the time of this iteration is spent."""
+        budget = self._budget
+        self._waits = True
+        try:
+            while self._held and not self._stuck:
+                size, began = piece_bytes(self._held), budget.now()
+                piece, self._held = self._held[:size], self._held[size:]
+                super().data_received(piece)
+                # The reader of the answer works after this.
+                budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
+                if budget.spent():
+                    break
+        finally:
+            self._waits = False
+        if not self._held:
+            if not self._stuck:
+                self._read_on()
+        elif self._stuck:
+            # aiohttp says when there is room.
+            self._pause()
+        else:
+            self._rest()
+
+    @property
+    def _stuck(self) -> bool:
+        return self._reading_paused or self._buffer_paused
+
+    def _rest(self) -> None:
+        """Read no more until what is held has had its turn."""
+        self._pause()
+        if not self._waits:
+            self._waits = True
+            self._budget.defer_answers(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits = False
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        try:
+            self._go_on()
+        except Exception as error:
+            # As the event loop does for a callback of a socket; the request hears of the end.
+            self._loop.call_exception_handler({"message": "parsing a broker's answer failed", "exception": error})
+            transport.abort()
+
+    def _pause(self) -> None:
+        self._rests = True
+        self._pause_transport_reading()
+
+    def _read_on(self) -> None:
+        if self._rests:
+            self._rests = False
+            super()._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        # aiohttp has room again. Bytes that are held were sent before those in the socket.
+        if self._held:
+            if not self._waits:
+                self._rest()
+        else:
+            self._rests = False
+            super()._resume_transport_reading()
+
 
 class _Connector(aiohttp.TCPConnector):
     """Makes connections whose write buffer is empty after a drained write."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, budget: LoopBudget, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = cast("partial[ResponseHandler]", partial(_Connection, loop=self._loop))
+        self._factory = cast("partial[ResponseHandler]", partial(BrokerAnswers, self._loop, budget))
 
     async def connect(
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
@@ -148,14 +257,15 @@ def open_client(
     configured_hosts: frozenset[str],
     validator: TargetValidator,
     dns_seconds: int,
+    budget: LoopBudget,
 ) -> aiohttp.ClientSession:
-    """Open the aiohttp session that all requests share."""
+    """Open the aiohttp session that all requests share; answers are parsed in the time of `budget`."""
 
     def socket_of(found: Any) -> socket.socket:
         return socket_for(limits, found[0])
 
     connector = _Connector(
-        limit=0, limit_per_host=0, keepalive_timeout=IDLE_SECONDS,
+        budget, limit=0, limit_per_host=0, keepalive_timeout=IDLE_SECONDS,
         resolver=CheckedResolver(configured_hosts, validator), ttl_dns_cache=dns_seconds,
         socket_factory=socket_of,
     )  # fmt: skip

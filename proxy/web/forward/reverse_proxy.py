@@ -8,7 +8,7 @@ the answer begins is a JSON error with the key to change; a later failure cuts t
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -179,8 +179,11 @@ class ReverseProxy:
     def _body(self, request: web.BaseRequest, copy: ReplayCopy, visit: Visit) -> RequestBody:
         services = self._services
         visit.upload = Upload(lambda: services.writes.limits)
-        turn = partial(services.loop_budget.client_turn, visit.key, STEP_SECONDS)
+        turn = self._turn_of(visit)
         return RequestBody(request, copy, services.counters, visit.upload, services.limits.buffer_bytes, turn)
+
+    def _turn_of(self, visit: Visit) -> Callable[[], Awaitable[None]]:
+        return partial(self._services.loop_budget.client_turn, visit.key, STEP_SECONDS)
 
     async def _request_headers(
         self, request: web.BaseRequest, client: WebClient, destination: Destination
@@ -374,7 +377,8 @@ class ReverseProxy:
         exchange.visit.writer = writer
         try:
             await response.prepare(exchange.request)
-            sent = await writer.write(response, answer.content, self._services.limits.buffer_bytes, exchange.clock)
+            step_bytes, turn = self._services.limits.buffer_bytes, self._turn_of(exchange.visit)
+            sent = await writer.write(response, answer.content, step_bytes, exchange.clock, turn)
             await response.write_eof()
         except (aiohttp.ClientError, TimeoutError) as error:
             # ClientError includes an answer that is shorter than its Content-Length.

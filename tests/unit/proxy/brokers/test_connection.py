@@ -308,6 +308,53 @@ async def test_frames_that_nobody_asked_for_take_turns() -> None:
         assert on.owner.unknown == frames
 
 
+async def test_answers_that_come_in_single_bytes_wait_for_turns_when_the_time_is_spent() -> None:
+    now = 100.0
+    async with bench(now=lambda: now) as on:
+        request_id, question = on.ask()
+        rests = 0
+        for byte in answer(request_id):
+            # Others have used this iteration up.
+            on.budget.spent()
+            now += 2 * ITERATION_SECONDS
+            on.arrives(bytes((byte,)))
+            assert not on.connection.reading
+            rests += 1
+            while not on.connection.reading:
+                await turns(1)
+        assert answered(question)
+        assert rests == len(answer(request_id))
+
+
+async def test_a_list_that_comes_in_single_bytes_waits_for_turns_when_the_time_is_spent() -> None:
+    class Diverted(Question):
+        complete = False
+
+        def on_response_head(self, head: Any) -> SlabBody:
+            return SlabBody(head.rest_bytes, SlabPool(0))
+
+        def body_complete(self) -> None:
+            self.complete = True
+
+    now = 100.0
+    async with bench(now=lambda: now) as on:
+        question = Diverted(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+        request_id = on.connection.new_request_id()
+        on.connection.ask(question, request_id, b"")
+        data = list_answer(request_id, ("x" * 20_000,))
+        on.arrives(data[:18_000])
+        for byte in data[18_000:19_000]:
+            on.budget.spent()
+            now += 2 * ITERATION_SECONDS
+            on.arrives(bytes((byte,)))
+            assert on.socket.events[-1] == "pause reading"
+            while on.socket.events[-1] != "resume reading":
+                await turns(1)
+        on.arrives(data[19_000:])
+        await turns(2)
+        assert question.complete
+
+
 async def test_a_read_that_filled_its_buffer_is_followed_by_a_rest() -> None:
     async with bench(now=lambda: 100.0) as on:
         on.arrives(PONG_FRAME * (SMALL_READ_BYTES // len(PONG_FRAME)) + b"\0")

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,14 @@ from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import FIELDS, open_log
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, PauseReason
-from proxy.relay.memory.bound import AFTER_PERCENT, TIGHT_PERCENT, SocketBound, to_end
+from proxy.relay.memory.bound import (
+    AFTER_PERCENT,
+    LOADS_A_STEP,
+    LOADS_AN_END,
+    TIGHT_PERCENT,
+    SocketBound,
+    to_end,
+)
 from proxy.relay.memory.sockets import SocketLoad, SocketMemory, SocketMemorySampler, used_of
 
 LIMIT = 1000
@@ -64,11 +72,16 @@ class Origins:
 def ended_of(relays: Iterable[FakeRelay], too_much: int, origins: Origins | None = None) -> list[Any]:
     """Give the relays that end, in their order."""
     loads = [load(each) for each in relays]
-    return [each.relay for each in to_end(loads, too_much, int(DRIPPED_THROUGH), origins or Origins())]
+    found = to_end(loads, too_much, int(DRIPPED_THROUGH), origins or Origins())
+    return [each.relay for each in found if each is not None]
 
 
 def load(relay: Any) -> SocketLoad:
     return SocketLoad(relay, relay.size, relay.moved_lately)
+
+
+async def look(bound: SocketBound, held: SocketMemory, on_loop: Iterable[SocketLoad] = ()) -> None:
+    await bound.look(held, on_loop, partial(asyncio.sleep, 0))
 
 
 def bounded(*of_threads: Any) -> tuple[SocketBound, list[bool], list[str]]:
@@ -142,22 +155,22 @@ def test_a_relay_that_has_ended_meanwhile_frees_nothing() -> None:
     assert ended_of([gone, left], 100, Origins(ended=gone)) == [left]
 
 
-def test_windows_become_narrow_at_half_of_the_limit_and_wide_again_below() -> None:
+async def test_windows_become_narrow_at_half_of_the_limit_and_wide_again_below() -> None:
     bound, tight, _ = bounded()
     for size in (0, LIMIT * TIGHT_PERCENT // 100 - 1, LIMIT * TIGHT_PERCENT // 100, LIMIT - 1, 10):
-        bound.look(SocketMemory(size, 0), ())
+        await look(bound, SocketMemory(size, 0))
     assert tight == [False, False, True, True, False]
     assert bound.tight is False
 
 
-def test_below_the_limit_nobody_ends_and_at_the_limit_both_engines_give() -> None:
+async def test_below_the_limit_nobody_ends_and_at_the_limit_both_engines_give() -> None:
     on_loop, in_thread, empty = FakeRelay(60), FakeRelay(70, on_loop=False), FakeRelay(0)
     bound, _, lines = bounded(in_thread)
     relays: list[Any] = [on_loop, in_thread, empty]
-    bound.look(SocketMemory(LIMIT - 1, 0), [load(on_loop), load(empty)])
+    await look(bound, SocketMemory(LIMIT - 1, 0), [load(on_loop), load(empty)])
     assert (bound.ended, lines) == (0, [])
     # Both sides count, and the rest is below AFTER_PERCENT.
-    bound.look(SocketMemory(LIMIT - 200, 200), [load(on_loop), load(empty)])
+    await look(bound, SocketMemory(LIMIT - 200, 200), [load(on_loop), load(empty)])
     assert LIMIT * (100 - AFTER_PERCENT) // 100 == 100
     assert [each.cause for each in relays] == [DisconnectCause.MEMORY_LIMIT, DisconnectCause.MEMORY_LIMIT, None]
     assert (bound.ended, len(lines)) == (2, 1)
@@ -183,11 +196,72 @@ def test_a_relay_that_moves_is_weighed_once_a_second_so_the_bound_sees_what_it_m
     assert (moving.cause, still.cause) == (None, DisconnectCause.MEMORY_LIMIT)
 
 
-def test_the_warning_has_fields_that_the_log_knows() -> None:
+class Steps(Origins):
+    """Count the relays that are asked for, or ended, between two pauses of a sweep of `relays`."""
+
+    def __init__(self, strangers: Iterable[FakeRelay] = ()) -> None:
+        super().__init__(strangers)
+        self.done = [0]
+        self.at_pause: Callable[[int], None] = lambda number: None
+
+    def network_of(self, relay: FakeRelay) -> str | None:
+        self.done[-1] += 1
+        return None if relay.cause is not None else relay.network
+
+    def sweep(self, relays: list[Any]) -> Awaitable[SocketMemory]:
+        """Sweep with a limit that all relays together reach: a tenth of their memory has to go."""
+
+        async def pause() -> None:
+            self.at_pause(len(self.done))
+            self.done.append(0)
+
+        log: Any = SimpleNamespace(warning=lambda event, **fields: None)
+        limit = sum(each.size for each in relays)
+        bound = SocketBound(limit, lambda tight: None, lambda: (), self, log, lambda: 5.0)
+        return SocketMemorySampler(lambda: relays, bound=bound).sweep(pause)
+
+
+@pytest.mark.parametrize("networks", [1, 50, 5000])
+@pytest.mark.parametrize("kind", ["known", "strangers", "known by now", "paused", "moving"])
+async def test_of_thousands_of_relays_few_are_looked_at_in_one_step(kind: str, networks: int) -> None:
+    moved, paused = (10 if kind == "moving" else 0), (PauseReason.THRESHOLD if kind == "paused" else NOT_PAUSED)
+    relays = [FakeRelay(10, moved, paused, of=f"network {number % networks}") for number in range(5000)]
+    steps = Steps(relays if kind in ("strangers", "known by now") else ())
+    steps.known_by_now = set(relays) if kind == "known by now" else set()
+    await steps.sweep(relays)
+    assert sum(each.cause is not None for each in relays) == 500
+    assert max(steps.done) <= LOADS_A_STEP
+    ended_in_one = LOADS_A_STEP // LOADS_AN_END + 1
+    assert len(steps.done) >= 500 // ended_in_one
+
+
+async def test_a_relay_that_ends_between_two_steps_is_passed_over_and_the_next_frees_its_part() -> None:
+    relays = [FakeRelay(10 + number % 7) for number in range(5000)]
+    steps, largest = Steps(), [each for each in relays if each.size == 16]
+
+    def leave(pauses: int) -> None:
+        # All looks are over, all are in order, and nobody has been ended.
+        if not gone and sum(steps.done) >= len(relays):
+            gone.extend(each for each in largest[::2] if each.cause is None)
+            for each in gone:
+                each.cause = DisconnectCause.CLIENT_CLOSED
+
+    gone: list[FakeRelay] = []
+    steps.at_pause = leave
+    total = sum(each.size for each in relays)
+    await steps.sweep(relays)
+    ended = [each for each in relays if each.cause is DisconnectCause.MEMORY_LIMIT]
+    assert len(gone) > 300
+    assert all(each.cause is DisconnectCause.CLIENT_CLOSED for each in gone)
+    too_much = total - total * AFTER_PERCENT // 100
+    assert too_much <= sum(each.size for each in ended) < too_much + 16
+
+
+async def test_the_warning_has_fields_that_the_log_knows() -> None:
     written = BytesIO()
     log = open_log("warning", "json", written)
     bound = SocketBound(LIMIT, lambda tight: None, lambda: [load(FakeRelay(500))], Origins(), log, lambda: 5.0)
-    bound.look(SocketMemory(LIMIT, 0), ())
+    await look(bound, SocketMemory(LIMIT, 0))
     line = json.loads(written.getvalue())
     assert (line["connections"], line["held"], line["limit"]) == (1, LIMIT, LIMIT)
     assert line.keys() & {"connections", "held", "limit"} <= FIELDS.keys()

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.requests.request_bytes import LEAST_TURNS, MANY_OUTSTANDING, RESERVE_OF, RequestBytes
+from proxy.requests.request_bytes import LEAST_TURNS, MANY_OUTSTANDING, MOST_LOOKS, RESERVE_OF, RequestBytes, _Books
 from tests.support.clients.list_clients import turns
 
 LIMIT = 1000
@@ -231,3 +231,124 @@ async def test_a_wait_for_memory_is_no_busy_loop() -> None:
     await turns(2)
     assert line.waiting > 800
     assert not line.bytes._scheduled
+
+
+def crowd_of_networks(line: Line, count: int, size: int) -> list[Client]:
+    """Let a client of each of many networks wait, all of which hold `size` bytes."""
+    for number in range(count):
+        line.bytes.hold(f"network {number}", size)
+    return [line.crowd(1, f"network {number}", outstanding=FEW)[0] for number in range(count)]
+
+
+async def test_who_has_no_room_is_not_judged_again_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, judged = Line(), 0
+    has_room = _Books.has_room
+
+    def counted(books: _Books, network: str) -> bool:
+        nonlocal judged
+        judged += 1
+        return has_room(books, network)
+
+    monkeypatch.setattr(_Books, "has_room", counted)
+    crowd = crowd_of_networks(line, LIMIT + RESERVE - 1, 1)
+    most = 0
+    while line.bytes._scheduled:
+        before = judged
+        await turns(1)
+        most = max(most, judged - before)
+    # One byte is left, and each holds as much.
+    assert (line.order, line.waiting) == ([], len(crowd))
+    assert most <= MOST_LOOKS
+    judged = 0
+    for client in crowd[:10]:
+        line.bytes.leave(client)
+        await turns(1)
+    assert judged == 0
+    line.bytes.release(crowd[10].network, 1)
+    await turns(2)
+    assert crowd[10] in line.order
+    assert line.bytes._books.left <= 0
+    assert judged < 10
+
+
+async def test_a_network_that_had_no_room_in_its_turn_has_it_when_others_have_given_memory_back() -> None:
+    line = Line()
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 101)
+    large = Client(line, "192.0.2.1", FEW, size=50)
+    line.bytes.hold(large.network, 90)
+    assert not large.asks()
+    await turns(2)
+    assert line.order == []
+    line.bytes.hold("198.51.100.2", 11)
+    small = line.crowd(1, "203.0.113.1", outstanding=FEW)[0]
+    line.bytes.release("198.51.100.1", 400)
+    await turns(2)
+    assert line.order == [large, small]
+
+
+async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_by_what_it_holds() -> None:
+    line = Line()
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 60)
+    client = Client(line, "192.0.2.1", FEW)
+    line.bytes.hold(client.network, 40)
+    assert not client.asks()
+    await turns(2)
+    line.bytes.hold(client.network, 10)
+    line.bytes.release("198.51.100.1", 30)
+    await turns(2)
+    assert (line.order, line.waiting) == ([], 1)
+    line.bytes.release(client.network, 45)
+    await turns(2)
+    assert line.order == [client]
+    assert len(line.bytes) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_nobody_with_room_is_left_waiting_and_nobody_without_is_served(seed: int) -> None:
+    line, draw = Line(), random.Random(seed)
+    held: list[tuple[str, int]] = []
+
+    class Served(Client):
+        def served(self) -> None:
+            super().served()
+            held.append((self.network, self.size))
+
+    waiting: list[Client] = []
+    for _ in range(400):
+        network = f"network {draw.randrange(12)}"
+        match draw.randrange(4):
+            case 0 | 1:
+                client = Served(line, network, FEW, draw.choice((1, 20, 90)), draw.randrange(1, 4))
+                waiting.append(client)
+                client.asks()
+            case 2 if held:
+                line.bytes.release(*held.pop(draw.randrange(len(held))))
+            case 3 if waiting:
+                line.bytes.leave(waiting.pop(draw.randrange(len(waiting))))
+        await turns(2)
+        books = line.bytes._books
+        assert not line.bytes._scheduled
+        left_out = [client for client in waiting if client.commands and client.network in line.bytes._few._lines]
+        if books.left > 0:
+            assert not any(books.has_room(client.network) for client in left_out)
+    while held:
+        line.bytes.release(*held.pop())
+        await turns(2)
+    assert line.waiting == 0
+    assert (len(line.bytes), line.used) == (0, 0)
+
+
+async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_moment() -> None:
+    line, returned = Line(), 0
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE)
+    crowds = [line.crowd(1, f"192.0.2.{number}", outstanding=FEW, commands=40)[0] for number in range(5)]
+    counts: list[int] = []
+    line.bytes.release("198.51.100.1", 8)
+    while line.waiting:
+        await turns(2)
+        counts = [line.order.count(client) for client in crowds]
+        assert max(counts) <= 2 * min(counts) + 2
+        answered, returned = line.order[returned:], len(line.order)
+        for client in answered:
+            line.bytes.release(client.network, client.size)
+    assert counts == [40] * 5

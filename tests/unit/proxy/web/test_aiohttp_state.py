@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.payload import BytesPayload, Payload
 from aiohttp.web_protocol import RequestHandler
 
@@ -32,6 +33,13 @@ USED: dict[type, set[str]] = {
         "_request_count",
         "_resume_transport_reading",
         "_upgraded",
+    },
+    ResponseHandler: {
+        "_buffer_paused",
+        "_loop",
+        "_pause_transport_reading",
+        "_reading_paused",
+        "_resume_transport_reading",
     },
     web.Server: {"_kwargs", "_loop"},
     aiohttp.TCPConnector: {"_factory", "_loop"},

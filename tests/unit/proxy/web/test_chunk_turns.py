@@ -15,10 +15,12 @@ from aiohttp import StreamReader, web
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.net.write_watch import WriteLimits
-from proxy.web.connection import FEW_LINES, PIECE_BYTES, READ_AHEAD_BYTES, HttpConnection, HttpServer
+from proxy.web.connection import READ_AHEAD_BYTES, HttpConnection, HttpServer
 from proxy.web.forward.bodies import STEP_SECONDS, RequestBody
+from proxy.web.forward.broker_client import BrokerAnswers
 from proxy.web.forward.settings import METRICS_CONNECTIONS
 from proxy.web.forward.uploads import Upload
+from proxy.web.http.pieces import FEW_LINES, PIECE_BYTES, SMALL_PIECE_BYTES
 from tests.support.loops.loops import run_on, run_virtual
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
 from tests.support.web.web_parts import Running, running
@@ -361,3 +363,118 @@ def test_no_line_break_but_both_signs_makes_a_chunk() -> None:
             connection.connection_lost(None)
 
     run_virtual(main())
+
+
+# --- answers of brokers ---------------------------------------------------------------------------
+
+ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def asked(budget: LoopBudget) -> tuple[BrokerAnswers, Socket]:
+    connection, socket = BrokerAnswers(asyncio.get_running_loop(), budget), Socket()
+    connection.connection_made(socket)
+    connection.set_response_params(read_bufsize=16_384, auto_decompress=False)
+    return connection, socket
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if holds():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("not within so many iterations")
+
+
+async def test_answers_of_tiny_chunks_are_parsed_and_read_a_few_in_an_iteration(clock: ChunkClock) -> None:
+    budget, loop = clock.budget(), asyncio.get_running_loop()
+    connections = [asked(budget) for _ in range(CONNECTIONS)]
+    taken = [0] * CONNECTIONS
+
+    async def take(number: int, connection: BrokerAnswers) -> None:
+        _, body = await connection.read()
+        while piece := await body.read(32_768):
+            taken[number] += len(piece)
+            await budget.client_turn("key", STEP_SECONDS)
+
+    with clock.watched():
+        tasks = [loop.create_task(take(number, each)) for number, (each, _) in enumerate(connections)]
+        for connection, _ in connections:
+            connection.data_received(ANSWER + A_READ + END)
+        await asyncio.wait(tasks)
+    assert taken == [8192] * CONNECTIONS
+    assert clock.longest <= MOST_SECONDS
+    assert not any(socket.paused or connection.should_close for connection, socket in connections)
+    assert len(budget) == 0
+
+
+async def test_an_answer_that_nobody_reads_is_not_parsed_on_and_its_socket_not_read(clock: ChunkClock) -> None:
+    connection, socket = asked(clock.budget())
+    connection.data_received(ANSWER + A_READ)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert socket.paused
+    assert connection.should_close
+    assert clock.chunks <= 16_384 // 16 + FEW_LINES
+    _, body = await connection.read()
+    size = 0
+    while size < 8192:
+        size += len(await body.read(32_768))
+    await asyncio.sleep(0)
+    assert not socket.paused
+
+
+async def test_bytes_behind_an_answer_keep_its_connection_from_the_next_request(clock: ChunkClock) -> None:
+    connection, _ = asked(clock.budget())
+    connection.data_received(ANSWER + CHUNK)
+    _, body = await connection.read()
+    closes: list[bool] = []
+    body.on_eof(lambda: closes.append(connection.should_close))
+    last = CHUNK * 339 + b"4\r\nabcd\r\n" + END
+    assert len(last) == SMALL_PIECE_BYTES
+    # As many lines as make the pieces small, so that the next begins with what belongs to no answer.
+    connection.data_received(last + CHUNK * 500)
+    assert closes == [True]
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_however_bytes_of_an_answer_come_its_body_is_what_was_sent(seed: int, clock: ChunkClock) -> None:
+    draw, sent = random.Random(seed), b""
+    data = bytearray(ANSWER)
+    for _ in range(200):
+        chunk = draw.randbytes(draw.choice((1, 1, 1, 100, 5000)))
+        data += b"%x\r\n%b\r\n" % (len(chunk), chunk)
+        sent += chunk
+    data += END
+    budget, got = clock.budget(), b""
+    connection, socket = asked(budget)
+
+    async def come() -> None:
+        while data:
+            await until(lambda: not socket.paused)
+            if draw.random() < 0.3:
+                budget.spent()
+                clock.now += 2 * ITERATION_SECONDS
+            size = draw.choice((1, 50, 10_000, 65_536))
+            connection.data_received(bytes(data[:size]))
+            del data[:size]
+            await asyncio.sleep(0)
+
+    coming = asyncio.get_running_loop().create_task(come())
+    _, body = await connection.read()
+    while piece := await body.read(draw.choice((1000, 32_768))):
+        got += piece
+    await coming
+    assert got == sent
+    assert not connection.should_close
+
+
+async def test_a_connection_that_is_closed_forgets_what_it_has_read(clock: ChunkClock) -> None:
+    budget = clock.budget()
+    connection, socket = asked(budget)
+    budget.spent()
+    clock.now += 2 * ITERATION_SECONDS
+    connection.data_received(ANSWER + CHUNK)
+    assert socket.paused
+    connection.connection_lost(None)
+    await until(lambda: not len(budget))
+    assert clock.chunks == 0
