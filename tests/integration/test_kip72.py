@@ -51,11 +51,11 @@ def pool_of(stage: Stage) -> RelayPool:
     return pool
 
 
-async def pour(pair: Pair, relay: Relay) -> int:
-    """Let the broker send until nothing more is taken for a while; return how much was."""
+async def pour(pair: Pair, relay: Relay, start: int = 0) -> int:
+    """Let the broker send from byte `start` until nothing more is taken for a while; return how much was."""
     taken = still = 0
     while still < 25:
-        count = pair.broker.send_now(FLOOD[taken % MIB :])
+        count = pair.broker.send_now(FLOOD[(start + taken) % MIB :])
         taken += count
         still = 0 if count else still + 1
         assert taken < KERNEL_BYTES

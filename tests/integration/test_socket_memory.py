@@ -119,7 +119,7 @@ async def test_many_relays_of_one_address_with_little_each_end_before_a_large_on
         size = await pour(consumer, relay)
         while (largest := await weighed(stage)) <= 2 * NARROW_SUM:
             # A busy kernel opens the window late.
-            size += await pour(consumer, relay)
+            size += await pour(consumer, relay, size)
         bound, crowd = bound_of(stage), 16
         for _ in range(crowd):
             await _standing(stage, theirs, f"{host}:{theirs.port}")
