@@ -21,6 +21,7 @@ from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame, eventually
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 from tests.support.proxies.several import several_proxies
+from tests.support.sockets.ports import free_port
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 
 TOKEN = b"the-proxys-own"
@@ -306,7 +307,9 @@ class Cluster:
 async def cluster() -> AsyncIterator[Cluster]:
     first, second = Listener(), Listener()
     async with AsyncExitStack() as stack:
-        port = (await stack.enter_async_context(raw_broker(first.serve))).port
+        # No port that the kernel gives away: the other host may have it for another.
+        port = free_port()
+        await stack.enter_async_context(raw_broker(first.serve, port=port))
         await stack.enter_async_context(raw_broker(second.serve, host=OTHER_HOST, port=port))
         service = await stack.enter_async_context(fake_web_broker())
         first.names = f"pulsar://{OTHER_HOST}:{port}"

@@ -299,6 +299,8 @@ class TestSendBuffers:
             # A part of the sum is for those that have waited in vain.
             assert self.send_buffer_of(stage.session_of(client)) == 2 * MIDDLE_BYTES
             large, middle = 131_072 - SMALL_SEND_BUFFER_BYTES, MIDDLE_BYTES - SMALL_SEND_BUFFER_BYTES
+            # The kernel says late that its client has taken the answer.
+            await stage.until(lambda: memory.resting, "a buffer at rest")
             assert (memory.used_bytes, len(memory.resting)) == (4 * 2 * large + 2 * middle, 1)
             for each in unread:
                 assert len((await each.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.clients.async_client import AsyncClient, topics_frame
+from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import (
     SLOW_READER_RCVBUF,
     TOPICS,
@@ -85,12 +85,11 @@ async def waiting_to_grow(stage: Stage) -> list[AsyncClient]:
     await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 1, "one question")
     del stage.broker.script.gates[LISTS]
     members_gate = stage.broker.script.hold(LISTS)
-    members = [await stage.connected() for _ in range(3)]
-    # All in one turn of the loop: the question goes in the next.
-    for member in members:
-        member.send_now(topics_frame(member.next_id(), namespace(3)))
-    for member in members:
-        member.deliver()
+    # The members' question waits for a place at the broker until all have joined.
+    stage.change(topicListMaxOutstandingPerBroker=1)
+    members = await joined(stage, 3, 3)
+    await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 2, "all in one group")
+    stage.change(topicListMaxOutstandingPerBroker=64)
     await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 2, "two questions")
     gate.set()
     await stage.until(lambda: stage.direct.queue_size == 2, "an answer that overshoots")
