@@ -56,8 +56,9 @@ rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests, where ca
 unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/model tests/native tests/helm tests/test_layering.py -m "not spark"
 
+# Half of their time these tests wait for clocks and kernels: four at a time use both cores.
 integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/integration tests/soak
+	$(BIN)/python -m pytest -q -n 4 tests/integration tests/soak
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
 	PULSAR_PROXY_TEST_ENGINE=none $(BIN)/python -m pytest -q -n 2 $(WITHOUT_EXTENSION)
