@@ -71,10 +71,10 @@ class _Lookup(ForwardedRequest):
             return commands.lookup_connect(self._request_id, url)
         broker = self._service.redirect_target(url)
         self._authoritative = found.lookupTopicResponse.authoritative
-        self._redirects += 1
-        if self._redirects >= MAX_REDIRECTS:
+        if self._redirects == MAX_REDIRECTS:
             text = f"reached max number of redirections ({MAX_REDIRECTS})"
             raise RequestFailed(ServerError.ServiceNotReady, text)
+        self._redirects += 1
         self.ask(broker)
         return None
 

@@ -64,16 +64,6 @@ async def test_a_redirect_is_followed_with_its_authority() -> None:
         assert (asked.topic, asked.authoritative) == (TOPIC, True)
 
 
-async def test_redirects_in_a_circle_end_after_ten() -> None:
-    async with staged() as stage:
-        stage.broker.script.redirects.extend([Redirect(stage.broker.service_url)] * 20)
-        client = await stage.connected()
-        answer = await client.lookup(TOPIC)
-        assert answer.error == ServerError.ServiceNotReady
-        assert answer.message == "reached max number of redirections (10)"
-        assert stage.broker.record.received[CommandType.LOOKUP] == 10
-
-
 async def test_a_redirect_to_a_broker_that_is_not_allowed_is_an_error() -> None:
     async with staged(brokerProxyAllowedTargetPorts="6650") as stage:
         stage.broker.script.redirects.append(Redirect("pulsar://127.0.0.1:9999"))

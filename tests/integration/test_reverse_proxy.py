@@ -271,18 +271,6 @@ async def test_redirects_lead_only_where_this_proxy_may_go(location: str) -> Non
         assert len(at.broker.asked) == 1
 
 
-async def test_redirects_in_a_circle_end() -> None:
-    async with web_staged() as at:
-
-        async def redirect(_: web.BaseRequest) -> web.StreamResponse:
-            return web.Response(status=307, headers={"Location": ADMIN})
-
-        at.broker.answer = redirect
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert (answer.status, "more than 10 times" in await answer.text()) == (502, True)
-        assert len(at.broker.asked) == 11
-
-
 # --- failures -------------------------------------------------------------------------------------
 
 

@@ -91,7 +91,7 @@ class AcceptLoop:
         return self._socket is not None
 
     def close(self) -> None:
-        """Stop accepting; a second call does nothing, and `open` may follow."""
+        """Stop accepting; a second call does nothing, and `adopt` may follow."""
         if self._resume is not None:
             self._resume.cancel()
         if self._socket is not None:

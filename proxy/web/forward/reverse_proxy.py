@@ -245,19 +245,22 @@ class ReverseProxy:
     async def _follow(self, exchange: _Exchange) -> web.StreamResponse:
         url: URL | None = None
         exchange.trusted = isinstance(exchange.destination.servers, Group)
-        for _ in range(MAX_REDIRECTS + 1):
+        followed = 0
+        while True:
             async with self._asked(exchange, url) as answer:
                 body = exchange.body
                 if not follows(answer.status, exchange.method) or (body is not None and not body.replayable):
                     return await self._pass_back(exchange, answer)
+                if followed == MAX_REDIRECTS:
+                    raise too_many()
                 url = await self._rules.target(answer.url, answer.headers.get("Location"))
                 exchange.trusted = self._rules.trusted(url, named_by_trusted=exchange.trusted)
+                followed += 1
                 self._services.counters.redirects += 1
                 if body is not None:
                     # Stop the first upload: two tasks would each get a part of the client's body.
                     await body.stop()
                     body.redirected(answer.status, str(url))
-        raise too_many()
 
     # --- asking -----------------------------------------------------------------------------------
 

@@ -1,0 +1,47 @@
+"""The bound on redirects stands twice, for lookups of the binary protocol and over HTTP: both follow the tenth."""
+
+import pytest
+from aiohttp import web
+
+from protocol.command_type import CommandType
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.cli.demo.script import Redirect
+from tests.support.proxies.proxy_under_test import TOPIC, staged
+from tests.support.web.web_stage import ADMIN, web_staged
+
+FOLLOWED = 10
+
+
+@pytest.mark.parametrize("redirects", [FOLLOWED, FOLLOWED + 1])
+async def test_a_lookup_follows_ten_redirects_and_no_more(redirects: int) -> None:
+    async with staged() as stage:
+        stage.broker.script.redirects.extend([Redirect(stage.broker.service_url)] * redirects)
+        client = await stage.connected()
+        answer = await client.lookup(TOPIC)
+        if redirects == FOLLOWED:
+            assert answer.response == pb.CommandLookupTopicResponse.Connect
+        else:
+            text = "reached max number of redirections (10)"
+            assert (answer.error, answer.message) == (ServerError.ServiceNotReady, text)
+        assert stage.broker.record.received[CommandType.LOOKUP] == 1 + FOLLOWED
+
+
+@pytest.mark.parametrize("redirects", [FOLLOWED, FOLLOWED + 1])
+async def test_a_web_request_follows_ten_redirects_and_no_more(redirects: int) -> None:
+    async with web_staged() as at:
+
+        async def redirect(_: web.BaseRequest) -> web.StreamResponse:
+            if len(at.broker.asked) > redirects:
+                return web.Response(text="found")
+            return web.Response(status=307, headers={"Location": ADMIN})
+
+        at.broker.answer = redirect
+        async with at.client.get(at.url + ADMIN) as answer:
+            if redirects == FOLLOWED:
+                assert (answer.status, await answer.text()) == (200, "found")
+            else:
+                assert (answer.status, "more than 10 times" in await answer.text()) == (502, True)
+        assert len(at.broker.asked) == 1 + FOLLOWED
+        # The metric counts redirects that were followed.
+        assert at.stage.proxy.counters.web.redirects == FOLLOWED
