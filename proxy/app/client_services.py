@@ -158,7 +158,11 @@ def _request_services(parts: ClientParts) -> RequestServices:
         loop_budget=parts.sockets.loop_budget,
         schemas=_schemas(parts),
         refusals=parts.refusals,
-        leaving=LeaveTurns(parts.loop, parts.sockets.loop_budget),
+        leaving=LeaveTurns(
+            parts.loop,
+            parts.sockets.loop_budget,
+            lambda error: parts.counters.internal_error(error, "client that left"),
+        ),
         recorder=parts.recorder,
     )
 

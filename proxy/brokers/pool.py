@@ -136,7 +136,7 @@ class BrokerPool:
         self._hangup = hangup
         self._loop_budget = loop_budget
         # Tasks whose question has failed, or that may look for a connection again.
-        self._turns = TaskTurns(loop_budget)
+        self._turns = TaskTurns(loop_budget, self._opening_crashed)
         self._counters = counters
         self._log = log
         self._pace = LinePace()

@@ -79,8 +79,7 @@ class ClientConnection(TurnTaker):
         self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES, announce_above=UNBOOKED_FRAME_BYTES)
         self._state = ConnectionState(Role.CLIENT)
         self._scope: TaskScope | None = None
-        self._processing = self._awaits_pong = False
-        self._asked = self._heard = False
+        self._processing = self._awaits_pong = self._asked = self._heard = False
         self._unanswered_until = 0.0
         self._header = header if header is not None and header.source is not None else None
         # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
@@ -90,9 +89,8 @@ class ClientConnection(TurnTaker):
         self.client_address = self.network if self.network == client_address else client_address
         self.name = client_address
         self.client_version: str | None = None
-        self.received_bytes = 0
-        # Why the client was refused, for the log.
-        self.detail = ""
+        # `detail`: why the client was refused, for the log.
+        self.received_bytes, self.detail = 0, ""
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests)
@@ -281,16 +279,18 @@ class ClientConnection(TurnTaker):
 
     def lost(self, cause: DisconnectCause) -> None:
         """Cancel everything that was under way for this client; of thousands of requests, a few an iteration."""
-        self._state.enter(State.CLOSED)
-        self.scope.cancel()
-        self._requests.close()
-        if self._holds & Hold.COMMAND_BYTES and (held := self._services.requests.lookups.request_bytes) is not None:
-            held.leave(self)
-        self.output.close()
-        self._large.close()
-        self._handshake.close()
-        self._services.sessions.ended(self, cause)
-        self.loop.call_soon(self.dissolve)
+        try:
+            self._state.enter(State.CLOSED)
+            self.scope.cancel()
+            self._requests.close()
+            if self._holds & Hold.COMMAND_BYTES and (held := self._services.requests.lookups.request_bytes) is not None:
+                held.leave(self)
+            self.output.close()
+            self._large.close()
+            self._handshake.close()
+        finally:
+            self._services.sessions.ended(self, cause)
+            self.loop.call_soon(self.dissolve)
 
     def dissolve(self) -> None:
         """Release what makes reference cycles of a client that is gone, which else only a full collection frees."""

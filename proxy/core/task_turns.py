@@ -27,12 +27,13 @@ class Cancellable(Protocol):
 
 
 class TaskTurns:
-    """Functions that each let a task go on, called in their order; they must not raise."""
+    """Functions that each let a task go on, in their order; `on_crash` hears of an exception, and others go on."""
 
-    __slots__ = ("_budget", "_calls", "_under_way")
+    __slots__ = ("_budget", "_calls", "_on_crash", "_under_way")
 
-    def __init__(self, budget: LoopBudget) -> None:
+    def __init__(self, budget: LoopBudget, on_crash: Callable[[BaseException], None]) -> None:
         self._budget = budget
+        self._on_crash = on_crash
         self._calls: deque[Callable[[], None]] = deque()
         self._under_way = False
 
@@ -48,7 +49,7 @@ class TaskTurns:
     def finish(self) -> None:
         """Call all functions that are left, at once: nothing goes on behind a shutdown."""
         while self._calls:
-            self._calls.popleft()()
+            _call(self._calls.popleft(), self._on_crash)
 
     def _take_turn(self) -> None:
         self._under_way = True
@@ -56,7 +57,7 @@ class TaskTurns:
             if not self._calls:
                 break
             self._budget.charge(TASK_SECONDS)
-            self._calls.popleft()()
+            _call(self._calls.popleft(), self._on_crash)
         if self._calls:
             self._budget.defer_cheap(self._take_turn)
         else:
@@ -68,25 +69,33 @@ class LeaveTurns:
 
     These ends do not stand in a line of the loop budget: the longer that line, the later the permits of those that have
     left would come back.
+
+    The end of a client has its tasks cancelled here, too: what is called from inside a step joins the line. Otherwise
+    the ends of a thousand clients would stand on one stack. An exception ends one step only, and `on_crash`
+    hears of it.
     """
 
-    __slots__ = ("_budget", "_first", "_leaving", "_left", "_loop", "_others", "_scheduled")
+    __slots__ = ("_budget", "_first", "_leaving", "_left", "_loop", "_on_crash", "_others", "_scheduled", "_under_way")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, budget: LoopBudget, on_crash: Callable[[BaseException], None]
+    ) -> None:
         self._loop = loop
         self._budget = budget
+        self._on_crash = on_crash
         self._leaving: deque[Callable[[], None]] = deque()
         self._first: deque[list[Cancellable]] = deque()
         self._others: deque[list[Cancellable]] = deque()
         # The rest of this iteration's share.
         self._left = LEAVING_MICROS
         self._scheduled = False
+        self._under_way = False
 
     def __len__(self) -> int:
         return len(self._leaving) + sum(map(len, self._first)) + sum(map(len, self._others))
 
     def leave(self, function: Callable[[], None]) -> None:
-        """Call `function`, which closes a connection and must not raise: at once, or in turns with others."""
+        """Call `function`, which closes a connection: at once, or in turns with others."""
         self._leaving.append(function)
         self._take_turn()
 
@@ -101,16 +110,22 @@ class LeaveTurns:
 
     def finish(self) -> None:
         """End all that is left, at once: nothing goes on behind a shutdown."""
+        self._under_way = True
         while self._step():
             pass
+        self._under_way = False
 
     def _take_turn(self) -> None:
+        if self._under_way:
+            return
+        self._under_way = True
         while self._left > 0 and (micros := self._step()):
             self._left -= micros
             self._budget.charge(micros / 1_000_000)
             if not self._scheduled:
                 self._scheduled = True
                 self._loop.call_soon(self._next_iteration)
+        self._under_way = False
 
     def _next_iteration(self) -> None:
         self._scheduled = False
@@ -120,13 +135,21 @@ class LeaveTurns:
     def _step(self) -> int:
         """Take one step, and return what it costs; 0 if nothing is left to do."""
         if self._leaving:
-            self._leaving.popleft()()
+            _call(self._leaving.popleft(), self._on_crash)
             return LEAVE_MICROS
         lists = self._first or self._others
         if not lists:
             return 0
         tasks = lists[0]
-        tasks.pop().cancel()
+        task = tasks.pop()
         if not tasks:
             lists.popleft()
+        _call(task.cancel, self._on_crash)
         return CANCEL_MICROS
+
+
+def _call(function: Callable[[], object], on_crash: Callable[[BaseException], None]) -> None:
+    try:
+        function()
+    except Exception as error:
+        on_crash(error)

@@ -37,9 +37,9 @@ class HangupWatcher:
         # The kernel reports EPOLLHUP and EPOLLERR whether asked for or not.
         events = select.EPOLLRDHUP if half_close else 0
         if fd in self._callbacks:
-            self._epoll.modify(fd, events)
-        else:
-            self._epoll.register(fd, events)
+            # The entry may be of a socket that was closed unnoticed, and the kernel knows nothing of the new one then.
+            self._forget(fd)
+        self._epoll.register(fd, events)
         self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:

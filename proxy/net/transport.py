@@ -178,10 +178,12 @@ class Endpoint(asyncio.BufferedProtocol):
         """Fail whatever waits for this connection, and call `lost`."""
         if self.cause is None:
             self.cause = self._cause_of(exc)
-        self._settle()
-        self.transport = None
-        if self._kept is not None:
-            self._hangup.ended.transport_gone(self._kept)
+        try:
+            self._settle()
+        finally:
+            self.transport = None
+            if self._kept is not None:
+                self._hangup.ended.transport_gone(self._kept)
 
     def _cause_of(self, exc: Exception | None) -> DisconnectCause:
         if isinstance(exc, ConnectionClosed):
@@ -393,14 +395,20 @@ class Endpoint(asyncio.BufferedProtocol):
                 # Without a descriptor nobody could look after the socket.
                 self._reset_when_closed()
                 abort = True
-        self._settle()
-        if transport is not None:
-            if abort:
-                transport.abort()
-                return
-            transport.close()
-            if self._kept is None and transport.get_write_buffer_size():
-                self.loop.call_later(LINGER_SECONDS, transport.abort)
+        try:
+            self._settle()
+        finally:
+            # A connection that has ended must not keep its socket, although `lost` raises.
+            if transport is not None:
+                self._end_transport(transport, abort)
+
+    def _end_transport(self, transport: asyncio.Transport, abort: bool) -> None:
+        if abort:
+            transport.abort()
+            return
+        transport.close()
+        if self._kept is None and transport.get_write_buffer_size():
+            self.loop.call_later(LINGER_SECONDS, transport.abort)
 
     def _hung_up(self, gone: bool) -> None:
         if self.cause is None:

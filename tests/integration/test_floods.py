@@ -26,7 +26,7 @@ from proxy.requests.lookups import LookupService
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
 from tests.support.patience import patient_millis
-from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 FLOW = frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
 FLOODS = {"pong": PONG_FRAME, "ping": PING, "flow": FLOW}
@@ -360,6 +360,23 @@ async def test_when_clients_leave_their_requests_end_a_few_in_an_iteration(
         assert max(ended.counts.values()) <= 2 * LEAVING_MICROS // CANCEL_MICROS
         # The places of the lookups last until the broker has answered, or is gone.
         broker.peers[0].fin()
+
+
+async def test_hundreds_of_clients_with_lists_that_leave_at_once_leave_nothing_behind() -> None:
+    """A broker's restart, or a network fault, on a busy proxy: a chain of their ends is deeper than a stack."""
+    async with staged() as stage:
+        gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
+        clients = [await stage.connected() for _ in range(400)]
+        for client in clients:
+            await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.lookups.held == len(clients), "all lists under way")
+        for client in clients:
+            client.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "all have left")
+        await stage.until(lambda: stage.lookups.held == 0, "the ends of their lists")
+        gate.set()
+        assert stage.proxy.counters.clients.active_connections == 0
+        assert stage.proxy.counters.shared.internal_errors == {}
 
 
 async def test_a_proxy_that_stops_while_clients_leave_ends_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,9 @@ class Desk:
                 self.loop_budget,
                 schemas=cast(Any, None),
                 refusals=self.refusals,
-                leaving=LeaveTurns(loop, self.loop_budget),
+                leaving=LeaveTurns(
+                    loop, self.loop_budget, lambda error: self.counters.internal_error(error, "client that left")
+                ),
             ),
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),

@@ -19,7 +19,8 @@ class Bench:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.budget = LoopBudget(loop, loop.time)
-        self.turns = TaskTurns(self.budget)
+        self.crashes: list[BaseException] = []
+        self.turns = TaskTurns(self.budget, self.crashes.append)
         self.called: list[int] = []
 
     def calls(self, numbers: range) -> list[Callable[[], None]]:
@@ -96,7 +97,8 @@ class Leaving:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.budget = LoopBudget(loop, loop.time)
-        self.turns = LeaveTurns(loop, self.budget)
+        self.crashes: list[BaseException] = []
+        self.turns = LeaveTurns(loop, self.budget, self.crashes.append)
         self.ended: list[str] = []
 
     async def client(self, name: str, requests: int) -> TaskScope:
@@ -177,6 +179,56 @@ def test_connections_that_are_closed_share_the_iteration_with_tasks() -> None:
         assert len(on.ended) == 100
 
     left(play)
+
+
+def test_a_thousand_clients_with_a_list_each_do_not_leave_on_one_stack() -> None:
+    async def play(on: Leaving) -> None:
+        depths, closed, scopes = [0], list[int](), [await on.client("list", 1) for _ in range(1000)]
+
+        def leave(number: int) -> None:
+            # As the end of a connection does.
+            depths.append(depths[-1] + 1)
+            on.turns.cancel(scopes[number].close(), first=True)
+            closed.append(number)
+            depths.append(depths[-1] - 1)
+
+        for number in range(1000):
+            on.turns.leave(partial(leave, number))
+        await on.iterations(150)
+        assert max(depths) == 1
+        assert (closed, len(on.ended), len(on.turns), on.crashes) == (list(range(1000)), 1000, 0, [])
+
+    left(play)
+
+
+def test_an_end_that_raises_keeps_nobody_from_leaving() -> None:
+    async def play(on: Leaving) -> None:
+        def fail() -> None:
+            raise ValueError
+
+        scope, closed = await on.client("a", 30), list[int]()
+        for number in range(30):
+            on.turns.leave(fail)
+            on.turns.leave(partial(closed.append, number))
+        on.turns.cancel(scope.close())
+        await on.iterations(20)
+        assert (closed, len(on.ended), len(on.turns), len(on.crashes)) == (list(range(30)), 30, 0, 30)
+
+    left(play)
+
+
+def test_a_task_that_fails_to_go_on_holds_up_no_other() -> None:
+    async def play(on: Bench) -> None:
+        def fail() -> None:
+            raise ValueError
+
+        on.turns.add([fail, *on.calls(range(20)), fail])
+        await turns(20)
+        on.turns.add(on.calls(range(20, 21)))
+        assert on.called == list(range(21))
+        assert len(on.crashes) == 2
+
+    played(play)
 
 
 def test_a_long_line_at_the_loop_budget_keeps_nobody_from_leaving() -> None:

@@ -37,6 +37,26 @@ class TestHangup:
 
         run_on(loop_factory, main())
 
+    def test_a_socket_is_watched_whose_number_was_another_s_that_closed_unnoticed(
+        self, loop_factory: LoopFactory
+    ) -> None:
+        async def main() -> None:
+            heard: list[bool] = []
+            async with hangup_watcher() as watcher:
+                with sockets("tcp") as (ours, _):
+                    number = ours.fileno()
+                    watcher.watch(number, heard.append)
+                with sockets("tcp") as (ours, theirs):
+                    assert number in (ours.fileno(), theirs.fileno())
+                    if ours.fileno() != number:
+                        ours, theirs = theirs, ours
+                    watcher.watch(number, heard.append)
+                    Peer(theirs).reset()
+                    await eventually(lambda: heard)
+                    assert heard == [True]
+
+        run_on(loop_factory, main())
+
     def test_a_reset_is_heard_as_gone(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
             with sockets("tcp") as (ours, theirs):

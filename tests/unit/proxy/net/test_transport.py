@@ -55,6 +55,30 @@ def buffered(endpoint: RecordingEndpoint) -> int:
     return endpoint.transport.get_write_buffer_size()
 
 
+class FailingEndpoint(RecordingEndpoint):
+    """A connection whose end raises."""
+
+    def lost(self, cause: DisconnectCause) -> None:
+        raise RecursionError
+
+
+@pytest.mark.parametrize("end", [FailingEndpoint.close, FailingEndpoint.abort, FailingEndpoint.reset])
+def test_a_connection_whose_end_raises_gives_its_socket_up(
+    end: Callable[[FailingEndpoint, DisconnectCause], None],
+) -> None:
+    async def main() -> None:
+        async with hangup_watcher() as watcher:
+            transport = MemoryTransport(asyncio.get_running_loop(), room=BUFFER_BYTES)
+            endpoint = FailingEndpoint(asyncio.get_running_loop(), SharedReadBuffer(), watcher)
+            transport.connect(endpoint)
+            with pytest.raises(RecursionError):
+                end(endpoint, DisconnectCause.SHUTDOWN)
+            assert transport.is_closing()
+            await eventually(lambda: endpoint.transport is None)
+
+    run_on(asyncio.new_event_loop, main())
+
+
 @pytest.mark.parametrize(
     ("loop_factory", "link"),
     [(asyncio.new_event_loop, memory_link), (asyncio.new_event_loop, tcp_link), (uvloop.new_event_loop, tcp_link)],

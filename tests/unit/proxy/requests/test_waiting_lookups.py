@@ -105,7 +105,7 @@ class Crowd:
         broker = OneBroker(BrokerAddress("broker", 6650))
         self.service = LookupService(loop, cast(Any, self.pool), broker, self.places, self.counters, seconds)
         budget = LoopBudget(loop, loop.time)
-        self.leaving = LeaveTurns(loop, budget)
+        self.leaving = LeaveTurns(loop, budget, self.crashes.append)
         none = cast(Any, None)
         services = RequestServices(loop, self.counters, self.service, none, budget, none, none, self.leaving)
         self.sent = Sent()
