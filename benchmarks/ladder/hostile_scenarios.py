@@ -37,6 +37,8 @@ FLOODS: Final = {
     "pipelines": "five connections each with 1,000 topic lists that are not read",
     "large-lookups": f"ten connections each with 1,000 LOOKUPs of 3.9 KiB, answered after {UNHURRIED} s",
     "standing-pairs": "50 clients each that read one list, ask for two that no other asks for, and read neither",
+    "slow-readers": "60 clients each that ask for four lists, read 34 KB/s, and send PONGs; who is ended comes back",
+    "leaving-clients": "120 clients each that ask for four lists, and all leave after 0.6 s, again and again",
     "schemas": "25 connections each that ask for 40 schemas of 1 MiB and read none",
     "dripping-relays": "200 relays each that send a byte of a frame of 1 MiB each half second",
     "stopped-relays": "50 relays each whose broker sends without end, and that read nothing",

@@ -93,6 +93,8 @@ fn attack_named(name: &str) -> Option<Attack> {
         "large-lookups" => memory_floods::large_lookups,
         "standing-pairs" => memory_floods::standing_pairs,
         "schemas" => memory_floods::schemas,
+        "slow-readers" => memory_floods::slow_readers,
+        "leaving-clients" => memory_floods::leaving_clients,
         "dripping-relays" => dripping_relays,
         "stopped-relays" => stopped_relays,
         _ => return None,

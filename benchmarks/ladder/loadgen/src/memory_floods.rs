@@ -1,6 +1,6 @@
 //! Floods that fill the server's memory: for commands of clients, for topic lists, for answers that nobody reads.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +20,14 @@ const PIPELINES: usize = 10;
 const NAME_BYTES: usize = 3994;
 /// Of an attacker: two lists of 1 MB each are what half the server's memory for lists holds.
 const STANDING: usize = 50;
+/// Clients of an attacker that leave at once, with lists under way, as after a fault of a network; and how soon.
+const LEAVING: u64 = 120;
+const LEAVE_AFTER: Duration = Duration::from_millis(600);
+/// Readers of an attacker that are slow and say that they read: bytes that each takes at a time, and how often.
+const DRAWLING: usize = 60;
+const DRAWN_BYTES: usize = 1700;
+const DRAW_EVERY: Duration = Duration::from_millis(50);
+const PONG_EVERY: u32 = 6;
 /// A standing client's first list; who waits longer comes back.
 const LIST_LIMIT: Duration = Duration::from_secs(2);
 
@@ -190,6 +198,62 @@ pub fn standing_pairs(stage: &Stage, watch: &Watch) -> io::Result<u64> {
         thread::sleep(50 * TICK);
     }
     Ok(asked)
+}
+
+/// 120 connections that ask for four lists each, read nothing, and all leave at once, again and again.
+pub fn leaving_clients(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let deaf = Target { receive_buffer_bytes: Some(8192), ..stage.target.clone() };
+    let questions: Vec<u8> = (1..=4).flat_map(distinct_question).collect();
+    let mut sent = 0;
+    while !watch.over() {
+        let mut links = deaf.open_many(LEAVING).map_err(io::Error::other)?;
+        for link in &mut links {
+            link.write_all(&questions)?;
+            sent += questions.len() as u64;
+        }
+        thread::sleep(LEAVE_AFTER);
+    }
+    Ok(sent)
+}
+
+/// 60 connections that ask for four lists each, read 34 KB/s, and send a PONG each 0.3 s; who is ended comes back.
+pub fn slow_readers(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let slow = Target { receive_buffer_bytes: Some(4096), ..stage.target.clone() };
+    let questions: Vec<u8> = (1..=4).flat_map(distinct_question).collect();
+    let pong = wire::frame(wire::PONG, &Message::new());
+    let mut buffer = [0u8; DRAWN_BYTES];
+    let (mut held, mut sent, mut round): (Vec<Option<Link>>, u64, u32) =
+        ((0..DRAWLING).map(|_| None).collect(), 0, 0);
+    while !watch.over() {
+        for place in &mut held {
+            if watch.over() {
+                break;
+            }
+            if let Some(link) = place {
+                let beat = if round % PONG_EVERY == 0 { &pong[..] } else { &[] };
+                if draw(link, &mut buffer, beat) {
+                    continue;
+                }
+            }
+            // A server that serves nobody else is what an attacker wants.
+            *place = slow.open().ok().and_then(|mut link| {
+                link.write_all(&questions).and_then(|()| link.set_nonblocking(true)).ok().map(|()| link)
+            });
+            sent += if place.is_some() { questions.len() as u64 } else { 0 };
+        }
+        round += 1;
+        thread::sleep(DRAW_EVERY);
+    }
+    Ok(sent)
+}
+
+/// Take what is there, at most a buffer, and send a beat; whether the connection goes on.
+fn draw(link: &mut Link, buffer: &mut [u8], beat: &[u8]) -> bool {
+    let goes_on = |result: io::Result<usize>, ended: usize| match result {
+        Ok(count) => count > 0 || ended > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    };
+    goes_on(link.write(beat), 1) && goes_on(link.read(buffer), 0)
 }
 
 #[cfg(test)]
