@@ -18,6 +18,15 @@ def notes(configData: dict[str, Any], **more: Any) -> str:
     return gateway({"configData": configData, **more}).notes
 
 
+@pytest.mark.parametrize("seconds", [0, 7])
+def test_the_time_to_stop_is_that_of_the_pod(seconds: int) -> None:
+    lifecycle = {"preStop": {"sleep": {"seconds": seconds}}} if seconds else {}
+    render = gateway({"lifecycle": lifecycle})
+    grace = render.one("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert f"Stop:      {grace} s at most" in render.notes
+    assert ("lifecycle.preStop.sleep" in render.notes) == bool(seconds)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

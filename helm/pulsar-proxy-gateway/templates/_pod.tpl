@@ -14,9 +14,10 @@
 {{- merge (dict) ($v.annotations | default dict) $all | toYaml -}}
 {{- end -}}
 
-{{- /* Seconds that a sleep before SIGTERM takes from the grace period; how long another hook takes, the chart cannot know. */ -}}
-{{- define "pulsar-proxy.preStopSeconds" -}}
-{{- dig "preStop" "sleep" "seconds" 0 .Values.lifecycle -}}
+{{- /* Seconds until a pod is killed: (dict "root" $ "settings" S). A sleep before SIGTERM counts; how long another hook
+takes, the chart cannot know. */ -}}
+{{- define "pulsar-proxy.graceSeconds" -}}
+{{- add (dig "preStop" "sleep" "seconds" 0 .root.Values.lifecycle) (include "pulsar-proxy-lib.graceSeconds" (dict "settings" .settings)) -}}
 {{- end -}}
 
 {{- /* The pod of the gateway: (dict "root" $ "settings" S). */ -}}
@@ -26,7 +27,7 @@ serviceAccountName: {{ include "pulsar-proxy.serviceAccount" .root }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 # `lifecycle.preStop.sleep`, not ready, the drain, then 5 s: shutdownPreDrainMillis + shutdownDrainMillis, rounded up.
-terminationGracePeriodSeconds: {{ add (include "pulsar-proxy.preStopSeconds" .root) (include "pulsar-proxy-lib.graceSeconds" (dict "settings" .settings)) }}
+terminationGracePeriodSeconds: {{ include "pulsar-proxy.graceSeconds" . }}
 securityContext:
   {{- toYaml $v.podSecurityContext | nindent 2 }}
 {{- with $v.imagePullSecrets }}
