@@ -10,6 +10,9 @@ Rules:
 - Frames together take a share of direct memory (SHARE_PART), in turns by address, so that no topic list waits for more
   of them. While frames wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is
   refused soon.
+- A frame that is refused is answered with its request id, which in some commands stands behind a topic: then its first
+  UNBOOKED_FRAME_BYTES are stored to find the id. A client whose id is not there is closed: the client could not tell
+  which of its requests an answer is for.
 - A client that sends too slowly is closed while others wait for that memory (`proxy.clients.upload_watch`), and every
   frame has a clock: `seconds` in which the proxy waited for its bytes.
 
@@ -18,6 +21,7 @@ Owns the permit of the frame under way. A client has one such frame at a time: a
 
 import asyncio
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Final, Protocol
 
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
@@ -25,11 +29,12 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
 from protocol.errors import ServerError, TooManyFields
-from protocol.field_walker import FieldWalker
+from protocol.field_walker import FieldWalker, read_request_id
 from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, State, Verdict
 from proxy.clients.frame_memory import FramePermit
+from proxy.clients.requests import refusal
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.core.addresses import host_network
@@ -38,6 +43,7 @@ from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
 from proxy.net.transport import LARGE_READ_BYTES
 from proxy.net.upload_rate import UploadRate
+from proxy.requests.counters import REQUESTS
 from proxy.telemetry.refusals import Stage
 
 # The largest frame before CONNECTED.
@@ -111,10 +117,18 @@ class FrameSender(Protocol):
 class _Arriving:
     """A large frame that is being stored: its head, the memory it takes, and the times it has left."""
 
-    __slots__ = ("clock", "head", "memories", "patience_seconds", "rate", "seconds", "walker")
+    __slots__ = ("clock", "head", "memories", "patience_seconds", "rate", "refuse", "seconds", "walker")
 
-    def __init__(self, head: FrameHead, memories: tuple[AsyncSemaphore, ...], seconds: float) -> None:
+    def __init__(
+        self,
+        head: FrameHead,
+        memories: tuple[AsyncSemaphore, ...],
+        seconds: float,
+        refuse: Callable[[int], None] | None = None,
+    ) -> None:
         self.head = head
+        # For a frame that is stored for its request id only: refuses the request with this id.
+        self.refuse = refuse
         self.memories = memories
         self.walker = FieldWalker()
         self.rate = UploadRate()
@@ -220,20 +234,43 @@ class LargeFrames:
         elif verdict is Verdict.CLOSE:
             self._sender.close(DisconnectCause(self._state.close_cause(kind)))
         elif verdict is not Verdict.SERVE:
-            self._decoder.skip()
-            self._sender.refuse(kind, _request_id(head))
+            self._refuse(head, partial(self._sender.refuse, kind))
         elif kind not in self._served:
-            self._refuse_size(kind, head)
+            self._refuse(head, partial(self._refuse_size, kind, head))
         else:
             self._begin(head)
 
-    def _refuse_size(self, kind: int, head: FrameHead) -> None:
+    def _refuse(self, head: FrameHead, refuse: Callable[[int], None]) -> None:
+        """Refuse a frame with its request id, at once or when the bytes are there that may have it."""
+        if head.request_id is None and head.command_type is not None and request_id_field(head.command_type):
+            self._arriving = _Arriving(head, (self._services.direct,), self._services.limits.frame_seconds, refuse)
+            self._decoder.store()
+            self._await_bytes(self._arriving)
+            return
+        self._decoder.skip()
+        refuse(_request_id(head))
+
+    def _refuse_size(self, kind: int, head: FrameHead, request_id: int) -> None:
         """Refuse a request that would hold direct memory while it waits for the memory of its own answer."""
         self._services.requests.counters.request_refused("too_large")
-        self._decoder.skip()
         name = CommandType(kind).name
         message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"
-        self._sender.output.send(commands.error(_request_id(head), ServerError.NotAllowedError, message))
+        if kind in REQUESTS:
+            self._sender.output.send(refusal(kind, request_id, ServerError.NotAllowedError, message))
+        else:
+            self._sender.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
+
+    def _refuse_stored(self, arriving: _Arriving, refuse: Callable[[int], None]) -> None:
+        """Refuse a frame, whose first bytes are there, with its request id; without one end the connection."""
+        buffer, start, end = self._decoder.stored_command()
+        kind = arriving.head.command_type
+        assert kind is not None
+        request_id = read_request_id(kind, buffer[start : min(end, UNBOOKED_FRAME_BYTES)])
+        self._pass_over()
+        if request_id is None:
+            self._sender.close(DisconnectCause.FRAME_TOO_LARGE)
+        else:
+            refuse(request_id)
 
     def _begin(self, head: FrameHead) -> None:
         services = self._services
@@ -265,6 +302,12 @@ class LargeFrames:
             return True
         stored = self._decoder.stored_bytes
         arriving.rate.received(self._services.loop.time(), stored - arriving.rate.size)
+        if arriving.refuse is not None:
+            if stored >= UNBOOKED_FRAME_BYTES:
+                self._refuse_stored(arriving, arriving.refuse)
+            else:
+                self._await_bytes(arriving)
+            return True
         if self._is_refused(arriving):
             return True
         if not self._try_charge(arriving, memory_for(stored, arriving.head.frame_bytes, self.held_bytes)):

@@ -221,7 +221,7 @@ class Site:
                 # Authenticate before the gate: unknown clients must not take its places from known clients.
                 await self._authenticate(request, entry)
                 # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
-                visit = Visit(entry.client.turn_key)
+                visit = Visit(entry.client.turn_key, request.content)
                 with await self._gate.enter(visit) as place:
                     admitted()
                     self._counters.in_work = self._gate.in_work

@@ -111,6 +111,22 @@ async def test_uploads_that_drip_leave_places_to_others(places: int) -> None:
         assert 1 <= at.stage.proxy.counters.web.refused["slow_upload"] < places
 
 
+@pytest.mark.parametrize(("places", "for_uploads"), [(CROWD, 20), (10, 8)])
+async def test_who_has_sent_its_whole_request_waits_for_no_upload_of_its_own_address(
+    places: int, for_uploads: int
+) -> None:
+    limit = places if places < CROWD else 100
+    # No upload is too slow here, so none ends for others.
+    async with web_staged(**NO_STALL, topicListWriteMinBytesPerSecond=0, maxConcurrentHttpRequests=limit) as at:
+        at.broker.answer = large_or_small
+        await crowd(at, UPLOAD + b"x", places, asked=for_uploads)
+        assert await status_of(at) == 200
+        async with in_time(), at.client.put(at.url + ADMIN, data=b"4") as answer:
+            assert answer.status == 200
+        assert len(at.broker.asked) == for_uploads + 2
+        assert not at.stage.proxy.counters.web.refused
+
+
 @pytest.mark.parametrize("places", [CROWD, 10])
 async def test_requests_that_last_leave_places_to_another_address(places: int) -> None:
     limit = places if places < CROWD else 100

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import pytest
 from hypothesis import given
@@ -26,8 +26,13 @@ FEW = st.lists(st.sampled_from(KEYS), max_size=25)
 class Guest:
     """A request that waits for its server, and notes nothing."""
 
+    uploading = False
+
     def __init__(self, key: Hashable) -> None:
         self.key = key
+
+    def when_uploaded(self, callback: Callable[[], None]) -> None:
+        callback()
 
     def sample(self, now: float) -> Sample | None:
         return None
@@ -129,9 +134,9 @@ def test_those_above_their_share_leave_by_the_rule(
             places._timer.cancel()
         clock.advance(LOOK_SECONDS)
         now = clock.time()
-        staying = list(places._staying(now))
+        staying = list(places._places)
         expected = above_share(staying, Counter(wanted), places.semaphore.limit, now, leaving)
-        assert list(places._above_share(now, leaving)) == expected
+        assert list(places._above_share(places.semaphore, now, leaving)) == expected
         await left(tasks)
 
     if old or new:

@@ -233,7 +233,7 @@ class ServerConnections:
             return await places.enter(guest, WAIT_SECONDS)
         except PermitAcquireError as error:
             raise NoConnectionFree(
-                f"all {error.limit} connections to {host}:{port} are in use, which is all there may be"
+                f"all {error.limit} {error.limiter} are in use, which is all there may be"
             ) from error
 
     def _drop_idle(self) -> None:

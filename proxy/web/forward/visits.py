@@ -1,9 +1,9 @@
 """A forwarded request as a guest of the places it holds: in the gate, and among the connections to a server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.core.errors import DisconnectCause
 from proxy.web.forward.answer_writer import AnswerWriter
@@ -11,23 +11,36 @@ from proxy.web.forward.uploads import Upload
 from proxy.web.http.errors import HttpRefused, retry_after
 from proxy.web.http.places import Sample
 
+if TYPE_CHECKING:
+    from aiohttp import StreamReader
+
 _GAVE_WAY: Final = "this request gave way to those of others: its client holds more than its share; send it again later"
 
 
 class Visit:
     """A request that is being forwarded (a `proxy.web.http.places.Guest`).
 
-    `upload` and `writer` are set while there is an upload or an answer.
+    `content` is the request's body; `upload` and `writer` are set while there is an upload or an answer.
     """
 
-    __slots__ = ("_clock", "_gave_way", "key", "upload", "writer")
+    __slots__ = ("_clock", "_content", "_gave_way", "key", "upload", "writer")
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, content: "StreamReader") -> None:
         self.key = key
+        self._content = content
         self.upload: Upload | None = None
         self.writer: AnswerWriter | None = None
         self._clock: asyncio.Timeout | None = None
         self._gave_way = False
+
+    @property
+    def uploading(self) -> bool:
+        """Return whether a part of the request's body has not come yet."""
+        return not self._content.is_eof()
+
+    def when_uploaded(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the whole body has come, at once if it is there; never for a body that breaks off."""
+        self._content.on_eof(callback)
 
     @asynccontextmanager
     async def endable(self) -> AsyncIterator[None]:

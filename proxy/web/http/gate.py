@@ -1,8 +1,9 @@
 """Limit the requests of the web ports that are forwarded at once, and per second; no I/O, no clock of its own.
 
-Rules: a request beyond `maxConcurrentHttpRequests` waits in turns by key (`places.py`) for a few seconds, which is less
-than clients wait; then it is refused with 503. A request beyond `httpRequestsMaxPerSecond` is refused at once with 429
-and Retry-After; no key uses up what others may ask for (`shared_rate.py`).
+Rules: a request beyond `maxConcurrentHttpRequests`, or an upload beyond three quarters of them, waits in turns by key
+(`places.py`) for a few seconds, which is less than clients wait; then it is refused with 503. A request beyond
+`httpRequestsMaxPerSecond` is refused at once with 429 and Retry-After; no key uses up what others may ask for
+(`shared_rate.py`).
 """
 
 from collections.abc import Callable
@@ -53,14 +54,13 @@ class Gate:
     @property
     def waiting(self) -> int:
         """Return the number of requests that wait to be admitted."""
-        return self._places.semaphore.queue_size
+        return self._places.waiting
 
     def apply(self, limits: GateLimits) -> None:
         """Apply changed limits; requests that wait keep their time-out."""
         self.limits = limits
         self._rate.apply(limits.max_per_second)
-        self._places.semaphore.set_limit(limits.max_requests)
-        self._places.semaphore.max_queue = limits.max_waiting
+        self._places.apply(limits.max_requests, limits.max_waiting)
 
     async def enter(self, guest: Guest) -> Place:
         """Wait for a place, which the caller must release; raises HttpRefused. A cancelled call holds no place."""
@@ -73,5 +73,6 @@ class Gate:
         except PermitAcquireError as error:
             late = isinstance(error, PermitAcquireTimeout)
             why = "and none has ended in time" if late else f"and {error.queued} wait already"
-            reason = f"{error.held} requests are in work {why} (maxConcurrentHttpRequests)"
+            what = "requests" if error.limiter == self._places.semaphore.name else "uploads"
+            reason = f"{error.held} {what} are in work {why} (maxConcurrentHttpRequests)"
             raise HttpRefused(503, reason, "concurrency", retry_after(1)) from error

@@ -7,9 +7,14 @@ wait, a look once a second ends as many others as wait, and no more:
   most places first;
 - then, for keys below their share, the longest requests of keys above their share, and none below two seconds. Networks
   of IPv6 share what their site (/48) has.
+
+A client sends a body as slowly as it likes, and is judged after a second at the earliest. So uploads, which are the
+requests whose bodies have not come to their ends, hold at most three quarters of the places, and wait in a line of
+their own by the same rules. A request without a body, or with one that is there, waits for no upload.
 No I/O, no clock of its own.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
@@ -27,6 +32,8 @@ LOOK_SECONDS: Final = 1.0
 _A_LOOK: Final = 0.9 * LOOK_SECONDS
 # Requests usually end in less, so that places of a busy key become free by themselves.
 KEPT_SECONDS: Final = 2.0
+# Places that uploads leave to other requests: one of so many.
+_LEFT_OF: Final = 4
 # Guests looked at in one turn of the loop: a system call each, about 2 ms together.
 GUESTS_A_TURN: Final = 250
 # Waiters looked at for their keys; a look for a second of them comes a second later.
@@ -52,6 +59,13 @@ class Guest(Protocol):
     def key(self) -> Hashable:
         """Return the key that takes turns."""
 
+    @property
+    def uploading(self) -> bool:
+        """Return whether a part of the request's body has not come yet."""
+
+    def when_uploaded(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the whole body has come, at once if it is there; never for a body that breaks off."""
+
     def sample(self, now: float) -> Sample | None:
         """Return a sample while the proxy waits for the client; None while the proxy waits for others."""
 
@@ -65,11 +79,15 @@ class Guest(Protocol):
 class Place:
     """A place that a guest holds until `release`; a second release does nothing."""
 
-    __slots__ = ("_permit", "_places", "guest", "leaves_by", "look", "sample", "since")
+    __slots__ = ("_permit", "_places", "_upload", "guest", "leaves_by", "look", "sample", "since")
 
-    def __init__(self, places: "SharedPlaces", guest: Guest, permit: Permit, since: float) -> None:
+    def __init__(
+        self, places: "SharedPlaces", guest: Guest, permit: Permit, upload: Permit | None, since: float
+    ) -> None:
         self._places = places
         self._permit = permit
+        # Released when the whole body has come.
+        self._upload = upload
         self.guest = guest
         self.since = since
         self.sample: Sample | None = None
@@ -82,9 +100,16 @@ class Place:
         """Return whether the place was held for long enough."""
         return now - self.since >= KEPT_SECONDS
 
+    @property
+    def of_upload(self) -> bool:
+        """Return whether this is one of the places of uploads."""
+        return self._upload is not None and not self._upload.released
+
     def release(self) -> None:
         """Return the place to those who wait; a second call does nothing."""
         self._places.forget(self)
+        if self._upload is not None:
+            self._upload.release()
         self._permit.release()
 
     def __enter__(self) -> Self:
@@ -107,8 +132,9 @@ class SharedPlaces:
         *,
         max_waiting: int = 0,
     ) -> None:
-        self.semaphore = AsyncSemaphore(
-            name, limit, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True
+        self.semaphore, self.uploads = (
+            AsyncSemaphore(each, some, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True)
+            for each, some in ((name, limit), (f"uploads of {name}", _most_uploads(limit)))
         )
         self._clock = clock
         self._limits = limits
@@ -119,19 +145,64 @@ class SharedPlaces:
         self._period = 0
         self._unseen: Iterator[Place] = iter(())
         self._slow: list[tuple[float, Place]] = []
-        self.semaphore.notify_waits(self._wanted)
+        for line in (self.semaphore, self.uploads):
+            line.notify_waits(self._wanted)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return self.semaphore.queue_size + self.uploads.queue_size
 
     @property
     def idle(self) -> bool:
         """Return whether nobody holds a place or waits for one."""
-        return not self.semaphore.held and not self.semaphore.queue_size
+        return not self.semaphore.held and not self.waiting
+
+    def apply(self, limit: int, max_waiting: int) -> None:
+        """Apply changed limits, of places and of requests that wait in each line; those that wait stay."""
+        self.semaphore.max_queue = self.uploads.max_queue = max_waiting
+        self.semaphore.set_limit(limit)
+        self.uploads.set_limit(_most_uploads(limit))
 
     async def enter(self, guest: Guest, timeout_seconds: float) -> Place:
         """Wait for a place, which the caller must release; raises PermitAcquireError. A cancelled call holds none."""
-        permit = await self.semaphore.acquire(1, key=guest.key, timeout_seconds=timeout_seconds)
-        place = Place(self, guest, permit, self._clock.time())
+        upload: Permit | None = None
+        try:
+            if guest.uploading:
+                began = self._clock.time()
+                upload = await self._enter_uploads(guest, timeout_seconds)
+                timeout_seconds -= self._clock.time() - began
+            permit = await self.semaphore.acquire(1, key=guest.key, timeout_seconds=timeout_seconds)
+        except BaseException:
+            # Not only CancelledError: a coroutine that is dropped raises GeneratorExit here.
+            if upload is not None:
+                upload.release()
+            raise
+        place = Place(self, guest, permit, upload, self._clock.time())
         self._places[place] = None
         return place
+
+    async def _enter_uploads(self, guest: Guest, timeout_seconds: float) -> Permit | None:
+        """Wait for one of the uploads' places, which returns by itself when the body has come; None if that is first.
+
+        Raises PermitAcquireError.
+        """
+        waits = True
+        try:
+            async with asyncio.timeout(None) as wait:
+
+                def end_wait() -> None:
+                    if waits:
+                        wait.reschedule(asyncio.get_running_loop().time())
+
+                guest.when_uploaded(end_wait)
+                permit = await self.uploads.acquire(1, key=guest.key, timeout_seconds=timeout_seconds)
+        except TimeoutError:
+            return None
+        finally:
+            waits = False
+        guest.when_uploaded(permit.release)
+        return permit
 
     def forget(self, place: Place) -> None:
         """Forget a place that is released; a second call does nothing."""
@@ -146,7 +217,7 @@ class SharedPlaces:
     # --- a look at all guests ---------------------------------------------------------------------
 
     def _look(self) -> None:
-        if not self.semaphore.queue_size:
+        if not self.waiting:
             self._timer = None
             return
         self._timer = self._clock.call_at(self._clock.time() + LOOK_SECONDS, self._look)
@@ -186,24 +257,31 @@ class SharedPlaces:
     # --- making room ------------------------------------------------------------------------------
 
     def _make_room(self, now: float) -> None:
-        staying, waiting = self._staying(now), self.semaphore.queue_size
+        slow, self._slow = self._slow, []
+        for line in (self.semaphore, self.uploads):
+            if line.queue_size:
+                self._make_room_in(line, slow, now)
+
+    def _make_room_in(self, line: AsyncSemaphore, slow: list[tuple[float, Place]], now: float) -> None:
+        """End as many as wait in a line, of those whose places it wants."""
+        places = self._places_of(line)
+        staying, waiting = _staying(places, now), line.queue_size
         held = Counter(place.guest.key for place in staying)
         sites = _by_site(held)
-        slow = [(rate, place.since, place) for rate, place in self._slow if place in staying]
-        slow.sort(key=lambda each: (-sites[site_of(each[2].guest.key)], -held[each[2].guest.key], *each[:2]))
-        self._slow = []
-        leaving = len(self._places) - len(staying)
-        ended = self._end((place for *_, place in slow), waiting - leaving, now, slow=True)
-        shared = self._end(self._above_share(now, leaving + ended), waiting - leaving - ended, now, slow=False)
+        late = [(rate, place.since, place) for rate, place in slow if place in staying]
+        late.sort(key=lambda each: (-sites[site_of(each[2].guest.key)], -held[each[2].guest.key], *each[:2]))
+        leaving = len(places) - len(staying)
+        ended = self._end((place for *_, place in late), waiting - leaving, now, slow=True)
+        shared = self._end(self._above_share(line, now, leaving + ended), waiting - leaving - ended, now, slow=False)
         if self._log is not None and (ended or shared):
             self._log.warning(
-                "requests ended for others that wait", limiter=self.semaphore.name, slow=ended, above_share=shared,
+                "requests ended for others that wait", limiter=line.name, slow=ended, above_share=shared,
                 waiting=waiting,
             )  # fmt: skip
 
-    def _staying(self, now: float) -> dict[Place, None]:
-        """Return the places whose guests have not been told to leave, the longest held first."""
-        return {place: None for place in self._places if place.leaves_by <= now}
+    def _places_of(self, line: AsyncSemaphore) -> list[Place]:
+        """Return the places that those in a line wait for, the longest held first."""
+        return [place for place in self._places if line is self.semaphore or place.of_upload]
 
     def _end(self, places: Iterator[Place], most: int, now: float, *, slow: bool) -> int:
         ended = 0
@@ -213,18 +291,18 @@ class SharedPlaces:
             ended += 1
         return ended
 
-    def _above_share(self, now: float, leaving: int) -> Iterator[Place]:
+    def _above_share(self, line: AsyncSemaphore, now: float, leaving: int) -> Iterator[Place]:
         """Yield places of keys above their share, one for each that a key below its share waits for.
 
         Sites have shares of all places, and the keys of a site have shares of what the site has.
         """
-        staying = list(self._staying(now))
+        staying = list(_staying(self._places_of(line), now))
         held = Counter(place.guest.key for place in staying)
         waiting: Counter[Hashable] = Counter()
-        for some in self.semaphore.waiters(_MOST_WAITERS, _MOST_WAITERS):
+        for some in line.waiters(_MOST_WAITERS, _MOST_WAITERS):
             waiting.update(each.key for each in some if each.waited_seconds >= _A_LOOK)
         sites, sites_waiting = _by_site(held), _by_site(waiting)
-        share = _share(self.semaphore.limit, sites, sites_waiting)
+        share = _share(line.limit, sites, sites_waiting)
         # Each place is looked at once, however many sites there are.
         may_leave = [place for place in staying if place.may_leave(now)]
         yielded: set[Place] = set()
@@ -253,6 +331,15 @@ class SharedPlaces:
                     needed -= 1
                     if place not in yielded:
                         yield place
+
+
+def _most_uploads(limit: int) -> int:
+    return limit - limit // _LEFT_OF
+
+
+def _staying(places: Iterable[Place], now: float) -> dict[Place, None]:
+    """Return the places whose guests have not been told to leave, in their order."""
+    return {place: None for place in places if place.leaves_by <= now}
 
 
 def _grouped(places: Iterable[Place], group_of: Callable[[Place], Hashable]) -> dict[Hashable, list[Place]]:

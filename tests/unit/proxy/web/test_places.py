@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import pytest
 
@@ -20,14 +20,28 @@ LEAST = 100
 class Request:
     """A guest whose client takes `rate` bytes a second, of as many as there are; None: its server is waited for."""
 
-    def __init__(self, clock: ManualClock, key: Hashable, rate: float | None = None) -> None:
+    def __init__(
+        self, clock: ManualClock, key: Hashable, rate: float | None = None, *, uploading: bool = False
+    ) -> None:
         self.key = key
+        self.uploading = uploading
+        self._callbacks: list[Callable[[], None]] = []
         self.rate = rate
         self.pending = sys.maxsize
         self.ended: list[bool] = []
         self.errors: list[Exception] = []
         self.place: Place | None = None
         self._clock = clock
+
+    def when_uploaded(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+        if not self.uploading:
+            callback()
+
+    def upload_ends(self) -> None:
+        self.uploading = False
+        for callback in self._callbacks:
+            callback()
 
     def sample(self, now: float) -> Sample | None:
         return None if self.rate is None else Sample(self, now, int(now * self.rate), self.pending)
@@ -47,15 +61,19 @@ class Stage:
         self.places = SharedPlaces("places", limit, self.clock, lambda: WriteLimits(20.0, least))
         self.served: list[Hashable] = []
 
-    async def held(self, key: Hashable, count: int, rate: float | None = None) -> list[Request]:
-        requests = [Request(self.clock, key, rate) for _ in range(count)]
+    async def held(
+        self, key: Hashable, count: int, rate: float | None = None, *, uploading: bool = False
+    ) -> list[Request]:
+        requests = [Request(self.clock, key, rate, uploading=uploading) for _ in range(count)]
         for request in requests:
             request.place = await self.places.enter(request, 5.0)
         return requests
 
-    async def waiting(self, key: Hashable, count: int = 1) -> list[asyncio.Task[Place]]:
+    async def waiting(
+        self, key: Hashable, count: int = 1, *, request: Request | None = None
+    ) -> list[asyncio.Task[Place]]:
         async def wait() -> Place:
-            place = await self.places.enter(Request(self.clock, key), 60.0)
+            place = await self.places.enter(request or Request(self.clock, key), 60.0)
             self.served.append(key)
             return place
 
@@ -63,12 +81,21 @@ class Stage:
         await asyncio.sleep(0)
         return tasks
 
+    def upload(self, key: Hashable) -> Request:
+        return Request(self.clock, key, uploading=True)
+
     def look(self, times: int = 1) -> None:
         self.clock.advance(times * LOOK_SECONDS)
 
 
 def ended(requests: list[Request], *, slow: bool) -> int:
     return sum(request.ended == [slow] for request in requests)
+
+
+async def turns() -> None:
+    """Let tasks go on that a change wakes."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def left(*tasks: asyncio.Task[Place]) -> None:
@@ -136,6 +163,84 @@ async def test_without_a_least_rate_no_slow_one_ends() -> None:
     stage.look(10)
     assert not any(request.ended for request in requests)
     await left(*waiting)
+
+
+async def test_uploads_leave_a_quarter_of_the_places_to_requests_whose_bodies_are_there() -> None:
+    stage = Stage(8)
+    await stage.held("key", 6, 50.0, uploading=True)
+    late = await stage.waiting("late", request=stage.upload("key"))
+    tasks = await stage.waiting("key", 2)
+    assert (stage.places.semaphore.held, stage.places.waiting, stage.served) == (8, 1, ["key", "key"])
+    await left(*late, *tasks)
+    assert (stage.places.uploads.held, stage.places.waiting) == (6, 0)
+
+
+async def test_an_upload_whose_body_has_come_waits_for_no_upload_and_leaves_its_place_to_another() -> None:
+    stage = Stage(4)
+    held = await stage.held("key", 3, uploading=True)
+    whole, slow = stage.upload("key"), stage.upload("other")
+    tasks = [*await stage.waiting("whole", request=whole), *await stage.waiting("slow", request=slow)]
+    assert stage.served == []
+    whole.upload_ends()
+    await turns()
+    assert (stage.served, stage.places.semaphore.held, stage.places.uploads.held) == (["whole"], 4, 3)
+    held[0].upload_ends()
+    await turns()
+    # The first keeps its place among all, and has none of the uploads' any more.
+    assert (stage.served, stage.places.uploads.held, stage.places.semaphore.queue_size) == (["whole"], 3, 1)
+    (await tasks[0]).release()
+    await turns()
+    assert stage.served == ["whole", "slow"]
+    (await tasks[1]).release()
+    for request in held:
+        assert request.place is not None
+        request.place.release()
+    assert stage.places.idle
+    assert (stage.places.semaphore.held, stage.places.uploads.held) == (0, 0)
+
+
+async def test_for_uploads_that_wait_slow_uploads_end_and_no_other_request() -> None:
+    stage = Stage(8)
+    readers = await stage.held("many", 2, 0.0)
+    uploads = [(await stage.held(number, 1, 50.0, uploading=True))[0] for number in range(6)]
+    waiting = await stage.waiting("new", request=stage.upload("new"))
+    stage.look(0)
+    stage.look()
+    assert (ended(readers, slow=True), ended(uploads, slow=True)) == (0, 1)
+    await left(*waiting)
+
+
+async def test_uploads_of_a_key_above_its_share_give_way_to_those_of_a_key_below() -> None:
+    stage = Stage(8)
+    many = await stage.held("many", 6, uploading=True)
+    waiting = [*await stage.waiting("new", request=stage.upload("new"))]
+    stage.look(2)
+    assert [request.ended for request in many] == [[False], [], [], [], [], []]
+    await left(*waiting)
+
+
+async def test_the_waits_of_an_upload_have_one_time_out_together() -> None:
+    stage = Stage(4)
+    uploads, others = await stage.held("key", 3, uploading=True), await stage.held("key", 1)
+    waiting = await stage.waiting("new", request=stage.upload("new"))
+    stage.clock.advance(40.0)
+    uploads[0].upload_ends()
+    await turns()
+    assert (stage.places.uploads.queue_size, stage.places.semaphore.queue_size) == (0, 1)
+    stage.clock.advance(20.0)
+    with pytest.raises(PermitAcquireTimeout):
+        await waiting[0]
+    assert (stage.places.uploads.held, stage.places.semaphore.held) == (2, 4)
+    assert others
+
+
+async def test_changed_limits_count_for_uploads() -> None:
+    stage = Stage(4)
+    await stage.held("key", 3, uploading=True)
+    waiting = await stage.waiting("key", 3, request=stage.upload("key"))
+    stage.places.apply(8, 0)
+    await turns()
+    assert (stage.places.uploads.held, all(task.done() for task in waiting)) == (6, True)
 
 
 async def test_a_key_above_its_share_gives_way_to_a_key_below_down_to_the_share() -> None:

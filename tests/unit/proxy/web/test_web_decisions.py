@@ -6,6 +6,7 @@ import random
 from contextlib import suppress
 
 import pytest
+from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from proxy.brokers.target import TargetValidator
@@ -156,7 +157,7 @@ async def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
     let_in = 0
     for _ in range(40):
         clock.advance(0.1)
-        with suppress(HttpRefused), await gate.enter(Visit(None)):
+        with suppress(HttpRefused), await gate.enter(Visit(None, EMPTY_PAYLOAD)):
             let_in += 1
     # Two at once at the beginning, and two a second then.
     assert 8 <= let_in <= 10
@@ -164,9 +165,9 @@ async def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
 
 async def test_requests_beyond_the_limit_get_the_places_in_the_order_they_came() -> None:
     gate = gate_of(ManualClock(), GateLimits(1, wait_seconds=5))
-    first = await gate.enter(Visit(None))
+    first = await gate.enter(Visit(None, EMPTY_PAYLOAD))
     async with asyncio.TaskGroup() as group:
-        gone, second, third = [group.create_task(gate.enter(Visit(None))) for _ in range(3)]
+        gone, second, third = [group.create_task(gate.enter(Visit(None, EMPTY_PAYLOAD))) for _ in range(3)]
         await asyncio.sleep(0)
         assert (gate.in_work, gate.waiting) == (1, 3)
         gone.cancel()
@@ -183,10 +184,10 @@ async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_ke
 
     async def refusal() -> HttpRefused:
         with pytest.raises(HttpRefused, match="maxConcurrentHttpRequests") as caught:
-            await gate.enter(Visit(None))
+            await gate.enter(Visit(None, EMPTY_PAYLOAD))
         return caught.value
 
-    with await gate.enter(Visit(None)):
+    with await gate.enter(Visit(None, EMPTY_PAYLOAD)):
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(refusal())
             await asyncio.sleep(0)
@@ -199,9 +200,9 @@ async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_ke
 
 async def test_a_raised_limit_lets_those_in_who_wait() -> None:
     gate = gate_of(ManualClock(), GateLimits(1, wait_seconds=5))
-    with await gate.enter(Visit(None)):
+    with await gate.enter(Visit(None, EMPTY_PAYLOAD)):
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(gate.enter(Visit(None)))
+            waiting = group.create_task(gate.enter(Visit(None, EMPTY_PAYLOAD)))
             await asyncio.sleep(0)
             gate.apply(GateLimits(2, wait_seconds=5))
         with waiting.result():
