@@ -44,9 +44,8 @@ class BrokerSide:
         log: Logger,
     ) -> None:
         # The configured brokers' names, those of targets that configuration or brokers have named, and clients' own.
-        own_names = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
-        given = _resolver(config, loop, counters, BROKER_NAMES_AT_ONCE)
-        made_up = _resolver(config, loop, counters, CLIENT_NAMES_AT_ONCE)
+        own_names, given = (_resolver(config, sockets, loop, counters, BROKER_NAMES_AT_ONCE) for _ in range(2))
+        made_up = _resolver(config, sockets, loop, counters, CLIENT_NAMES_AT_ONCE)
         resolvers = (own_names, given, made_up)
         self._target_names = (given, made_up)
 
@@ -63,7 +62,8 @@ class BrokerSide:
         self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
         places = DialPlaces(most_dials(), loop)
         self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
-        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, self.request_dialer, counters.brokers, log)
+        settings, dialer = BrokerSettings.of(config), self.request_dialer
+        self.brokers = Brokers(loop, settings, own_names, dialer, counters.brokers, log, sockets.loop_budget)
         self.gate = TargetGate(
             loop,
             self.brokers,
@@ -125,12 +125,14 @@ class BrokerSide:
         self.web_validator.apply(names, networks, config.broker_web_service_allowed_target_ports)
 
 
-def _resolver(config: Config, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int) -> CachingResolver:
+def _resolver(
+    config: Config, sockets: Sockets, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int
+) -> CachingResolver:
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "names")
 
     ttl = config.broker_dns_ttl_seconds
-    return CachingResolver(loop, ttl, at_once, crashed, stale_serves=_stale_serves(config))
+    return CachingResolver(loop, ttl, at_once, crashed, sockets.loop_budget, stale_serves=_stale_serves(config))
 
 
 def _stale_serves(config: Config) -> bool:
@@ -173,7 +175,11 @@ def _list(
         return None
     tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
     question = ListQuestion(urls, config.cluster_name, identities.own, tls)
-    return BrokerList(loop, question.ask, log, lambda error: counters.internal_error(error, "list of brokers"))
+
+    def crashed(error: BaseException) -> None:
+        counters.internal_error(error, "list of brokers")
+
+    return BrokerList(loop, question.ask, log, crashed, sockets.loop_budget)
 
 
 def _dialers(

@@ -63,6 +63,7 @@ def make_identities(
         config.broker_client_authentication_plugin,
         config.broker_client_authentication_parameters,
         lambda error: counters.internal_error(error, "broker credentials"),
+        loop_budget,
     )
     if (missing := missing_secret(config)) is not None:
         log.warning("brokers will refuse this proxy: it has no credentials", key=missing.key, detail=missing.problem)

@@ -12,6 +12,8 @@ from typing import Final
 
 from proxy.core.errors import ProxyError
 from proxy.core.log import LinePace, Logger
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope, spread
 
 PAUSE_SECONDS: Final = 1.0
@@ -39,6 +41,7 @@ class BrokerList:
         ask: Callable[[], Awaitable[frozenset[str]]],
         log: Logger,
         on_crash: Callable[[BaseException], None],
+        loop_budget: LoopBudget,
     ) -> None:
         self._loop = loop
         self._ask = ask
@@ -50,13 +53,16 @@ class BrokerList:
         self._refused_until = -math.inf
         self._told_refusal = False
         self._not_before = -math.inf
-        self._begun = 0
-        self._answer: asyncio.Future[None] | None = None
+        # The last question that began, and the last that ended.
+        self._begun = self._ended = 0
+        self._asking = False
+        self._turns = TaskTurns(loop_budget, on_crash)
+        self._waiters = PacedWaiters(self._turns)
         self._closed = False
 
     def start(self) -> None:
         """Ask for the list, so that it is there before the first client."""
-        if self._answer is None and not self._closed:
+        if not self._asking and not self._closed:
             self._begin()
 
     async def close(self) -> None:
@@ -64,6 +70,7 @@ class BrokerList:
         self._closed = True
         self._scope.cancel()
         await self._scope.emptied()
+        self._turns.finish()
 
     def __contains__(self, host: str) -> bool:
         return host.lower() in self._hosts and self._loop.time() < self._good_until
@@ -86,24 +93,24 @@ class BrokerList:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while host not in self:
-                    if self.off or self._closed or (self._answer is None and self._begun > before):
+                    # A question of others may be under way since the one of this client has ended.
+                    if self.off or self._closed or self._ended > before:
                         return False
-                    answer = self._answer or self._begin()
-                    # Shielded: the question serves other clients after this client has left.
-                    await asyncio.shield(answer)
+                    if not self._asking:
+                        self._begin()
+                    await self._waiters.wait()
         except TimeoutError:
             return False
         return True
 
-    def _begin(self) -> asyncio.Future[None]:
-        answer = self._answer = self._loop.create_future()
-        self._scope.start(self._work(), lambda: self._over(answer))
-        return answer
+    def _begin(self) -> None:
+        self._asking = True
+        self._scope.start(self._work(), self._over)
 
-    def _over(self, answer: asyncio.Future[None]) -> None:
-        self._answer = None
-        if not answer.done():
-            answer.set_result(None)
+    def _over(self) -> None:
+        self._asking = False
+        self._ended = self._begun
+        self._waiters.wake()
 
     async def _work(self) -> None:
         await asyncio.sleep(max(0.0, self._not_before - self._loop.time()))

@@ -293,7 +293,7 @@ class BrokerConnection(BrokerEndpoint):
         A broker that answers nothing leaves a PING unanswered, too: the PING goes out at half of `longest_seconds`. So
         a question that a broker cannot answer ends no other.
         """
-        half = longest_seconds / 2
+        half, overdue, silent = longest_seconds / 2, list[BrokerRequest](), False
         ping_unanswered = self._awaits_pong and now - self._pinged_at >= half
         for request_id, question in list(islice(self._asked.items(), MOST_GIVEN_UP)):
             age = now - question.asked_at
@@ -303,17 +303,18 @@ class BrokerConnection(BrokerEndpoint):
             if age <= longest_seconds:
                 break
             if ping_unanswered or self._diverted is question or len(self._given_up) >= MOST_GIVEN_UP:
-                return True
-            self._give_up_on(request_id, question)
-        return bool(self._given_up) and ping_unanswered
-
-    def _give_up_on(self, request_id: int, question: BrokerRequest) -> None:
-        """Fail a question whose answer is passed over if it comes yet."""
-        del self._asked[request_id]
-        self._given_up.add(request_id)
-        self._owner.question_unanswered()
-        error = QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
-        self._owner.fail([question], error)
+                silent = True
+                break
+            # The answer is passed over if it comes yet.
+            del self._asked[request_id]
+            self._given_up.add(request_id)
+            self._owner.question_unanswered()
+            overdue.append(question)
+        if overdue:
+            # A single call for all: the owner fails the first few of each call without a wait.
+            error = QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
+            self._owner.fail(overdue, error)
+        return silent or (bool(self._given_up) and ping_unanswered)
 
     def _ping(self) -> None:
         if self.paused:

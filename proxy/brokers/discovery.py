@@ -22,6 +22,8 @@ from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket, TargetRefused
 from proxy.core.log import LinePace, Logger
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope, spread
 
 # The time limit of a probe, and the longest wait of a request for probes.
@@ -85,6 +87,7 @@ class Brokers:
         dialer: Dialer,
         counters: BrokerCounters,
         log: Logger,
+        loop_budget: LoopBudget,
     ) -> None:
         self._loop = loop
         self._settings = settings
@@ -93,7 +96,11 @@ class Brokers:
         self._counters = counters
         self._log = log
         self._pace = LinePace()
-        self._scope = TaskScope(lambda error: counters.internal_error(error, "brokers"))
+
+        def crashed(error: BaseException) -> None:
+            counters.internal_error(error, "brokers")
+
+        self._scope = TaskScope(crashed)
         # Until its name is resolved, a host counts as one broker, and the dialer finds its addresses.
         self._found: dict[tuple[str, int], tuple[BrokerAddress, ...]]
         self._found = {host: (_whole(*host, settings.tls),) for host in settings.hosts}
@@ -103,7 +110,9 @@ class Brokers:
         # Whether a request connection to a broker is open: its end is reported, so the broker needs no probe.
         self.in_use: Callable[[BrokerAddress], bool] = lambda _: False
         self._timer: asyncio.TimerHandle | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._turns = TaskTurns(loop_budget, crashed)
+        # Requests that wait for a broker: each change of a broker lets all of them look again, in turns.
+        self._waiters = PacedWaiters(self._turns)
         self._none_up = asyncio.Event()
 
     def start(self) -> None:
@@ -120,7 +129,8 @@ class Brokers:
             self._timer.cancel()
         await self._scope.emptied()
         await self._names.close()
-        self._wake_waiters()
+        self._waiters.wake()
+        self._turns.finish()
 
     # --- choosing ----------------------------------------------------------------------------------
 
@@ -152,7 +162,7 @@ class Brokers:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_SECONDS):
                     while chosen is None and not all(member.probed_at > began for member in self._members.all()):
-                        await self._wait_for_change()
+                        await self._waiters.wait()
                         chosen = self._members.choose(self._loop.time(), key, avoid)
             chosen = chosen or self._members.choose(self._loop.time(), key, avoid)
             if chosen is None:
@@ -214,7 +224,7 @@ class Brokers:
         again = was is not MemberState.UNKNOWN
         self._log.info("broker can be used again" if again else "broker can be used", broker=str(broker))
         self._plan()
-        self._wake_waiters()
+        self._waiters.wake()
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
         """Called when a connection to a broker failed; `answers_tcp`: the TCP connection succeeded."""
@@ -317,22 +327,7 @@ class Brokers:
         if self._members.probed(broker, began, self._loop.time(), error) is MemberState.UP:
             self._log.info("broker can be reached again", broker=str(broker))
         self._plan()
-        self._wake_waiters()
-
-    # --- waiting -----------------------------------------------------------------------------------
-
-    async def _wait_for_change(self) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
-
-    def _wake_waiters(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
 
     # --- names -------------------------------------------------------------------------------------
 
@@ -360,7 +355,7 @@ class Brokers:
         if self._members.replace(_flat(self._found)[:MOST_MEMBERS], self._loop.time()):
             self._log.info("brokers found", host=host, detail=f"{len(self._found[host, port])} of {len(self._members)}")
             self._plan()
-            self._wake_waiters()
+            self._waiters.wake()
 
 
 def _members_of(host: str, port: int, tls: bool, addresses: Sequence[str]) -> tuple[BrokerAddress, ...]:

@@ -14,7 +14,6 @@ Rules:
 No I/O and no clock. No method has an `await`.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +21,7 @@ from typing import Final
 from limiter.sites import SiteKey
 from proxy.core.errors import TargetRefused
 from proxy.core.key_members import KeyTurns, SiteSizes
+from proxy.core.task_turns import PacedWaiters, TaskTurns
 
 MOST_WAITING: Final = 1024
 # Most threads that hang, beside those in slots, of all names that share the slots.
@@ -51,16 +51,18 @@ class NameAnswer:
 class Asker:
     """A network that asks for a name: how many of its clients wait, and the answer that they get."""
 
-    __slots__ = ("answer", "waiters")
+    __slots__ = ("answer", "waiters", "waiting")
 
-    def __init__(self, answer: asyncio.Future[NameAnswer]) -> None:
-        self.answer = answer
+    def __init__(self, turns: TaskTurns) -> None:
+        self.answer: NameAnswer | None = None
         self.waiters = 0
+        self.waiting = PacedWaiters(turns)
 
     def settle(self, answer: NameAnswer) -> None:
-        """Set the answer of the clients, if they have none yet."""
-        if not self.answer.done():
-            self.answer.set_result(answer)
+        """Set the answer of the clients, if they have none yet; they go on in turns."""
+        if self.answer is None:
+            self.answer = answer
+            self.waiting.wake()
 
 
 class Query:

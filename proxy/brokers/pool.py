@@ -148,6 +148,10 @@ class BrokerPool:
         self._keys: dict[BrokerConnection, PoolKey] = {}
         self._opening: Counter[PoolKey] = Counter()
         self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
+        # Failures of questions that one look at the clocks brings; None between the looks.
+        self._failing: list[Callable[[], None]] | None = None
+        # An idle connection is being closed for another: its place is not free.
+        self._making_room = False
 
     @property
     def size(self) -> int:
@@ -215,11 +219,15 @@ class BrokerPool:
 
     def tick(self, now: float) -> None:
         """Check the clocks of every connection."""
+        failing = self._failing = []
         for connection in list(self._keys):
             try:
                 connection.tick(now, self._limits.clocks)
             except Exception as error:
                 connection.crashed(error)
+        self._failing = None
+        # A single call for all connections: the first few of each call go on without a wait.
+        self._turns.add(failing)
         self._close_surplus()
 
     async def close(self) -> None:
@@ -254,11 +262,17 @@ class BrokerPool:
         remaining.remove(connection)
         if not remaining:
             del self._connections[key]
-        self._open_for_waiters()
+        # Otherwise the end of each idle connection would open one for the next key, all on the same stack.
+        if not self._making_room:
+            self._open_for_waiters()
 
     def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
         """Fail questions in turns, each with an error of its own: their tasks ask again, some 0.1 ms each."""
-        self._turns.add([partial(_fail, question, error) for question in questions])
+        failing = [partial(_fail, question, error) for question in questions]
+        if self._failing is None:
+            self._turns.add(failing)
+        else:
+            self._failing += failing
 
     def connection_paused(self) -> None:
         """Count a pause for memory."""
@@ -294,15 +308,22 @@ class BrokerPool:
             self._open_if_allowed(key)
         return best
 
-    def _open_if_allowed(self, key: PoolKey) -> None:
+    def _open_if_allowed(self, key: PoolKey) -> bool:
+        """Open a connection for a key, unless the key has all it may have; return False if no key has room."""
         if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
-            return
+            return True
         # Counted before room is made: making room wakes others, which may want the room too.
         self._opening[key] += 1
-        if self.size > self._limits.total and not self._close_an_idle_one():
+        try:
+            room = self.size <= self._limits.total or self._close_an_idle_one()
+        except BaseException:
             self._opened(key)
-            return
-        self._scope.start(self._open(key))
+            raise
+        if room:
+            self._scope.start(self._open(key))
+        else:
+            self._opened(key)
+        return room
 
     def _opened(self, key: PoolKey) -> None:
         self._opening[key] -= 1
@@ -313,7 +334,11 @@ class BrokerPool:
         idle = [connection for connection in self._keys if connection.usable and connection.outstanding == 0]
         if not idle:
             return False
-        min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
+        self._making_room = True
+        try:
+            min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
+        finally:
+            self._making_room = False
         return True
 
     def _close_surplus(self) -> None:
@@ -330,8 +355,9 @@ class BrokerPool:
     def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
         """Use a place that has become free; not for the key that just failed: its clients would dial in a loop."""
         for key in list(self._waiters):
-            if key != failed and self._pick(key) is None:
-                self._open_if_allowed(key)
+            # Each look for room looks at every connection: the first in vain is the last.
+            if key != failed and self._pick(key) is None and not self._open_if_allowed(key):
+                return
 
     # --- waiting and opening ----------------------------------------------------------------------
 

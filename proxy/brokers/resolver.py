@@ -28,6 +28,8 @@ from typing import Final
 from proxy.brokers.name_queries import Asker, NameAnswer, Query, Slots
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import TaskTurns
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 
@@ -62,6 +64,7 @@ class CachingResolver:
         ttl_seconds: float,
         at_once: int,
         on_crash: Callable[[BaseException], None],
+        loop_budget: LoopBudget,
         ask: Ask | None = None,
         *,
         stale_serves: bool = True,
@@ -78,6 +81,8 @@ class CachingResolver:
         # By name: an answer found until then does not serve when it is stale, because a failure had to be forgotten.
         self._forgotten_at: dict[str, float] = {}
         self._scope = TaskScope(on_crash)
+        # Clients that have an answer: thousands may have waited for the same name, and each dials next.
+        self._turns = TaskTurns(loop_budget, on_crash)
         self._ask = ask or self._ask_system
         self._answers: dict[str, NameAnswer] = {}
         self._queries: dict[str, Query] = {}
@@ -167,6 +172,7 @@ class CachingResolver:
                 for network in list(query.askers):
                     self._leave(query, network)
         await self._scope.emptied()
+        self._turns.finish()
 
     # --- waiting ------------------------------------------------------------------------------------
 
@@ -184,7 +190,7 @@ class CachingResolver:
             query = self._queries.get(name)
         if query is None:
             query = self._queries[name] = Query(name, self._slots_for(name))
-        asker = Asker(self._loop.create_future())
+        asker = Asker(self._turns)
         query.slots.join(query, network, asker)
         return query, asker
 
@@ -211,10 +217,12 @@ class CachingResolver:
     async def _wait(self, query: Query, network: str, asker: Asker) -> NameAnswer:
         asker.waiters += 1
         try:
-            async with asyncio.timeout(RESOLVE_SECONDS):
-                return await asyncio.shield(asker.answer)
-        except TimeoutError:
-            return self._late(query.name)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RESOLVE_SECONDS):
+                    while asker.answer is None:
+                        await asker.waiting.wait()
+            # The answer may have come while this client stood in line for its turn.
+            return asker.answer or self._late(query.name)
         finally:
             asker.waiters -= 1
             if not asker.waiters and not query.started and query.askers.get(network) is asker:

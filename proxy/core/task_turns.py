@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
@@ -62,6 +63,37 @@ class TaskTurns:
             self._budget.defer_cheap(self._take_turn)
         else:
             self._under_way = False
+
+
+class PacedWaiters:
+    """Tasks that wait for the same event, in their order: `wake` lets all of them go on, in turns.
+
+    A future that all of them share would let them go on in one iteration of the loop. A task that has gone on looks
+    again at what it waited for: that may have changed while the task stood in line.
+    """
+
+    __slots__ = ("_turns", "_waiters")
+
+    def __init__(self, turns: TaskTurns) -> None:
+        self._turns = turns
+        self._waiters: dict[asyncio.Future[None], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    async def wait(self) -> None:
+        """Wait for the next `wake`; a task that leaves ends nobody else's wait."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+
+    def wake(self) -> None:
+        """Call when the event has come: every task that waits now goes on in its turn."""
+        waiters, self._waiters = self._waiters, {}
+        self._turns.add([partial(_end_wait, waiter) for waiter in waiters])
 
 
 class LeaveTurns:
@@ -146,6 +178,12 @@ class LeaveTurns:
             lists.popleft()
         _call(task.cancel, self._on_crash)
         return CANCEL_MICROS
+
+
+def _end_wait(waiter: asyncio.Future[None]) -> None:
+    # The task may have left.
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _call(function: Callable[[], object], on_crash: Callable[[BaseException], None]) -> None:

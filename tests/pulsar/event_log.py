@@ -15,6 +15,7 @@ from proxy.app.metrics.counters import Counters
 from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.files import TlsFiles
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.events.log import EventLog
@@ -64,7 +65,10 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     config = Config.load(None, {}, {"eventLogFlushMillis": "20", "eventLogProxyId": "proxy", **keys})
     lines = open_log("info", "json", file)
     own = own_credentials(
-        config.broker_client_authentication_plugin, config.broker_client_authentication_parameters, lambda error: None
+        config.broker_client_authentication_plugin,
+        config.broker_client_authentication_parameters,
+        lambda error: None,
+        LoopBudget(loop, loop.time),
     )
     tls = TlsFiles(config, counters.tls, lines)
 

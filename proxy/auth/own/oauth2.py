@@ -25,6 +25,8 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import read_file
 from proxy.config.credential_parameters import PARAMETERS, OAuth2Parameters, path_of
 from proxy.core.errors import CredentialsUnavailable
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import PacedWaiters, TaskTurns
 from proxy.core.tasks import Draw, TaskScope, spread
 
 FETCH_SECONDS: Final = 10.0
@@ -60,14 +62,22 @@ class Issuer(Protocol):
 class OAuth2Credentials:
     """A token that is kept fresh (implements `proxy.auth.own.broker_credentials.BrokerCredentials`)."""
 
-    def __init__(self, issuer: Issuer, on_crash: Callable[[BaseException], None], draw: Draw = random.random) -> None:
+    def __init__(
+        self,
+        issuer: Issuer,
+        on_crash: Callable[[BaseException], None],
+        loop_budget: LoopBudget,
+        draw: Draw = random.random,
+    ) -> None:
         self._issuer = issuer
         self._draw = draw
         self._renewed_at = RENEWED_AT
         self._scope = TaskScope(on_crash)
         self._token: Token | None = None
         self._fetched_at = 0.0
-        self._fetch: asyncio.Future[None] | None = None
+        self._fetching = False
+        self._turns = TaskTurns(loop_budget, on_crash)
+        self._waiters = PacedWaiters(self._turns)
         self._pause_seconds = 0.0
         self._not_before = 0.0
         self._problem = ""
@@ -76,10 +86,10 @@ class OAuth2Credentials:
         """Return the token, fetching a new one if needed; raise CredentialsUnavailable."""
         now = asyncio.get_running_loop().time()
         if self._token is None or now >= self._good_until(self._renewed_at):
-            if now >= self._not_before and self._fetch is None:
+            if now >= self._not_before and not self._fetching:
                 self._begin()
-            if self._fetch is not None and (self._token is None or now >= self._good_until(0.0)):
-                await asyncio.shield(self._fetch)
+            if self._fetching and (self._token is None or now >= self._good_until(0.0)):
+                await self._waiters.wait()
         token = self._token
         if token is None or asyncio.get_running_loop().time() >= self._good_until(0.0):
             raise CredentialsUnavailable(f"no token for brokers: {self._problem or 'the issuer gave an expired one'}")
@@ -93,25 +103,25 @@ class OAuth2Credentials:
         """Cancel a fetch under way."""
         self._scope.cancel()
         await self._scope.emptied()
+        self._turns.finish()
 
     def _good_until(self, left: float) -> float:
         assert self._token is not None
         return self._fetched_at + self._token.life_seconds * (1.0 - left)
 
     def _begin(self) -> None:
-        fetch: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._fetch = fetch
-        self._scope.start(self._work(), lambda: self._over(fetch))
+        self._fetching = True
+        self._scope.start(self._work(), self._over)
 
-    def _over(self, fetch: asyncio.Future[None]) -> None:
-        self._fetch = None
-        if not fetch.done():
-            fetch.set_result(None)
+    def _over(self) -> None:
+        self._fetching = False
+        self._waiters.wake()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         # Record a failure until the fetch has succeeded, so that the pause holds however the fetch ends.
-        self._problem = "the issuer was not heard"
+        # A waiter that still stands in line for its turn after the last fetch says why that fetch failed.
+        self._problem = self._problem or "the issuer was not heard"
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
         try:
             async with asyncio.timeout(FETCH_SECONDS):

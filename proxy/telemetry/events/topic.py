@@ -17,6 +17,7 @@ from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
 from proxy.config.keys.key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.core.log import Logger
+from proxy.core.loop_budget import LoopBudget
 from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
@@ -46,7 +47,10 @@ class TopicParts:
         self._other: BrokerCredentials | None = None
         if config.event_log_topic_authentication_plugin:
             own = self._other = own_credentials(
-                config.event_log_topic_authentication_plugin, config.event_log_topic_authentication_parameters, crashed
+                config.event_log_topic_authentication_plugin,
+                config.event_log_topic_authentication_parameters,
+                crashed,
+                LoopBudget(loop, loop.time),
             )
         shown = self._own_cluster or self._other is not None
         self._credentials = TopicCredentials(own, loop) if shown else None

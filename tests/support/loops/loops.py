@@ -79,6 +79,18 @@ def run_without_sockets(main: Coroutine[Any, Any, T]) -> T:
     return run_on(lambda: VirtualLoop(0.0), main)
 
 
+async def most_in_an_iteration(count: Callable[[], int], goal: int) -> int:
+    """Run the loop until a count is `goal`; return by how much the count grew at most in an iteration."""
+    most, before = 0, count()
+    for _ in range(100 * goal):
+        await asyncio.sleep(0)
+        before, grown = count(), count() - before
+        most = max(most, grown)
+        if before == goal:
+            return most
+    raise AssertionError(f"expected {goal}, got {before}")
+
+
 async def eventually(condition: Callable[[], object], what: str = "condition") -> None:
     """Wait until `condition` holds; only for real loops, where the kernel decides when."""
     loop = asyncio.get_running_loop()

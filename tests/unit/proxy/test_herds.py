@@ -27,6 +27,7 @@ from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnreachable, CredentialsUnavailable
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.topic_watch import SECONDS_UNTIL_KEPT, TopicWatch
@@ -67,6 +68,11 @@ def crashed(error: BaseException) -> None:
     raise error
 
 
+def budget() -> LoopBudget:
+    loop = asyncio.get_running_loop()
+    return LoopBudget(loop, loop.time)
+
+
 def run(*each: Coroutine[Any, Any, None]) -> None:
     """Run all at once in virtual time."""
 
@@ -99,9 +105,9 @@ def test_names_of_brokers_that_are_all_down_are_asked_for_by_a_fleet_out_of_step
 
     async def one() -> None:
         loop, counters = asyncio.get_running_loop(), Counters()
-        names = CachingResolver(loop, 30.0, 1, crashed, ask)
+        names = CachingResolver(loop, 30.0, 1, crashed, budget(), ask)
         settings = BrokerSettings((("brokers.example", 6650),), False, 30.0, 1.0)
-        brokers = Brokers(loop, settings, names, cast(Any, Nobody()), counters.brokers, open_log("error"))
+        brokers = Brokers(loop, settings, names, cast(Any, Nobody()), counters.brokers, open_log("error"), budget())
         brokers.start()
         brokers.failed(BrokerAddress("brokers.example", 6650), "refused", answers_tcp=False)
         await asyncio.sleep(40)
@@ -149,7 +155,7 @@ def test_tokens_of_an_issuer_that_fails_are_asked_for_out_of_step() -> None:
             raise CredentialsUnavailable("ill")
 
     async def one() -> None:
-        credentials = OAuth2Credentials(Ill(), crashed)
+        credentials = OAuth2Credentials(Ill(), crashed, budget())
         for _ in range(700):
             with pytest.raises(CredentialsUnavailable):
                 await credentials.current()
@@ -169,7 +175,7 @@ def test_tokens_that_were_fetched_together_are_renewed_out_of_step() -> None:
             return Token("token", life)
 
     async def one() -> None:
-        credentials = OAuth2Credentials(Issuer(), crashed)
+        credentials = OAuth2Credentials(Issuer(), crashed, budget())
         while asyncio.get_running_loop().time() < 1000 + life:
             await credentials.current()
             await asyncio.sleep(5)
@@ -228,7 +234,7 @@ def test_a_list_of_brokers_that_was_refused_is_asked_for_again_out_of_step() -> 
 
     async def one() -> None:
         loop = asyncio.get_running_loop()
-        listed = BrokerList(loop, refuse, open_log("error"), crashed)
+        listed = BrokerList(loop, refuse, open_log("error"), crashed, budget())
         listed.start()
         while loop.time() < 1000 + 1.5 * REFUSED_SECONDS:
             await listed.learn("broker.example")

@@ -2,6 +2,7 @@ import asyncio
 import base64
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ OAUTH2 = {"issuerUrl": "https://issuer.example/", "privateKey": "file:///key.jso
 
 
 def made(plugin: str, parameters: str) -> BrokerCredentials:
-    credentials = own_credentials(plugin, parameters, lambda _: None)
+    credentials = own_credentials(plugin, parameters, lambda _: None, cast(Any, None))
     assert isinstance(credentials, Plain)
     return credentials
 

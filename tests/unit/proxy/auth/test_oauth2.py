@@ -17,7 +17,9 @@ from proxy.auth.own.oauth2 import (
 )
 from proxy.config.credential_parameters import OAuth2Parameters
 from proxy.core.errors import CredentialsUnavailable
-from tests.support.loops.loops import run_virtual
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import TASKS_PER_TURN
+from tests.support.loops.loops import most_in_an_iteration, run_virtual
 
 
 class FakeIssuer:
@@ -41,7 +43,8 @@ class FakeIssuer:
 def play(work: Callable[[FakeIssuer, OAuth2Credentials, list[BaseException]], Awaitable[None]]) -> None:
     async def main() -> None:
         issuer, crashes = FakeIssuer(), list[BaseException]()
-        credentials = OAuth2Credentials(issuer, crashes.append, lambda: 0.0)
+        loop = asyncio.get_running_loop()
+        credentials = OAuth2Credentials(issuer, crashes.append, LoopBudget(loop, loop.time), lambda: 0.0)
         await work(issuer, credentials, crashes)
         await credentials.close()
 
@@ -72,6 +75,22 @@ def test_all_who_need_a_token_share_one_fetch_and_may_leave_it() -> None:
             await asyncio.sleep(1)
             tasks[0].cancel()
         assert {task.result() for task in tasks[1:]} == {AuthData("token", b"token-1")}
+        assert issuer.asked == 1
+
+    play(work)
+
+
+def test_those_who_wait_for_a_token_go_on_a_few_in_an_iteration() -> None:
+    async def work(issuer: FakeIssuer, credentials: OAuth2Credentials, _: object) -> None:
+        tokens = list[AuthData | None]()
+
+        async def need() -> None:
+            tokens.append(await credentials.current())
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(200):
+                group.create_task(need())
+            assert await most_in_an_iteration(lambda: len(tokens), 200) <= TASKS_PER_TURN
         assert issuer.asked == 1
 
     play(work)

@@ -14,8 +14,10 @@ from proxy.brokers.broker_list import (
     ListUnavailable,
 )
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import TASKS_PER_TURN
 from proxy.core.tasks import TaskScope
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.loops import most_in_an_iteration, run_virtual
 
 
 class Registry:
@@ -28,7 +30,8 @@ class Registry:
         self.asked: list[float] = []
         self.log = io.BytesIO()
         self.loop = asyncio.get_running_loop()
-        self.listed = BrokerList(self.loop, self.ask, open_log("info", "json", self.log), self._crashed)
+        log = open_log("info", "json", self.log)
+        self.listed = BrokerList(self.loop, self.ask, log, self._crashed, LoopBudget(self.loop, self.loop.time))
 
     async def ask(self) -> frozenset[str]:
         self.asked.append(self.loop.time())
@@ -154,3 +157,19 @@ def test_after_the_close_nobody_waits_and_nobody_is_asked() -> None:
         assert answers == [False]
         assert not await registry.listed.learn("broker-1")
         assert len(registry.asked) == 1
+
+
+def test_those_who_wait_for_a_list_go_on_a_few_in_an_iteration() -> None:
+    @with_registry("broker-1")
+    async def _(registry: Registry) -> None:
+        registry.seconds = 0.0
+        learned = list[bool]()
+
+        async def learn() -> None:
+            learned.append(await registry.listed.learn("broker-1"))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(200):
+                group.create_task(learn())
+            assert await most_in_an_iteration(lambda: len(learned), 200) <= TASKS_PER_TURN
+        assert all(learned)

@@ -14,7 +14,9 @@ from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.core.log import open_log
-from tests.support.loops.loops import run_virtual
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import TASKS_PER_TURN
+from tests.support.loops.loops import most_in_an_iteration, run_virtual
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
 LONGEST = 0.5
@@ -32,9 +34,11 @@ class Street:
         self.looks: list[tuple[float, str]] = []
         self.counters = Counters()
         self.resolved: dict[str, list[str]] = {}
-        names = CachingResolver(self.loop, 30.0, 1, self._crashed, self._ask)
+        budget = LoopBudget(self.loop, self.loop.time)
+        names = CachingResolver(self.loop, 30.0, 1, self._crashed, budget, self._ask)
         settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST, idle_seconds=idle)
-        self.brokers = Brokers(self.loop, settings, names, cast(Any, self), self.counters.brokers, open_log("error"))
+        counters, log = self.counters.brokers, open_log("error")
+        self.brokers = Brokers(self.loop, settings, names, cast(Any, self), counters, log, budget)
 
     async def open(self, broker: BrokerAddress, addresses: Sequence[str], seconds: float) -> socket.socket:
         """Stand in for the dialer."""
@@ -67,7 +71,7 @@ class Street:
     async def returned(self, broker: BrokerAddress) -> None:
         """Wait until a broker can be used again."""
         while not self.brokers._members.usable(broker):
-            await self.brokers._wait_for_change()
+            await self.brokers._waiters.wait()
 
     @staticmethod
     def _crashed(error: BaseException) -> None:
@@ -313,3 +317,31 @@ def test_a_lack_of_own_sockets_says_nothing_about_a_broker() -> None:
         street.no_sockets = True
         await asyncio.sleep(100)
         assert street.brokers.states()["unknown"] == 1
+
+
+def test_requests_that_wait_for_a_broker_go_on_a_few_in_an_iteration() -> None:
+    @on_a_street(A.host)
+    async def _(street: Street) -> None:
+        street.fails(A)
+        chosen = list[BrokerAddress]()
+
+        async def ask() -> None:
+            chosen.append(await street.brokers.pick())
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(200):
+                group.create_task(ask())
+            await asyncio.sleep(0)
+            street.brokers.worked(A)
+            assert await most_in_an_iteration(lambda: len(chosen), 200) <= TASKS_PER_TURN
+
+
+def test_requests_that_wait_get_an_error_when_the_brokers_are_closed() -> None:
+    @on_a_street(A.host)
+    async def _(street: Street) -> None:
+        street.fails(A)
+        asked = [asyncio.get_running_loop().create_task(street.brokers.pick()) for _ in range(200)]
+        await asyncio.sleep(0)
+        await street.brokers.close()
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(each) for each in ended} == {BrokerUnavailable}

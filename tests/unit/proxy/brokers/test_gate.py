@@ -16,6 +16,7 @@ from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.core.errors import BrokerUnreachable, TargetInactive, TargetRefused, TargetUnknown
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
 from tests.support.loops.loops import run_virtual
 
 SERVICE = "brokers.example"
@@ -35,15 +36,16 @@ class Town:
         self.names: dict[str, list[str]] = {SERVICE: ["10.0.0.1", "10.0.0.2"]}
         self.asked: list[str] = []
         settings = BrokerSettings(((SERVICE, 6650), ("10.9.9.9", 6651)), False, TTL, 0.5)
-        own = CachingResolver(self.loop, TTL, 1, self._crashed, self._ask, stale_serves=not withholds)
-        self.clients_names = CachingResolver(self.loop, TTL, 3, self._crashed, self._ask_for_client)
+        budget = LoopBudget(self.loop, self.loop.time)
+        own = CachingResolver(self.loop, TTL, 1, self._crashed, budget, self._ask, stale_serves=not withholds)
+        self.clients_names = CachingResolver(self.loop, TTL, 3, self._crashed, budget, self._ask_for_client)
         self.validator = TargetValidator(["*"], ["*"], ["6650", "6651"], self.clients_names, link_local=False)
-        brokers = Brokers(self.loop, settings, own, cast(Any, None), self.counters.brokers, log)
+        brokers = Brokers(self.loop, settings, own, cast(Any, None), self.counters.brokers, log, budget)
         self.known = KnownBrokers(self.loop.time) if withholds else None
         self.listed = None
         if listed is not None:
             self.hosts = frozenset(listed)
-            self.listed = BrokerList(self.loop, self._list, log, self._crashed)
+            self.listed = BrokerList(self.loop, self._list, log, self._crashed, budget)
         self.brokers = brokers
         self.gate = TargetGate(
             self.loop, brokers, self.validator, self.counters.brokers, log, self.known, self.listed,

@@ -10,6 +10,7 @@ from proxy.brokers.name_queries import MOST_WAITING
 from proxy.brokers.resolver import CachingResolver
 from proxy.core.addresses import host_network
 from proxy.core.errors import TargetRefused
+from proxy.core.loop_budget import LoopBudget
 from tests.support.loops.loops import run_virtual
 
 AT_ONCE = 2
@@ -24,7 +25,9 @@ class Town:
         self.refused: dict[str, str] = {}
         self._group = group
         self._crashes: list[BaseException] = []
-        self.names = CachingResolver(asyncio.get_running_loop(), 30.0, AT_ONCE, self._crashes.append, self._ask)
+        loop = asyncio.get_running_loop()
+        budget = LoopBudget(loop, loop.time)
+        self.names = CachingResolver(loop, 30.0, AT_ONCE, self._crashes.append, budget, self._ask)
 
     async def asks(self, network: str, *names: str) -> list[asyncio.Task[None]]:
         """Begin to ask for names as clients of a network."""

@@ -18,12 +18,26 @@ from proxy.brokers.resolver import (
 )
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
-from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from proxy.core.loop_budget import LoopBudget
+from proxy.core.task_turns import TASKS_PER_TURN
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, most_in_an_iteration, run_on, run_virtual
 
 TTL = 30.0
 PORT = 6650
 NO_SUCH_NAME = socket.gaierror(socket.EAI_NONAME, "no such name")
 RESOLVER_DOWN = socket.gaierror(socket.EAI_AGAIN, "try again")
+
+
+class Budget(LoopBudget):
+    """Gives no turns while there is a list that holds them."""
+
+    held: list[Callable[[], None]] | None = None
+
+    def defer_cheap(self, function: Callable[[], None]) -> None:
+        if self.held is None:
+            super().defer_cheap(function)
+        else:
+            self.held.append(function)
 
 
 class Resolver:
@@ -39,7 +53,10 @@ class Resolver:
         self.hanging: set[str] = set()
         self.released = asyncio.Event()
         self.crashes: list[BaseException] = []
-        self.names = CachingResolver(self.loop, TTL, at_once, self.crashes.append, self.ask, stale_serves=stale_serves)
+        self.budget = Budget(self.loop, self.loop.time)
+        self.names = CachingResolver(
+            self.loop, TTL, at_once, self.crashes.append, self.budget, self.ask, stale_serves=stale_serves
+        )
 
     async def ask(self, name: str) -> list[str]:
         self.asked.append(name)
@@ -293,7 +310,7 @@ def test_names_that_hang_in_the_system_leave_others_their_threads(
 
     async def main() -> None:
         loop, crashes = asyncio.get_running_loop(), list[BaseException]()
-        clients, own = (CachingResolver(loop, TTL, 4, crashes.append) for _ in range(2))
+        clients, own = (CachingResolver(loop, TTL, 4, crashes.append, LoopBudget(loop, loop.time)) for _ in range(2))
         async with asyncio.TaskGroup() as group:
             hanging = [group.create_task(swallow(clients.resolve(f"hanging-{n}", PORT))) for n in range(50)]
             await eventually(lambda: len(hanging_names) == 4, "four threads that hang")
@@ -419,3 +436,35 @@ def test_no_more_answers_are_kept_than_there_is_room_for() -> None:
         assert len(resolver.names._answers) == MOST_ANSWERS
         await resolver.names.resolve("host-0", PORT)
         assert resolver.asked[-1] == "host-0"
+
+
+def test_clients_of_one_name_go_on_a_few_in_an_iteration() -> None:
+    @resolving()
+    async def _(resolver: Resolver) -> None:
+        resolver.gate.clear()
+        found = list[list[str]]()
+
+        async def ask() -> None:
+            found.append(await resolver.names.resolve("broker", PORT))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(200):
+                group.create_task(ask())
+            await asyncio.sleep(0)
+            resolver.gate.set()
+            assert await most_in_an_iteration(lambda: len(found), 200) <= TASKS_PER_TURN
+        assert resolver.asked == ["broker"]
+
+
+def test_an_answer_that_came_serves_who_still_stands_in_line_at_the_end_of_its_time() -> None:
+    @resolving(stale_serves=False)
+    async def _(resolver: Resolver) -> None:
+        resolver.gate.clear()
+        with_line = [resolver.loop.create_task(resolver.names.resolve("broker", PORT)) for _ in range(200)]
+        await asyncio.sleep(RESOLVE_SECONDS - 0.1)
+        # From now on nobody has a turn.
+        held = resolver.budget.held = []
+        resolver.gate.set()
+        await asyncio.sleep(0.2)
+        assert held
+        assert await asyncio.gather(*with_line) == [["192.0.2.1", "2001:db8::1"]] * 200

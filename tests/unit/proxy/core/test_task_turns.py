@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import TASKS_PER_TURN, LeaveTurns, TaskTurns
+from proxy.core.task_turns import TASKS_PER_TURN, LeaveTurns, PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope
 from tests.support.clients.list_clients import turns
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.loops import most_in_an_iteration, run_virtual
 
 
 class Bench:
@@ -81,6 +81,35 @@ def test_at_the_end_all_are_called_at_once() -> None:
         assert on.called == list(range(100))
         await turns(20)
         assert len(on.budget) == 0
+
+    played(play)
+
+
+# --- tasks that wait for the same event -----------------------------------------------------------
+
+
+def test_tasks_that_wait_for_one_event_go_on_a_few_in_an_iteration_and_in_their_order() -> None:
+    async def play(on: Bench) -> None:
+        waiters, gone_on = PacedWaiters(on.turns), list[int]()
+
+        async def wait(number: int) -> None:
+            await waiters.wait()
+            gone_on.append(number)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(wait(number)) for number in range(200)]
+            await turns(1)
+            tasks[3].cancel()
+            waiters.wake()
+            # One leaves while it stands in line, and one comes too late.
+            tasks[150].cancel()
+            late = group.create_task(wait(200))
+            assert await most_in_an_iteration(lambda: len(gone_on), 198) <= TASKS_PER_TURN
+            assert gone_on == [number for number in range(200) if number not in (3, 150)]
+            assert len(waiters) == 1
+            waiters.wake()
+            await late
+        assert (len(waiters), on.crashes) == (0, [])
 
     played(play)
 
