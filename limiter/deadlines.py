@@ -81,16 +81,19 @@ class Deadlines:
         self._timer = None
         self._timer_at = NEVER
         heap = self._heap
-        while heap and (heap[0].queue is None or heap[0].deadline <= now):
-            waiter = heapq.heappop(heap)
-            if waiter.queue is None:
-                self._left -= 1
-            elif isinstance(waiter, AcquireWaiter) and waiter.extended_until > now:
-                waiter.deadline = waiter.extended_until
-                self.watch(waiter)
-            else:
-                self._expire(waiter, now)
-        # `_left` does not count expired waiters, but the heap size it is compared with does.
-        self._drop_left()
-        if heap and heap[0].deadline < self._timer_at:
-            self._arm(heap[0].deadline)
+        try:
+            while heap and (heap[0].queue is None or heap[0].deadline <= now):
+                waiter = heapq.heappop(heap)
+                if waiter.queue is None:
+                    self._left -= 1
+                elif isinstance(waiter, AcquireWaiter) and waiter.extended_until > now:
+                    waiter.deadline = waiter.extended_until
+                    self.watch(waiter)
+                else:
+                    self._expire(waiter, now)
+        finally:
+            # Also if `expire` raises: without a timer no other waiter would ever expire.
+            # `_left` does not count expired waiters, but the heap size it is compared with does.
+            self._drop_left()
+            if heap and heap[0].deadline < self._timer_at:
+                self._arm(heap[0].deadline)

@@ -8,8 +8,9 @@ a cancel (`except:`, `BaseException`, `CancelledError`), and for `__aexit__`:
   `try: await ... finally: give_back()`;
 - no `await` in a loop, and none inside the arguments of a call: the rest of the loop, or the call, would be skipped.
 
-Two more rules: a permit in a local variable stands in a `try` or `with` before the next `await`; and nothing follows
-the `yield` of a context manager outside a `finally`.
+More rules: a permit in a local variable stands in a `try` or `with` before the next `await`; nothing follows the
+`yield` of a context manager outside a `finally`; and an attribute that is True for the time of some calls becomes False
+in a `finally`, or the work that it stands for never begins again after an exception.
 
 `tests/unit/test_cleanup.py` has refused and passed examples of each rule.
 """
@@ -25,6 +26,7 @@ AFTER_AWAIT = "stands after an await that a cancel may end: give back first, or 
 IN_LOOP = "awaits in a loop of a cleanup: a cancel skips the rest of the loop"
 IN_CALL = "awaits inside a call of a cleanup: a cancel skips the call"
 UNGUARDED = "awaits while a permit stands in no try: a cancel loses the permit"
+STAYS_TRUE = "becomes False behind calls that may raise: reset it in a finally"
 AFTER_YIELD = "stands after a yield outside a finally: an exception of the block skips the statement"
 
 # Methods that return what has to be given back: a permit, a slot, a place, a reservation.
@@ -54,6 +56,7 @@ def _faults_of(node: ast.AST) -> Iterator[Finding]:
         yield from _late(node.body)
     for statements in _lists_of(node):
         yield from _unguarded(statements)
+        yield from _staying_true(statements)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         decorators = [name for decorator in node.decorator_list for name in _names(decorator)]
         if any(name.endswith("contextmanager") for name in decorators):
@@ -101,6 +104,29 @@ def _unguarded(statements: list[ast.stmt]) -> Iterator[Finding]:
             if _awaits(later):
                 yield _fault(later, UNGUARDED)
                 break
+
+
+def _staying_true(statements: list[ast.stmt]) -> Iterator[Finding]:
+    """Yield the statements that reset what a statement before them, with calls in between, has set to True."""
+    standing = set[str]()
+    called = set[str]()
+    for statement in statements:
+        if called & (reset := _set_to(statement, False)):
+            yield _fault(statement, STAYS_TRUE)
+        standing -= reset
+        called -= reset
+        if any(isinstance(found, ast.Call | ast.Await) for found in _walk(statement)):
+            called |= standing
+        standing |= _set_to(statement, True)
+
+
+def _set_to(statement: ast.stmt, value: bool) -> set[str]:
+    """Return the attributes that a statement sets to a constant."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+        return set()
+    if statement.value.value is not value:
+        return set()
+    return {ast.unparse(target) for target in statement.targets if isinstance(target, ast.Attribute)}
 
 
 def _after_yield(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:

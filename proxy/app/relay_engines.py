@@ -45,7 +45,7 @@ def make_engines(
 
         pool = counters.relay.pool = RelayPool(config.relay_pool_bytes, loop.time)
         on_loop = pooled = PooledEngine(*shared)
-        turns = pooled.turns = PoolTurns(loop, pool, unsent)
+        turns = pooled.turns = PoolTurns(loop, pool, unsent, counters.relay)
     windows = None
     if config.relay_socket_bytes:
         windows = on_loop.windows = ReceiveWindows(config.relay_receive_buffer_bytes)

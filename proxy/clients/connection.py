@@ -26,7 +26,7 @@ from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.clients.turns import TurnTaker
 from proxy.core.errors import METHOD_BYTES, DisconnectCause, strangers_cause
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, call_each, do_nothing
 from proxy.net.output import Output
 from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, peer_name
 from proxy.requests.counters import REQUESTS
@@ -279,18 +279,15 @@ class ClientConnection(TurnTaker):
 
     def lost(self, cause: DisconnectCause) -> None:
         """Cancel everything that was under way for this client; of thousands of requests, a few an iteration."""
-        try:
-            self._state.enter(State.CLOSED)
-            self.scope.cancel()
-            self._requests.close()
-            if self._holds & Hold.COMMAND_BYTES and (held := self._services.requests.lookups.request_bytes) is not None:
-                held.leave(self)
-            self.output.close()
-            self._large.close()
-            self._handshake.close()
-        finally:
-            self._services.sessions.ended(self, cause)
-            self.loop.call_soon(self.dissolve)
+        held = self._services.requests.lookups.request_bytes if self._holds & Hold.COMMAND_BYTES else None
+        steps = (
+            partial(self._state.enter, State.CLOSED), self.scope.cancel, self._requests.close,
+            do_nothing if held is None else partial(held.leave, self), self.output.close, self._large.close,
+            self._handshake.close, partial(self._services.sessions.ended, self, cause),
+        )  # fmt: skip
+        # If a step raises, each of the others gives back what it holds all the same.
+        call_each(steps, partial(self._services.counters.internal_error, where="client connection"))
+        self.loop.call_soon(self.dissolve)
 
     def dissolve(self) -> None:
         """Release what makes reference cycles of a client that is gone, which else only a full collection frees."""

@@ -381,8 +381,12 @@ class Sessions:
                     await self._changed()
         except TimeoutError:
             self._log.warning("closing connections that are still busy", connections=len(self._addresses))
-        for session in list(self._addresses):
-            self._abort(session, DisconnectCause.SHUTDOWN)
+        ended = set[Session]()
+        # A client that became a relay meanwhile is another session than before.
+        while left := [session for session in self._addresses if session not in ended]:
+            ended.update(left)
+            there = (session for session in left if session in self._addresses)
+            await _a_few_a_turn(partial(self._abort, session, DisconnectCause.SHUTDOWN) for session in there)
 
     def _close_if_idle(self, session: Session) -> None:
         if self.finish_handshakes and session in self._handshaking:

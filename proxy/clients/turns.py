@@ -64,8 +64,10 @@ class TurnTaker(Endpoint):
     def begin_command_turn(self) -> None:
         """Serve one command, and be read on."""
         self._command_turn = True
-        self.unhold(Hold.COMMAND_BYTES)
-        self._command_turn = False
+        try:
+            self.unhold(Hold.COMMAND_BYTES)
+        finally:
+            self._command_turn = False
 
     def _had_turn(self, frames: int) -> bool:
         """Return whether a client that was served so many frames must leave the rest to its next turn."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
+from proxy.core.tasks import call_each
 
 # An iteration lets this many tasks go on: each works for some 0.1 ms, and others have work, too.
 TASKS_PER_TURN: Final = 6
@@ -50,19 +51,21 @@ class TaskTurns:
     def finish(self) -> None:
         """Call all functions that are left, at once: nothing goes on behind a shutdown."""
         while self._calls:
-            _call(self._calls.popleft(), self._on_crash)
+            call_each((self._calls.popleft(),), self._on_crash)
 
     def _take_turn(self) -> None:
         self._under_way = True
-        for _ in range(TASKS_PER_TURN):
-            if not self._calls:
-                break
-            self._budget.charge(TASK_SECONDS)
-            _call(self._calls.popleft(), self._on_crash)
-        if self._calls:
-            self._budget.defer_cheap(self._take_turn)
-        else:
-            self._under_way = False
+        try:
+            for _ in range(TASKS_PER_TURN):
+                if not self._calls:
+                    break
+                self._budget.charge(TASK_SECONDS)
+                call_each((self._calls.popleft(),), self._on_crash)
+        finally:
+            # Also if `on_crash` raises: nobody else would ever go on.
+            self._under_way = bool(self._calls)
+            if self._calls:
+                self._budget.defer_cheap(self._take_turn)
 
 
 class PacedWaiters:
@@ -116,8 +119,8 @@ class LeaveTurns:
         self._budget = budget
         self._on_crash = on_crash
         self._leaving: deque[Callable[[], None]] = deque()
-        self._first: deque[list[Cancellable]] = deque()
-        self._others: deque[list[Cancellable]] = deque()
+        self._first: deque[deque[Cancellable]] = deque()
+        self._others: deque[deque[Cancellable]] = deque()
         # The rest of this iteration's share.
         self._left = LEAVING_MICROS
         self._scheduled = False
@@ -132,32 +135,37 @@ class LeaveTurns:
         self._take_turn()
 
     def cancel(self, tasks: Iterable[Cancellable], *, first: bool = False) -> None:
-        """Cancel all `tasks`: as many as this iteration has time for at once, the rest in later iterations.
+        """Cancel all `tasks` in their order: as many as this iteration has time for, the rest in later iterations.
 
         `first`: the tasks may hold memory.
         """
-        if leaving := list(tasks):
+        if leaving := deque(tasks):
             (self._first if first else self._others).append(leaving)
             self._take_turn()
 
     def finish(self) -> None:
         """End all that is left, at once: nothing goes on behind a shutdown."""
         self._under_way = True
-        while self._step():
-            pass
-        self._under_way = False
+        try:
+            while self._step():
+                pass
+        finally:
+            self._under_way = False
 
     def _take_turn(self) -> None:
         if self._under_way:
             return
         self._under_way = True
-        while self._left > 0 and (micros := self._step()):
-            self._left -= micros
-            self._budget.charge(micros / 1_000_000)
-            if not self._scheduled:
+        try:
+            while self._left > 0 and (micros := self._step()):
+                self._left -= micros
+                self._budget.charge(micros / 1_000_000)
+        finally:
+            # Also if `on_crash` raises: nobody else would ever go on.
+            self._under_way = False
+            if not self._scheduled and (self._left < LEAVING_MICROS or self._leaving or self._first or self._others):
                 self._scheduled = True
                 self._loop.call_soon(self._next_iteration)
-        self._under_way = False
 
     def _next_iteration(self) -> None:
         self._scheduled = False
@@ -167,16 +175,16 @@ class LeaveTurns:
     def _step(self) -> int:
         """Take one step, and return what it costs; 0 if nothing is left to do."""
         if self._leaving:
-            _call(self._leaving.popleft(), self._on_crash)
+            call_each((self._leaving.popleft(),), self._on_crash)
             return LEAVE_MICROS
         lists = self._first or self._others
         if not lists:
             return 0
         tasks = lists[0]
-        task = tasks.pop()
+        task = tasks.popleft()
         if not tasks:
             lists.popleft()
-        _call(task.cancel, self._on_crash)
+        call_each((task.cancel,), self._on_crash)
         return CANCEL_MICROS
 
 
@@ -184,10 +192,3 @@ def _end_wait(waiter: asyncio.Future[None]) -> None:
     # The task may have left.
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _call(function: Callable[[], object], on_crash: Callable[[BaseException], None]) -> None:
-    try:
-        function()
-    except Exception as error:
-        on_crash(error)

@@ -14,7 +14,8 @@ needs none: it repeats the pattern of arrivals, and makes no new herd (docs/adr/
 import asyncio
 import heapq
 import random
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -105,6 +106,15 @@ def do_nothing() -> None:
     """Stand in for a callback that is not set."""
 
 
+def call_each(calls: Iterable[Callable[[], object]], on_crash: Callable[[BaseException], None]) -> None:
+    """Call all of `calls`: an exception of one is passed to `on_crash`, and keeps none of the others from its turn."""
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            on_crash(error)
+
+
 class CoarseDeadlines(Generic[T]):
     """Members by the step in which their deadline passes; `expire` is called with each that is still there then.
 
@@ -160,14 +170,22 @@ class CoarseDeadlines(Generic[T]):
         reached = max(int(self._clock.time() / STEP_SECONDS), self._timer_step)
         self._timer = None
         due, steps = self._due, self._steps
-        expired: list[T] = []
+        expired: deque[T] = deque()
         # Steps that are empty are dropped here: the timer need not fire for them.
         while steps and (steps[0] <= reached or steps[0] not in due):
             expired.extend(due.pop(heapq.heappop(steps), ()))
         if steps:
             self._arm(steps[0])
-        for member in expired:
-            self._expire(member)
+        self._expire_all(expired)
+
+    def _expire_all(self, expired: deque[T]) -> None:
+        try:
+            while expired:
+                self._expire(expired.popleft())
+        finally:
+            # The loop reports what one of them raises, and the others expire in its next iteration.
+            if expired:
+                self._clock.call_at(self._clock.time(), partial(self._expire_all, expired))
 
 
 class TaskClock:

@@ -14,7 +14,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.commands import PING_FRAME
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import DisconnectCause
-from proxy.core.tasks import TaskClock
+from proxy.core.tasks import TaskClock, call_each
 from proxy.net.body_turn import BodyTurn, ReaderShare
 from proxy.net.pieces import write_pieces
 from proxy.net.pump import Body, Pump
@@ -195,8 +195,7 @@ class Output:
         """Call those that wait for a PONG."""
         self._pinged = False
         callers, self._callers = self._callers, None
-        for answered in callers or ():
-            answered()
+        call_each(callers or (), self._endpoint.crashed)
 
     @property
     def _taken_bytes(self) -> int:

@@ -316,14 +316,17 @@ class Pump:
     def _turn(self) -> None:
         self._scheduled = False
         ready, end, finished = self._ready, self._now() + TURN_SECONDS, 0
-        while ready and finished < FINISHED_A_TURN:
-            write = ready.popleft()
-            self._step(write)
-            finished += write.done.done()
-            if self._now() >= end:
-                break
-        if ready:
-            self._schedule()
+        try:
+            while ready and finished < FINISHED_A_TURN:
+                write = ready.popleft()
+                self._step(write)
+                finished += write.done.done()
+                if self._now() >= end:
+                    break
+        finally:
+            # The loop reports what the end of an endpoint raises; the others are written to.
+            if ready:
+                self._schedule()
 
     def _step(self, write: _Write) -> None:
         if write.done.done():

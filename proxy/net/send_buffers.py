@@ -13,11 +13,13 @@ import asyncio
 import socket
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self
 
 from proxy.config.config import Config
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
+from proxy.core.tasks import call_each
 from proxy.net.buffers.kernel_memory import KernelMemory
 from proxy.net.counters import NetCounters
 
@@ -208,7 +210,7 @@ class SendBuffers:
         self._trim()
 
     def _trim(self) -> None:
-        self.memory.trim(TRIMS_A_TURN)
+        call_each((partial(self.memory.trim, TRIMS_A_TURN),), self._crashed)
         if self.memory.over:
             self._loop.call_later(TRIM_SECONDS, self._trim)
 
@@ -307,6 +309,9 @@ class SendBuffers:
         if buffer.asked_bytes < MIDDLE_BYTES:
             buffer.have(min(MIDDLE_BYTES, self.settings.buffer_bytes))
 
+    def _crashed(self, error: BaseException) -> None:
+        self._counters.internal_error(error, "send buffers")
+
     def _schedule(self) -> None:
         if not self._look_scheduled:
             self._look_scheduled = True
@@ -320,7 +325,7 @@ class SendBuffers:
             if not line:
                 return
             if not line[0].done.done():
-                if not line[0].buffer.have(line[0].asked_bytes):
+                if not self._granted(line[0]):
                     break
                 self._moved_at = now
                 line[0].done.set_result(None)
@@ -329,7 +334,15 @@ class SendBuffers:
         while line and (self._still or now - line[0].since >= LONGEST_WAIT_SECONDS):
             let_go = line.popleft()
             if not let_go.done.done():
-                self._go_without(let_go.buffer)
+                call_each((partial(self._go_without, let_go.buffer),), self._crashed)
                 let_go.done.set_result(None)
         if line:
             self._schedule()
+
+    def _granted(self, waiting: _WaitingAnswer) -> bool:
+        """Return whether an answer goes on: with its memory, or with what it has if a connection's part raises."""
+        try:
+            return waiting.buffer.have(waiting.asked_bytes)
+        except Exception as error:
+            self._crashed(error)
+            return True

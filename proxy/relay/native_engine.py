@@ -188,8 +188,12 @@ class NativeEngine:
                 return
 
     def _handle_all(self, events: list[EventTuple]) -> None:
+        # Events that were fetched do not come again: none is lost for an exception of another.
         for kind, pair, *values in events:
-            self._handle(kind, pair, values)
+            try:
+                self._handle(kind, pair, values)
+            except Exception as error:
+                self.counters.internal_error(error, "relay engine")
 
     def _handle(self, kind: int, pair: int, values: list[int]) -> None:
         if kind == PairEvent.THREAD_DIED:
@@ -207,9 +211,11 @@ class NativeEngine:
         try:
             self._tell(relay, kind, values)
         except Exception as error:
-            relay.crashed(error)
-            if kind == PairEvent.ENDED:
-                relay.finish(DisconnectCause.INTERNAL_ERROR)
+            try:
+                relay.crashed(error)
+            finally:
+                if kind == PairEvent.ENDED:
+                    relay.finish(DisconnectCause.INTERNAL_ERROR)
 
     def _tell(self, relay: NativeRelay, kind: int, values: list[int]) -> None:
         first, second, third, fourth, fifth = values

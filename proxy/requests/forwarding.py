@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from limiter.errors import PermitAcquireError
@@ -24,7 +25,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, ConnectionClosed, ProxyError, RequestFailed, request_failure
-from proxy.core.tasks import CoarseDeadlines, TaskScope
+from proxy.core.tasks import CoarseDeadlines, TaskScope, call_each
 from proxy.net.output import Output
 from proxy.requests.broker_turns import Asker, BrokerTurns, Turn
 from proxy.requests.client import ClientView
@@ -79,10 +80,11 @@ class ReadyRequests:
     The frames that they write to a client, or to a broker, in one turn are joined: one system call for many.
     """
 
-    __slots__ = ("_connections", "_loop", "_outputs", "_requests", "_scheduled")
+    __slots__ = ("_connections", "_loop", "_on_crash", "_outputs", "_requests", "_scheduled")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]) -> None:
         self._loop = loop
+        self._on_crash = on_crash
         self._requests: deque[ForwardedRequest] = deque()
         self._scheduled = False
         self._outputs: dict[Output, None] = {}
@@ -121,13 +123,12 @@ class ReadyRequests:
                 self._loop.call_soon(self._turn)
             outputs, self._outputs = self._outputs, {}
             connections, self._connections = self._connections, {}
-            for connection in connections:
-                connection.write_joined()
+            call_each((connection.write_joined for connection in connections), self._on_crash)
             for output in outputs:
                 try:
                     output.send_gathered()
                 except Exception as error:
-                    output.crashed(error)
+                    call_each((partial(output.crashed, error),), self._on_crash)
 
 
 class Forwarder:
@@ -141,7 +142,7 @@ class Forwarder:
         self.pool = pool
         self.brokers = brokers
         self.turns = BrokerTurns(counters)
-        self.ready = ReadyRequests(loop)
+        self.ready = ReadyRequests(loop, partial(counters.internal_error, where="lookup"))
         self.deadlines: CoarseDeadlines[ForwardedRequest] = CoarseDeadlines(loop, ForwardedRequest.expired)
         self._counters = counters
         # Waits of requests for a broker while none is up: a second or two.
@@ -304,8 +305,10 @@ class ForwardedRequest(SmallRequest):
             if answer is not None:
                 self._forwarder.ready.joined(client.output).send(answer)
         except Exception as error:
-            owner.request_crashed(error)
-            self._leave(owner)
+            try:
+                owner.request_crashed(error)
+            finally:
+                self._leave(owner)
             return
         if answer is not None:
             self._leave(owner)

@@ -275,17 +275,20 @@ class RequestBytes:
     def _next(self) -> None:
         """Begin turns, as many as there is memory for, until the time of this iteration of the loop is spent."""
         self._scheduled = False
-        turns = 0
-        while not self._budget.spent() or turns < LEAST_TURNS:
-            sender = self._take()
-            if sender is None:
-                # Networks that have not been judged yet may have room.
-                if not self._few.pending:
-                    return
-                break
-            turns += 1
-            sender.begin_command_turn()
-        self._look()
+        turns, others = 0, True
+        try:
+            while not self._budget.spent() or turns < LEAST_TURNS:
+                sender = self._take()
+                if sender is None:
+                    # Networks that have not been judged yet may have room.
+                    others = self._few.pending
+                    break
+                turns += 1
+                sender.begin_command_turn()
+        finally:
+            # The loop reports what a client's turn raises; the others have theirs.
+            if others:
+                self._look()
 
     def _take(self) -> CommandSender | None:
         books = self._books

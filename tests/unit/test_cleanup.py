@@ -70,6 +70,18 @@ CLEANUPS = [
         "found = space.reserve(1, key)\ntry: await written(found)\nfinally: found.release()",
     ),
 ]
+# A turn that raised was the last: the flag said for ever that it was under way.
+FLAGS = [
+    (
+        "self._busy = True\nself.step()\nself._busy = False",
+        "self._busy = True\ntry: self.step()\nfinally: self._busy = False",
+    ),
+    (
+        "self._busy = True\nwhile self.left:\n  self.step()\nself._busy = self._late = False",
+        "self._busy = True\nself._left = self._late\nself._busy = False",
+    ),
+    ("self._busy = True\nawait self.gate\nself._busy = False", "self._busy = False\nself.step()\nself._busy = True"),
+]
 MANAGERS = [
     ("yield permit\npermit.release()", "try: yield permit\nfinally: permit.release()"),
     ("with file:\n  yield file\n  file.flush()", "with file:\n  yield file"),
@@ -84,6 +96,12 @@ def of_function(body: str, name: str = "serve", decorator: str = "") -> list[str
 @pytest.mark.parametrize(("refused", "passed"), CLEANUPS)
 def test_a_cleanup_gives_back_before_it_awaits(refused: str, passed: str) -> None:
     assert len(of_function(refused)) == 1
+    assert of_function(passed) == []
+
+
+@pytest.mark.parametrize(("refused", "passed"), FLAGS)
+def test_a_flag_that_calls_stand_behind_is_reset_although_they_raise(refused: str, passed: str) -> None:
+    assert of_function(refused) == [check_cleanup.STAYS_TRUE]
     assert of_function(passed) == []
 
 

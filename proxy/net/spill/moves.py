@@ -43,13 +43,14 @@ class ListMoves:
         self._on_free = on_free
         self._on_file_closed = on_file_closed
         self._scope = TaskScope(lambda error: counters.internal_error(error, "list to disk"))
+        self._closed = False
         # Made when first needed, then used again: a list's own memory never waits for a thread.
         self._buffers: list[bytearray] = []
 
     @property
     def free(self) -> bool:
-        """Return whether another move may begin."""
-        return self._counters.moving < MOVES_AT_ONCE
+        """Return whether another move may begin; after `close` each would end, and call for the next, on one stack."""
+        return not self._closed and self._counters.moving < MOVES_AT_ONCE
 
     @property
     def none(self) -> bool:
@@ -65,6 +66,7 @@ class ListMoves:
 
     async def close(self) -> None:
         """Cancel the moves under way: their lists have ended."""
+        self._closed = True
         self._scope.cancel()
         await self._scope.emptied()
 

@@ -145,10 +145,10 @@ class ListSpill:
         if self._unseen:
             # The sweep before is not over: the loop is busy.
             return
-        self._unseen = list(self._in_memory)
-        self._found.clear()
         now = self._loop.time()
         self._note_shortage(now)
+        self._unseen = list(self._in_memory)
+        self._found.clear()
         self._look(now)
 
     def _note_shortage(self, now: float) -> None:
@@ -168,8 +168,12 @@ class ListSpill:
         """Judge some lists, and the others in the next turns of the loop: a large memory holds many small lists."""
         some = self._unseen[-LISTS_A_TURN:]
         del self._unseen[-LISTS_A_TURN:]
-        slow = self._judge.look(now, [body for body in some if body in self._in_memory and not body.moving])
-        self._found = in_order([*self._found, *slow], self.space)[:MOST_FOUND]
+        try:
+            slow = self._judge.look(now, [body for body in some if body in self._in_memory and not body.moving])
+            self._found = in_order([*self._found, *slow], self.space)[:MOST_FOUND]
+        except Exception as error:
+            # These lists stay where they are. A sweep that stopped here would be the last.
+            self._counters.internal_error(error, "list to disk")
         if self._unseen:
             self._loop.call_soon(self._look, now)
         else:

@@ -19,7 +19,7 @@ from protocol.proxy_header import ProxyHeader
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, call_each
 from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.freed_memory import FreedMemory
@@ -143,7 +143,7 @@ class Arrivals:
         # No holder of a place is looked at before.
         self._again_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._scope = TaskScope(lambda error: counters.internal_error(error, "tls"))
+        self._scope = TaskScope(self._crashed)
         self._freed = FreedMemory(loop, self._scope)
         self._epoll = select.epoll()
         loop.add_reader(self._epoll.fileno(), self._dispatch)
@@ -192,17 +192,28 @@ class Arrivals:
     # --- before a place ---------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
+        # By edges: an event that nobody heard does not come again.
         for fd, events in self._epoll.poll(0, _EVENTS_A_TURN):
             arrival = self._watched.get(fd)
             if arrival is None:
                 continue
-            if events & _GONE:
-                self.end(arrival, DisconnectCause.CONNECTION_RESET)
-            elif arrival not in self._queue:
-                self._look(arrival)
-            if events & select.EPOLLRDHUP and arrival.sock is not None:
-                self._failed(arrival, _gone())
+            try:
+                self._heard(arrival, events)
+            except Exception as error:
+                self._crashed(error)
+                call_each((partial(self.end, arrival, DisconnectCause.INTERNAL_ERROR),), self._crashed)
         self._fill_places()
+
+    def _heard(self, arrival: Arrival, events: int) -> None:
+        if events & _GONE:
+            self.end(arrival, DisconnectCause.CONNECTION_RESET)
+        elif arrival not in self._queue:
+            self._look(arrival)
+        if events & select.EPOLLRDHUP and arrival.sock is not None:
+            self._failed(arrival, _gone())
+
+    def _crashed(self, error: BaseException) -> None:
+        self._counters.internal_error(error, "tls")
 
     def _look(self, arrival: Arrival) -> None:
         """Append an arrival to the queue if its whole ClientHello has come."""

@@ -17,7 +17,9 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from limiter.soft_pool import PoolBooks, PoolLine
+from proxy.core.tasks import call_each
 from proxy.net.transport import SharedReadBuffer
+from proxy.relay.counters import RelayCounters
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SO_MEMINFO
 
@@ -65,8 +67,11 @@ class TinyBuffer(SharedReadBuffer):
 class PoolTurns:
     """Gives the event loop's directions their turns at `pool`; `unsent_bytes` is their sockets' TCP_NOTSENT_LOWAT."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pool: RelayPool, unsent_bytes: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, pool: RelayPool, unsent_bytes: int, counters: RelayCounters
+    ) -> None:
         self._loop = loop
+        self._counters = counters
         self._pool = pool
         self._unsent_bytes = unsent_bytes
         self.tiny = TinyBuffer()
@@ -174,7 +179,9 @@ class PoolTurns:
             reader.begin_turn()
 
     def _room_events(self) -> None:
-        for fd, _ in self._rooms.poll(0, _EVENTS_A_TURN):
-            reader = self._waiting_for_room.get(fd)
-            if reader is not None:
-                reader.room_again()
+        readers = (self._waiting_for_room.get(fd) for fd, _ in self._rooms.poll(0, _EVENTS_A_TURN))
+        # Events come once (EPOLLONESHOT): an event that nobody heard does not come again.
+        call_each((reader.room_again for reader in readers if reader is not None), self._crashed)
+
+    def _crashed(self, error: BaseException) -> None:
+        self._counters.internal_error(error, "relay")

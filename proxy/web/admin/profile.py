@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from proxy.core.threads import start_thread
+from proxy.core.threads import NoThread, start_thread
 
 LOOKS_A_SECOND: Final = 100
 MOST_STACKS: Final = 1000
@@ -84,7 +84,11 @@ async def _taken(seconds: float, stop: threading.Event, over: Callable[[], None]
         if not loop.is_closed():
             loop.call_soon_threadsafe(finish, found, failure)
 
-    start_thread(work, NAME)
+    try:
+        start_thread(work, NAME)
+    except NoThread:
+        over()
+        raise
     return await done
 
 

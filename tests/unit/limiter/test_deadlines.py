@@ -1,6 +1,7 @@
 """Test the deadlines: one timer for all, exact moments, no memory of those who have gone."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -153,3 +154,22 @@ async def test_close_keeps_no_timer(watched: Watched) -> None:
     assert watched.clock.pending == 0
     watched.clock.advance(5.0)
     assert watched.expired == []
+
+
+async def test_a_waiter_whose_end_raises_keeps_none_of_the_others_waiting(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size in range(4):
+        watched.add(size, 1.0 + size)
+    expire = watched.deadlines._expire
+
+    def fails_once(waiter: Waiter, now: float) -> None:
+        monkeypatch.setattr(watched.deadlines, "_expire", expire)
+        watched.queue.remove(cast(AcquireWaiter, waiter))
+        raise ValueError("its own end")
+
+    monkeypatch.setattr(watched.deadlines, "_expire", fails_once)
+    with pytest.raises(ValueError, match="its own end"):
+        watched.clock.advance(1.0)
+    watched.clock.advance(10.0)
+    assert [(size, now - 1000.0) for size, now in watched.expired] == [(1, 2.0), (2, 3.0), (3, 4.0)]

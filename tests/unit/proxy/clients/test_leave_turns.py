@@ -6,7 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from proxy.clients.handshake import ClientHandshake
+from proxy.clients.large_frames import LargeFrames
+from proxy.clients.requests import ClientRequests
 from proxy.core.errors import DisconnectCause
+from proxy.net.output import Output
 from tests.support.brokers.one_broker import SilentBroker
 from tests.support.clients.async_client import PING, lookup_frame
 from tests.support.clients.list_clients import turns
@@ -107,3 +111,33 @@ async def test_idle_clients_that_leave_together_are_closed_a_few_in_each_iterati
         closed = await steps(lambda: len(on.registry.ends), 30)
         assert len(on.registry.ends) == 100
         assert max(closed) <= CONNECTIONS
+
+
+PARTS = [(ClientRequests, "close"), (Output, "close"), (LargeFrames, "close"), (ClientHandshake, "close")]
+
+
+@pytest.mark.parametrize("broken", PARTS, ids=lambda part: part[0].__name__)
+async def test_a_part_whose_end_raises_keeps_no_other_from_giving_back(
+    broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk() as on:
+        client, ended = on.visitor(), list[str]()
+
+        def watch(part: type, name: str) -> None:
+            usual = getattr(part, name)
+
+            def end(self: object) -> None:
+                ended.append(part.__name__)
+                usual(self)
+                if part is broken[0]:
+                    raise ValueError
+
+            monkeypatch.setattr(part, name, end)
+
+        for part in PARTS:
+            watch(*part)
+        client.session.abort(DisconnectCause.KEEP_ALIVE_TIMEOUT)
+        assert ended == [part.__name__ for part, _ in PARTS]
+        assert len(on.registry.ends) == 1
+        assert on.counters.shared.internal_errors == {"client connection": 1}
+        on.counters.shared.internal_errors.clear()

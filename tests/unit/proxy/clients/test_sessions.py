@@ -16,6 +16,7 @@ from proxy.clients.sessions import LOOKS_A_TURN, LOOKS_WITHOUT_TIMEOUT_SECONDS, 
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.relay import AsyncioRelay
+from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
 
 HANDSHAKE_SECONDS = 10.0
@@ -528,6 +529,32 @@ class TestDrain:
             (warning,) = [line for line in book.lines if line["level"] == "warning"]
             assert warning["connections"] == 2
             assert len(book.sessions) == 0
+
+        run_virtual(main())
+
+    def test_thousands_who_are_still_there_are_cut_a_few_in_an_iteration_of_the_loop(self) -> None:
+        async def main() -> None:
+            book = Book()
+            for number in range(1000):
+                client = book.add(busy=True)
+                if number % 2:
+                    book.relay(client)
+            left = await ends_by_iteration(book, book.sessions.drain(0.0))
+            assert max(left) <= LOOKS_A_TURN
+            assert sum(left) == 1000
+
+        run_virtual(main())
+
+    def test_a_client_that_becomes_a_relay_while_others_are_cut_is_cut_too(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients = [book.add(busy=True) for _ in range(LOOKS_A_TURN + 2)]
+            async with asyncio.TaskGroup() as group:
+                group.create_task(book.sessions.drain(0.0))
+                while len(book.sessions) > 2:
+                    await turns(1)
+                relay = book.relay(clients[-1])
+            assert (relay.end, clients[-1].end, len(book.sessions)) == ("aborted: shutdown", None, 0)
 
         run_virtual(main())
 

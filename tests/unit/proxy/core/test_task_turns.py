@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import TASKS_PER_TURN, LeaveTurns, PacedWaiters, TaskTurns
+from proxy.core.task_turns import LEAVING_MICROS, TASKS_PER_TURN, LeaveTurns, PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import most_in_an_iteration, run_virtual
@@ -258,6 +261,65 @@ def test_a_task_that_fails_to_go_on_holds_up_no_other() -> None:
         assert len(on.crashes) == 2
 
     played(play)
+
+
+def unheard(error: BaseException) -> None:
+    raise RuntimeError("nobody can be told") from error
+
+
+def failing() -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_tasks_go_on_although_nobody_can_be_told_of_one_that_fails(finish: bool) -> None:
+    async def play(on: Bench) -> None:
+        turns_of_tasks = TaskTurns(on.budget, unheard)
+        with pytest.raises(RuntimeError):
+            turns_of_tasks.add([failing, *on.calls(range(20))])
+        if finish:
+            turns_of_tasks.finish()
+        await turns(20)
+        turns_of_tasks.add(on.calls(range(20, 21)))
+        assert on.called == list(range(21))
+
+    played(play)
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_clients_go_on_leaving_although_nobody_can_be_told_of_one_that_fails(finish: bool) -> None:
+    async def play(on: Leaving) -> None:
+        left_by, scope, closed = LeaveTurns(asyncio.get_running_loop(), on.budget, unheard), TaskScope(unheard), [0]
+        for number in range(30):
+            scope.start(forever(), partial(on.ended.append, str(number)))
+        await asyncio.sleep(0)
+        # The share of this iteration is used up: all that comes now waits.
+        left_by._left = 0
+        left_by.leave(failing)
+        left_by.cancel(scope.close())
+        if finish:
+            with pytest.raises(RuntimeError):
+                left_by.finish()
+        left_by._left = LEAVING_MICROS
+        with nullcontext() if finish else pytest.raises(RuntimeError):
+            left_by.leave(partial(closed.append, 1))
+        await on.iterations(20)
+        assert (closed, len(on.ended), len(left_by)) == ([0, 1], 30, 0)
+
+    left(play)
+
+
+def test_of_the_tasks_of_a_client_the_newest_ends_first() -> None:
+    async def play(on: Leaving) -> None:
+        scope = TaskScope(lambda error: None)
+        for number in range(100):
+            scope.start(forever(), partial(on.ended.append, str(number)))
+        await asyncio.sleep(0)
+        on.turns.cancel(scope.close())
+        await on.iterations(20)
+        assert on.ended == [str(number) for number in reversed(range(100))]
+
+    left(play)
 
 
 def test_a_long_line_at_the_loop_budget_keeps_nobody_from_leaving() -> None:

@@ -1,10 +1,11 @@
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from proxy.core.tasks import STEP_SECONDS, CoarseDeadlines, TaskClock, TaskScope
+from proxy.core.tasks import STEP_SECONDS, CoarseDeadlines, TaskClock, TaskScope, call_each
 from tests.support.loops.loops import run_virtual
 
 
@@ -259,3 +260,32 @@ def test_a_cancel_of_the_task_is_no_timeout() -> None:
         assert len(deadlines) == 0
 
     run_virtual(play())
+
+
+def test_a_member_that_raises_keeps_none_of_the_others_from_expiring() -> None:
+    async def play() -> None:
+        loop, expired, lost = asyncio.get_running_loop(), list[int](), list[Any]()
+        loop.set_exception_handler(lambda _, context: lost.append(context["exception"]))
+
+        def expire(member: int) -> None:
+            if member in (10, 20):
+                raise ValueError(member)
+            expired.append(member)
+
+        deadlines = CoarseDeadlines[int](loop, expire)
+        for number in range(100):
+            deadlines.add(number, loop.time() + 1)
+        await asyncio.sleep(2)
+        assert expired == [number for number in range(100) if number not in (10, 20)]
+        assert [error.args for error in lost] == [(10,), (20,)]
+
+    run_virtual(play())
+
+
+def test_each_is_called_although_one_raises() -> None:
+    def fail() -> None:
+        raise ValueError
+
+    called, crashes = list[int](), list[BaseException]()
+    call_each([partial(called.append, 1), fail, partial(called.append, 2)], crashes.append)
+    assert (called, [type(error) for error in crashes]) == ([1, 2], [ValueError])

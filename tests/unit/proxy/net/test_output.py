@@ -709,3 +709,15 @@ class TestInterruption:
                 assert on.transport.peer_bytes == b""
 
         run_virtual(main())
+
+
+async def test_a_listener_that_raises_ends_its_client_and_keeps_no_other_from_hearing_the_pong() -> None:
+    def fail() -> None:
+        raise ValueError
+
+    async with stage(room=LIMIT) as on:
+        heard = list[int]()
+        for listener in (lambda: heard.append(1), fail, lambda: heard.append(2)):
+            on.output.call(listener)
+        on.output.ponged()
+        assert (heard, on.client.cause) == ([1, 2], DisconnectCause.INTERNAL_ERROR)

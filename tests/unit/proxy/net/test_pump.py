@@ -451,3 +451,25 @@ def test_a_reset_in_the_middle_of_a_body_ends_the_write(loop_factory: LoopFactor
         body.close()
 
     run_on(loop_factory, main())
+
+
+def test_an_end_that_raises_keeps_no_other_body_waiting() -> None:
+    class Fragile(FakeEndpoint):
+        def abort(self, cause: DisconnectCause) -> None:
+            super().abort(cause)
+            raise ValueError("its own end")
+
+    async def main() -> None:
+        async with bench() as on:
+            fragile = Fragile()
+            on.closing.append(fragile)
+            first = on.send(on.endpoint(), EndlessRoom(10 * STEP_BYTES))
+            broken = on.send(fragile, EndlessRoom(10 * STEP_BYTES, ConnectionResetError()))
+            others = [on.send(on.endpoint(), EndlessRoom(10 * STEP_BYTES)) for _ in range(10)]
+            await turns(100)
+            assert all(sending.done() for sending in (first, *others))
+            with pytest.raises(ConnectionClosed):
+                await broken
+            assert [str(context["exception"]) for context in on.lost] == ["its own end"]
+
+    run_virtual(main())

@@ -397,3 +397,68 @@ def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
 def test_a_sum_is_kept_where_it_is_less_than_all_connections_take(keys: dict[str, object], memory: int | None) -> None:
     overrides = {"brokerServiceURL": "pulsar://broker:6650"} | {key: str(value) for key, value in keys.items()}
     assert SendSettings.of(Config.load(overrides=overrides)).memory_bytes == memory
+
+
+def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
+    async def test(on: Stage) -> None:
+        holder, *others = [on.large() for _ in range(3)]
+        waiting = [Client(on) for _ in range(4)]
+        begun = [on.begin(client.buffer) for client in waiting]
+        await asyncio.sleep(0)
+        assert on.buffers.waiting == len(waiting)
+
+        def fail(count: int) -> bool:
+            raise ValueError
+
+        holder.took_all_but = fail  # type: ignore[method-assign]
+        holder.buffer.end()
+        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        assert all(task.done() for task in begun)
+        assert on.counters.shared.internal_errors == {"send buffers": 1}
+        for client in (holder, *others, *waiting):
+            client.buffer.close()
+
+    staged(3, test)
+
+
+def test_an_answer_whose_own_socket_raises_keeps_no_other_waiting() -> None:
+    async def test(on: Stage) -> None:
+        holders, broken, other = [on.large() for _ in range(5)], Client(on), Client(on)
+        begun = [on.begin(client.buffer) for client in (broken, other)]
+        await asyncio.sleep(0)
+        usual = broken.own_socket
+
+        def fail() -> Socket | None:
+            raise ValueError
+
+        broken.own_socket = fail  # type: ignore[method-assign]
+        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        assert all(task.done() for task in begun)
+        assert on.counters.shared.internal_errors == {"send buffers": 1}
+        broken.own_socket = usual  # type: ignore[method-assign]
+        for client in (*holders, broken, other):
+            client.buffer.close()
+
+    staged(5, test)
+
+
+def test_a_look_that_raises_does_not_end_the_passing_of_a_lowered_limit() -> None:
+    async def test(on: Stage) -> None:
+        clients = [on.large() for _ in range(3)]
+
+        def fail(count: int) -> bool:
+            raise ValueError
+
+        clients[0].took_all_but = fail  # type: ignore[method-assign]
+        for client in clients:
+            client.untaken = 0
+            client.buffer.end()
+        on.buffers.apply(SendSettings(LARGE, 1))
+        await asyncio.sleep(2 * TRIM_SECONDS)
+        assert on.buffers.memory.used_bytes == BEYOND
+        assert on.counters.shared.internal_errors == {"send buffers": 1}
+        for client in clients:
+            client.buffer.close()
+        await asyncio.sleep(2 * TRIM_SECONDS)
+
+    staged(3, test)

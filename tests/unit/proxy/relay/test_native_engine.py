@@ -472,3 +472,39 @@ async def test_a_panic_in_a_body_is_counted(at: Bench) -> None:
     at.engine._dispatch()
     assert at.bodies.heard[1:] == [("ended", 7, 2000, 0)]
     assert sum(at.counters.shared.internal_errors.values()) == 1
+
+
+@played
+async def test_an_event_that_cannot_be_handled_costs_no_other(at: Bench) -> None:
+    first, second = await at.joined(), await at.joined()
+
+    def fail(*_: object) -> None:
+        raise ValueError
+
+    at.engine._on_died = fail
+    at.bodies.body_moved = fail  # type: ignore[assignment, method-assign]
+    at.pairs.tell(PairEvent.THREAD_DIED, 0, 0)
+    at.pairs.tell(PairEvent.BODY_MOVED, 1, 5)
+    at.pairs.tell(PairEvent.ENDED, first.pair, PairEnd.OURS)
+    await at.told(PairEvent.ENDED, second, PairEnd.OURS)
+    assert len(at.ended) == 2
+    assert at.counters.shared.internal_errors == {"relay engine": 2}
+    at.counters.shared.internal_errors.clear()
+
+
+@played
+async def test_a_relay_whose_crash_raises_is_ended_all_the_same(at: Bench) -> None:
+    first, second = await at.joined(), await at.joined()
+
+    def fail(*_: object) -> None:
+        raise ValueError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NativeRelay, "on_ended", fail)
+        patch.setattr(NativeRelay, "crashed", fail)
+        await at.told(PairEvent.ENDED, first, PairEnd.OURS)
+    await at.told(PairEvent.ENDED, second, PairEnd.OURS)
+    assert at.causes[:1] == [DisconnectCause.INTERNAL_ERROR]
+    assert len(at.ended) == 2
+    assert at.counters.shared.internal_errors == {"relay engine": 1}
+    at.counters.shared.internal_errors.clear()

@@ -352,3 +352,20 @@ async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_
         for client in answered:
             line.bytes.release(client.network, client.size)
     assert counts == [40] * 5
+
+
+async def test_a_client_whose_turn_raises_keeps_none_of_the_others_waiting() -> None:
+    line, lost = Line(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context["exception"]))
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE)
+    clients = line.crowd(100)
+    failure = ValueError()
+
+    def fail() -> None:
+        raise failure
+
+    for client in clients[::10]:
+        client.begin_command_turn = fail  # type: ignore[method-assign]
+    line.bytes.release("198.51.100.1", LIMIT + RESERVE)
+    await turns(200)
+    assert (len(line.order), line.waiting, lost) == (90, 0, [failure] * 10)

@@ -5,6 +5,7 @@ import gc
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.requests import broker_turns
 from proxy.requests.counters import RequestCounters
-from proxy.requests.forwarding import ForwardedRequest
+from proxy.requests.forwarding import ForwardedRequest, ReadyRequests
 from proxy.requests.lookups import LookupService
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.list_clients import commands_in, turns
@@ -318,3 +319,61 @@ async def test_a_client_whose_answer_cannot_be_written_crashes_alone() -> None:
         assert [type(crash) for crash in of.crashes] == [TypeError]
         assert of.held == (0, 0, 0, 0)
         of.crashes.clear()
+
+
+class Fragile:
+    """An output, or a connection to a broker, whose own code raises if it is `broken`; `joins` until it has written."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken, self.joins = broken, False
+
+    def gather(self) -> None:
+        self.joins = True
+
+    def send_gathered(self) -> None:
+        self.joins = False
+        if self.broken:
+            raise ValueError
+
+    write_joined = send_gathered
+
+    def crashed(self, error: BaseException) -> None:
+        raise RuntimeError("its own end") from error
+
+
+async def test_a_connection_whose_end_raises_keeps_no_other_from_being_written_to() -> None:
+    crashes = list[BaseException]()
+    ready = ReadyRequests(asyncio.get_running_loop(), crashes.append)
+    outputs, connections = ([Fragile(number == 2) for number in range(10)] for _ in range(2))
+
+    def go_on(number: int) -> None:
+        ready.joined(cast(Any, outputs[number]))
+        connections[number].joins = True
+        ready.asked(cast(Any, connections[number]))
+
+    for number in range(10):
+        ready.add(cast(Any, SimpleNamespace(go_on=partial(go_on, number))))
+    await turns(5)
+    assert not any(each.joins for each in (*outputs, *connections))
+    assert [type(error) for error in crashes] == [ValueError, RuntimeError]
+
+
+def test_a_request_whose_client_cannot_be_ended_gives_back_what_it_holds() -> None:
+    async def main() -> None:
+        lost = list[str]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["exception"])))
+        async with crowd() as on:
+            for number in range(3):
+                on.ask(number)
+            await turns()
+
+            def broken(*_: object) -> None:
+                raise RuntimeError("its own end")
+
+            on.sent.send = on.client.crashed = broken  # type: ignore[assignment, method-assign]
+            for question in on.questions:
+                question.failed(ValueError("an answer that nobody expects"))
+            await turns()
+            assert (on.held, lost) == ((0, 0, 0, 0), ["its own end"] * 3)
+
+    run_virtual(main())

@@ -1,6 +1,7 @@
 """A profile on demand: what it sees, what it costs at most, and that it is made once at a time."""
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from proxy.core.threads import NoThread
 from proxy.web.admin import profile
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES, ANSWER_SECONDS
 from proxy.web.admin.profile import MOST_CALLS, MOST_STACKS, Busy, Profiler, sample
@@ -145,3 +147,19 @@ def test_a_failure_of_the_profile_is_that_of_the_request(monkeypatch: pytest.Mon
 
 def test_the_answer_comes_before_it_is_cut() -> None:
     assert LONGEST_PROFILE_SECONDS < ANSWER_SECONDS - 5
+
+
+def test_a_profile_that_gets_no_thread_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(function: Callable[[], None], name: str) -> None:
+        raise NoThread(errno.EAGAIN, "no thread can be started")
+
+    async def main() -> None:
+        profiler = Profiler()
+        with monkeypatch.context() as patch:
+            patch.setattr(profile, "start_thread", none)
+            with pytest.raises(NoThread):
+                await profiler.profile(1.0)
+        monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
+        assert await profiler.profile(2.0) == {"seconds": 2.0}
+
+    asyncio.run(main())

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -500,3 +500,45 @@ def test_the_clock_stands_while_there_is_nothing_to_move() -> None:
         assert on.spill._timer is None
 
     stage(main)
+
+
+def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(on: Stage) -> None:
+        body, _ = on.list(Reader())
+        look = on.spill._judge.look
+
+        def fails_once(*arguments: Any) -> Any:
+            monkeypatch.setattr(on.spill._judge, "look", look)
+            raise ValueError
+
+        # One list a turn: the sweep is not over when the judge raises.
+        monkeypatch.setattr(spill, "LISTS_A_TURN", 1)
+        on.list(Reader())
+        monkeypatch.setattr(on.spill._judge, "look", fails_once)
+        await on.slow()
+        assert on.counters.shared.internal_errors == {"list to disk": 1}
+        assert on.counters.moving == MOVES_AT_ONCE
+        await on.writers.finish()
+        assert body.file is not None
+
+    stage(main)
+
+
+def test_a_close_moves_none_of_the_lists_that_are_still_slow() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        await on.others_wait()
+        await asyncio.sleep(BURST_SECONDS)
+        on.spill._slow.extend(cast(Any, Late()) for _ in range(256))
+        await on.spill.close()
+        on.spill._move_next()
+        assert (on.counters.moving, on.space.files, on.space.held) == (0, 0, 0)
+
+    stage(main)
+
+
+class Late:
+    """A slow list whose client is about to be ended."""
+
+    closed = moving = kept = False
+    file, rest_bytes, first_needed, since, key = None, LIST_BYTES, 0, -math.inf, "key"
