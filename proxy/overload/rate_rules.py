@@ -141,7 +141,7 @@ class Beginners:
         self._seen += 1
 
     def end_pass(self) -> None:
-        """Take over what was seen."""
+        """End the pass: what was seen holds from now on."""
         self._middle, self._count = (self._bytes.found(), self._messages.found()), self._seen
 
     def begin(self, least: tuple[float, float]) -> tuple[float, float]:
