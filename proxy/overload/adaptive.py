@@ -327,7 +327,7 @@ class AdaptiveThrottle:
     def _new(
         self, sample: SlotSample, now: float, seconds: float | None, backlog: BacklogSample | None
     ) -> RateDecision | None:
-        """Know a topic from now on, and begin with a rate if there is pressure."""
+        """Record a new topic, and begin with a rate if there is pressure."""
         has_begun = self._rated.get(sample.slot) == sample.topic
         topic = Topic(sample.slot, now, sample.bytes, sample.messages, epoch=self._epoch)
         is_known = len(self.topics) < MOST_TOPICS
@@ -342,14 +342,14 @@ class AdaptiveThrottle:
         return None
 
     def _press(self, name: str, topic: Topic, backlog: BacklogSample | None) -> float:
-        """Note both pressures of a topic; return the larger."""
+        """Record both pressures of a topic; return the larger."""
         chosen = name in self.settings.topics
         topic.memory_pressure = self.memory_pressure if chosen else 0.0
         topic.backlog_pressure = self.settings.backlog_pressure(backlog) if chosen else 0.0
         return max(topic.memory_pressure, topic.backlog_pressure)
 
     def _began(self, name: str, topic: Topic, factor: float) -> RateDecision:
-        """Give a topic without a natural rate the rates of a beginner, cut as all others are."""
+        """Limit a topic without a natural rate to the rates of a beginner, cut as all others are."""
         natural = self._beginners.begin(self.settings.least)
         self._beginners.seen()
         topic.is_beginner = True

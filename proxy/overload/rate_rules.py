@@ -16,7 +16,7 @@ LEAST_MESSAGES: Final = 100.0
 SMALLEST_SHARE: Final = 0.001
 MOST_LARGE: Final = 1000
 EXACT: Final = 1e-9
-# What a beginner that used all of its rate may add to its natural rate in a cycle.
+# The natural rate of a beginner that used all of its rate grows so much in a cycle.
 GROWTH: Final = 1.05
 # A beginner may grow so far above the least rate where no topic is known, as after a restart under pressure.
 MOST_GROWTH: Final = 16.0
@@ -116,7 +116,7 @@ class Beginners:
 
     Such a topic begins as the one in the middle of those that are known; the more begin at a time, the less each is
     given, so that a crowd of new names is no way around a limit. None begins below the rates that no topic is held
-    below. A beginner that has no tokens left grows slowly, up to that middle. One pass of all topics renews the middle.
+    below. A beginner that has no tokens left grows slowly, up to that middle. Each pass of all topics renews the middle.
     """
 
     __slots__ = ("_bytes", "_count", "_messages", "_middle", "_seen")

@@ -143,7 +143,7 @@ class RateTable(Protocol):
         """Limit a slot; None is no limit. Tokens and debt stay."""
 
     def begin_with(self, begin: Begin | None) -> None:
-        """Give new topics the rates that `begin` says, before their first message; None for no limits."""
+        """Limit new topics to the rates that `begin` says, before their first message; None for no limits."""
 
 
 class SignalReader(Protocol):

@@ -161,7 +161,7 @@ class TopicSlots:
         return slot
 
     def begin_with(self, begin: Begin | None) -> None:
-        """Give new topics the rates that `begin` says; None for no limits."""
+        """Limit new topics to the rates that `begin` says; None for no limits."""
         self._begin = begin
 
     def _limit_new(self, slot: int, name: str) -> None:
