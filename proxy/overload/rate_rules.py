@@ -116,7 +116,7 @@ class Beginners:
 
     Such a topic begins as the one in the middle of those that are known; the more begin at a time, the less each is
     given, so that a crowd of new names is no way around a limit. None begins below the rates that no topic is held
-    below. A beginner that has no tokens left grows slowly, up to that middle. Each pass of all topics renews the middle.
+    below. A beginner that has no tokens left grows slowly, up to that middle. Each pass of all topics renews it.
     """
 
     __slots__ = ("_bytes", "_count", "_messages", "_middle", "_seen")
