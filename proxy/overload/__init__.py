@@ -2,7 +2,8 @@
 
 Start with `control.py` (the shell: clock, exceptions, application) and `samples.py` (what goes in, what comes out).
 The cores have no I/O and no clock: `memory_use.py` and `broker_statistics.py` (signals), `threshold.py` (which
-connections are not read) and `adaptive.py` (the rate of each topic; its arithmetic is in `rate_rules.py`).
+connections are not read) and `adaptive.py` (the rate of each topic; its arithmetic is in `rate_rules.py`, the
+slots that it limits in `rated_slots.py`).
 `machine_memory.py`, `broker_questions.py` and `relay_weights.py` read what these need, `signal_watch.py` keeps it up
 to date, `slices.py` spreads the work. `pauses.py` finds the connections that produce and pauses them (it does not know
 their topics), `topic_choice.py` says which topics the adaptive throttle spares. `report.py` writes log lines and

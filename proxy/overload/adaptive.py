@@ -3,7 +3,8 @@
 Rules: no I/O and no clock; `evaluate` takes samples and yields decisions, and may be left between two topics. A topic's
 rate moves by at most `max_change` of its natural rate a cycle, downwards and upwards; the throttle of a topic is over
 when the pressure is 0 and the rate is natural again. A sample that is no rate (a clock that jumped, counters that began
-anew) teaches nothing and moves nothing.
+anew) teaches nothing and moves nothing. A topic that has no natural rate when there is pressure begins with a modest
+one (`rate_rules.Beginners`), from its first message on: `begin` says with which, before the next evaluation.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -15,13 +16,16 @@ from proxy.overload.bounds import MOST_TOPICS
 from proxy.overload.rate_rules import (
     LEAST_BYTES,
     LEAST_MESSAGES,
+    Beginners,
     SharedCut,
     ideal_rate,
     learned,
     next_rate,
 )
+from proxy.overload.rated_slots import RatedSlots
 from proxy.overload.samples import BacklogSample, Marks
 from proxy.overload.topic_choice import TopicChoice
+from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import SlotSample
 
 # A topic that nobody sends to is remembered so long: who reconnects is no newcomer.
@@ -49,6 +53,11 @@ class AdaptiveSettings:
     topics: TopicChoice
     least_bytes: float = LEAST_BYTES
     least_messages: float = LEAST_MESSAGES
+
+    @property
+    def least(self) -> tuple[float, float]:
+        """Return the bytes and messages a second that no topic is held below."""
+        return self.least_bytes, self.least_messages
 
     def backlog_pressure(self, sample: BacklogSample | None) -> float:
         """Return the pressure of a topic's backlog; 0 if it is not known, or if there is no limit for it (A1)."""
@@ -79,6 +88,8 @@ class Topic:
     backlog_pressure: float = 0.0
     # The rates hold for this epoch of the throttle only.
     epoch: int = 0
+    # The natural rates are those that topics begin with under pressure, nobody has measured them.
+    is_beginner: bool = False
 
     @property
     def is_throttled(self) -> bool:
@@ -124,60 +135,6 @@ class RateDecision(NamedTuple):
         return self.change in (Change.ACTIVATE, Change.ADJUST, Change.DEACTIVATE, Change.RELEASE)
 
 
-class RatedSlots:
-    """The slots that have a rate, by the topic that it was meant for; `topics` counts each topic once."""
-
-    __slots__ = ("_names", "_slots")
-
-    def __init__(self, slots: Mapping[int, str] | None = None) -> None:
-        self._slots: dict[int, str] = {}
-        self._names: dict[str, int] = {}
-        for slot, name in (slots or {}).items():
-            self.put(slot, name)
-
-    def __contains__(self, slot: int) -> bool:
-        return slot in self._slots
-
-    @property
-    def topics(self) -> int:
-        """Return how many topics have a rate."""
-        return len(self._names)
-
-    def get(self, slot: int) -> str | None:
-        """Return the topic of a slot."""
-        return self._slots.get(slot)
-
-    def put(self, slot: int, name: str) -> None:
-        """Record the rate of a slot."""
-        if self._slots.get(slot) == name:
-            return
-        self.pop(slot)
-        self._slots[slot] = name
-        self._names[name] = self._names.get(name, 0) + 1
-
-    def pop(self, slot: int) -> None:
-        """Forget the rate of a slot."""
-        name = self._slots.pop(slot, None)
-        if name is not None:
-            self._names[name] -= 1
-            if not self._names[name]:
-                del self._names[name]
-
-    def popitem(self) -> tuple[int, str]:
-        """Forget the rate of any slot; return the slot and its topic."""
-        slot, name = self._slots.popitem()
-        self._slots[slot] = name
-        self.pop(slot)
-        return slot, name
-
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    def items(self) -> Iterable[tuple[int, str]]:
-        """Return slots and topics."""
-        return self._slots.items()
-
-
 class AdaptiveThrottle:
     """The controller: state by topic, explicit and JSON-able; `failures` counts topics whose evaluation failed.
 
@@ -192,6 +149,7 @@ class AdaptiveThrottle:
         # Topics that were forgotten at the last evaluation.
         self.forgotten = 0
         self.memory_pressure = 0.0
+        self._beginners = Beginners()
         self._rated = RatedSlots()
         # Slots whose rates are to be taken back, from earlier epochs.
         self._to_release: list[RatedSlots] = []
@@ -202,6 +160,27 @@ class AdaptiveThrottle:
     def active(self) -> int:
         """Return the number of topics whose rate is limited; 0 in ObserveOnly (A7)."""
         return self._rated.topics
+
+    def begin(self, slot: int, name: str) -> tuple[float, float] | None:
+        """Return the rates of a topic that has just got a slot, None for no limit: it counts from its first message.
+
+        Without this a client that names a new topic several times a cycle would never be slowed.
+        """
+        settings, factor = self.settings, self.memory_pressure
+        if factor <= 0 or settings.observe_only or name not in settings.topics:
+            return None
+        self._rated.put(slot, name)
+        return self._begun_rates(self._beginners.begin(settings.least), factor)
+
+    def _begun_rates(self, natural: tuple[float, float], factor: float) -> tuple[float, float]:
+        settings = self.settings
+        bytes_rate, messages_rate = (ideal_rate(rate, factor, settings.min_rate_factor) for rate in natural)
+        return max(settings.least_bytes, bytes_rate), max(settings.least_messages, messages_rate)
+
+    def end(self) -> None:
+        """End all rates, and give none to new topics: the throttle is off."""
+        self.memory_pressure = 0.0
+        self.release_all()
 
     def apply(self, settings: AdaptiveSettings) -> None:
         """Change the settings; every topic has to be released if the throttle from now on only observes.
@@ -254,6 +233,7 @@ class AdaptiveThrottle:
         self.memory_pressure = settings.memory.pressure(memory_ratio)
         self.forgotten = 0
         level = yield from self._level(self.memory_pressure)
+        self._beginners.begin_pass()
         for sample in samples:
             try:
                 yield from self._reused(sample)
@@ -262,6 +242,7 @@ class AdaptiveThrottle:
                 yield self._topic(sample, now, seconds if is_rate else None, level, backlogs.get(sample.topic))
             except (ArithmeticError, TypeError, ValueError):
                 self.failures += 1
+        self._beginners.end_pass()
         yield from self._forget(now)
 
     def _released(self, slot: int, name: str) -> RateDecision:
@@ -277,7 +258,14 @@ class AdaptiveThrottle:
             topic.epoch = self._epoch
             topic.bytes_rate = topic.messages_rate = None
             topic.cut_sample |= topic.is_applied
+            self._end_beginning(topic)
             topic.is_applied = False
+
+    def _end_beginning(self, topic: Topic) -> None:
+        """Forget natural rates that nobody has measured; in ObserveOnly they were."""
+        if topic.is_beginner and topic.is_applied:
+            topic.natural_bytes = topic.natural_messages = 0.0
+        topic.is_beginner = False
 
     def _level(self, factor: float) -> Generator[None, None, float | None]:
         """Return the bytes a second above which topics are cut if shares go by bytes; None for an equal cut."""
@@ -293,7 +281,8 @@ class AdaptiveThrottle:
     def _reused(self, sample: SlotSample) -> Iterator[RateDecision]:
         """Take back the rate of a slot that belonged to another topic, or to this one long ago."""
         name, topic = self._rated.get(sample.slot), self.topics.get(sample.topic)
-        if name is not None and (name != sample.topic or topic is None or topic.slot != sample.slot):
+        # A topic that is new here may have begun with a rate (`begin`), which stays its own.
+        if name is not None and (name != sample.topic or (topic is not None and topic.slot != sample.slot)):
             self._rated.pop(sample.slot)
             yield RateDecision(name, sample.slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
         if topic is not None and topic.slot != sample.slot and self._rated.get(topic.slot) == sample.topic:
@@ -305,34 +294,70 @@ class AdaptiveThrottle:
     ) -> RateDecision | None:
         topic = self.topics.get(sample.topic)
         if topic is None:
-            if len(self.topics) < MOST_TOPICS:
-                self.topics[sample.topic] = Topic(sample.slot, now, sample.bytes, sample.messages, epoch=self._epoch)
-            return None
+            return self._new(sample, now, seconds, backlog)
         self._begin_epoch(topic)
         before = (topic.bytes, topic.messages, topic.slot)
         topic.bytes, topic.messages, topic.slot, topic.seen_at = sample.bytes, sample.messages, sample.slot, now
         moved = (sample.bytes - before[0], sample.messages - before[1])
+        factor = self._press(sample.topic, topic, backlog)
         # A sample over a transition spans both rates; one of another slot, or of counters that began anew, none.
         cut = topic.cut_sample or before[2] != sample.slot or min(moved) < 0
         topic.cut_sample = False
         # Nothing came under a limit: clients may wait for tokens that a read of an earlier cycle took.
         held_up = topic.is_applied and (sample.ran_dry or not any(moved))
+        if topic.is_beginner:
+            self._beginners.seen()
+        if factor > 0 and topic.natural_bytes <= 0:
+            # The first burst under pressure is no natural rate. The slot OTHER has no new topics, only more messages.
+            idle = sample.slot == OTHER and not any(moved)
+            return None if seconds is None or idle else self._began(sample.topic, topic, factor)
         if seconds is not None and not cut and not held_up:
             # A bucket that never ran dry did not hold anybody up: the rate was natural, throttled or not.
             topic.natural_bytes = learned(topic.natural_bytes, moved[0] / seconds, self.settings.least_bytes)
             topic.natural_messages = learned(topic.natural_messages, moved[1] / seconds, self.settings.least_messages)
+        elif held_up and not cut and topic.is_beginner and sample.ran_dry and factor > 0:
+            natural = (topic.natural_bytes, topic.natural_messages)
+            topic.natural_bytes, topic.natural_messages = self._beginners.grown(natural, self.settings.least)
+        if not topic.is_beginner and sample.topic in self.settings.topics:
+            self._beginners.known(topic.natural_bytes, topic.natural_messages)
         if seconds is None:
             return None
-        return self._decide(sample.topic, topic, level, backlog)
+        return self._decide(sample.topic, topic, factor, level)
 
-    def _decide(
-        self, name: str, topic: Topic, level: float | None, backlog: BacklogSample | None
+    def _new(
+        self, sample: SlotSample, now: float, seconds: float | None, backlog: BacklogSample | None
     ) -> RateDecision | None:
-        settings = self.settings
-        chosen = name in settings.topics
+        """Record a new topic, and begin with a rate if there is pressure."""
+        has_begun = self._rated.get(sample.slot) == sample.topic
+        topic = Topic(sample.slot, now, sample.bytes, sample.messages, epoch=self._epoch)
+        is_known = len(self.topics) < MOST_TOPICS
+        if is_known:
+            self.topics[sample.topic] = topic
+        factor = self._press(sample.topic, topic, backlog)
+        if is_known and factor > 0 and (has_begun or (seconds is not None and sample.slot != OTHER)):
+            return self._began(sample.topic, topic, factor)
+        if has_begun and factor <= 0:
+            self._rated.pop(sample.slot)
+            return self._free(sample.topic, topic)
+        return None
+
+    def _press(self, name: str, topic: Topic, backlog: BacklogSample | None) -> float:
+        """Record both pressures of a topic; return the larger."""
+        chosen = name in self.settings.topics
         topic.memory_pressure = self.memory_pressure if chosen else 0.0
-        topic.backlog_pressure = settings.backlog_pressure(backlog) if chosen else 0.0
-        factor = max(topic.memory_pressure, topic.backlog_pressure)
+        topic.backlog_pressure = self.settings.backlog_pressure(backlog) if chosen else 0.0
+        return max(topic.memory_pressure, topic.backlog_pressure)
+
+    def _began(self, name: str, topic: Topic, factor: float) -> RateDecision:
+        """Limit a topic without a natural rate to the rates of a beginner, cut as all others are."""
+        natural = self._beginners.begin(self.settings.least)
+        self._beginners.seen()
+        topic.is_beginner = True
+        topic.natural_bytes, topic.natural_messages = natural
+        topic.bytes_rate, topic.messages_rate = self._begun_rates(natural, factor)
+        return self._entered(name, topic, Change.WOULD_ACTIVATE if self.settings.observe_only else Change.ACTIVATE)
+
+    def _decide(self, name: str, topic: Topic, factor: float, level: float | None) -> RateDecision | None:
         if factor <= 0 and not topic.is_throttled:
             return None
         if not topic.is_throttled and not self._can_be_slowed(topic):
@@ -344,10 +369,11 @@ class AdaptiveThrottle:
         is_set = not topic.is_applied or self._rated.get(topic.slot) == name
         if not self._move(topic, factor, level) and is_set:
             return None
+        observes = self.settings.observe_only
         if was_throttled:
-            change = Change.WOULD_ADJUST if settings.observe_only else Change.ADJUST
+            change = Change.WOULD_ADJUST if observes else Change.ADJUST
         else:
-            change = Change.WOULD_ACTIVATE if settings.observe_only else Change.ACTIVATE
+            change = Change.WOULD_ACTIVATE if observes else Change.ACTIVATE
         return self._entered(name, topic, change)
 
     def _can_be_slowed(self, topic: Topic) -> bool:
@@ -400,9 +426,11 @@ class AdaptiveThrottle:
     def _deactivated(self, name: str, topic: Topic) -> RateDecision:
         topic.bytes_rate = topic.messages_rate = None
         change = Change.DEACTIVATE if topic.is_applied else Change.WOULD_DEACTIVATE
-        topic.is_applied, topic.cut_sample = False, True
         self._rated.pop(topic.slot)
-        return self._decision(name, topic, change)
+        made = self._decision(name, topic, change)
+        self._end_beginning(topic)
+        topic.is_applied, topic.cut_sample = False, True
+        return made
 
     def _decision(self, name: str, topic: Topic, change: Change) -> RateDecision:
         return RateDecision(
@@ -440,6 +468,7 @@ class AdaptiveThrottle:
             "epoch": self._epoch,
             "last": self._last,
             "activations": self.activations,
+            "beginners": self._beginners.to_json(),
         }
 
     def from_json(self, found: Mapping[str, Any]) -> None:
@@ -448,3 +477,4 @@ class AdaptiveThrottle:
         self._rated = RatedSlots(dict(found["rated"]))
         self._to_release = [RatedSlots(dict(ended)) for ended in found["to_release"]]
         self._epoch, self._last, self.activations = found["epoch"], found["last"], found["activations"]
+        self._beginners.from_json(found["beginners"])

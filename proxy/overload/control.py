@@ -100,7 +100,7 @@ class OverloadControl:
         self._threshold.settings = settings.threshold
         self._adaptive.apply(settings.adaptive)
         if was.adaptive_enabled and not settings.adaptive_enabled:
-            self._adaptive.release_all()
+            self._adaptive.end()
         self._next_sample = self._next_rates = self._loop.time()
         self._woken.set()
 
@@ -111,8 +111,10 @@ class OverloadControl:
             self._counters.view = None
         try:
             await self._scope.emptied()
+            # Before the next control begins: it says how topics begin from then on.
+            self._rates.begin_with(None)
             await self._relays.release_all()
-            self._adaptive.release_all()
+            self._adaptive.end()
             await self._release_rates()
         finally:
             self._ended.set()
@@ -122,6 +124,7 @@ class OverloadControl:
     async def _run(self, after: "OverloadControl | None") -> None:
         if after is not None:
             await after._ended.wait()
+        self._rates.begin_with(self._adaptive.begin)
         while True:
             try:
                 await self._turn(self._loop.time())

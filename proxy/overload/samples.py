@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Final, NamedTuple, Protocol
 
 from proxy.relay.engine import Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import RateCounts, SlotSample
+from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
 
 # The name of the slot of all topics that the table has no place for.
 OTHER_TOPICS: Final = "(others)"
@@ -141,6 +141,9 @@ class RateTable(Protocol):
 
     def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
         """Limit a slot; None is no limit. Tokens and debt stay."""
+
+    def begin_with(self, begin: Begin | None) -> None:
+        """Limit new topics to the rates that `begin` says, before their first message; None for no limits."""
 
 
 class SignalReader(Protocol):

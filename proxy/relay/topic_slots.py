@@ -7,9 +7,11 @@ so many topics that no slots are left for the topics of others: each has at most
 """
 
 from collections.abc import Callable, Hashable, Iterator
+from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proxy.relay.rates.slot_books import OTHER, LoopBooks, SlotBooks
+from proxy.relay.rates.token_bucket import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR
 
 if TYPE_CHECKING:
     # Only proxies that count need this module.
@@ -27,6 +29,10 @@ UNUSED_SECONDS: Final = 300.0
 _LOOKS_A_CALL: Final = 2_048
 # Clients that look at their pauses in an iteration of the loop.
 _LOOKS_A_TURN: Final = 250
+
+
+# The rates of a topic that is new, by its slot and its name.
+Begin = Callable[[int, str], tuple[float, float] | None]
 
 
 class SlotSample(NamedTuple):
@@ -97,6 +103,8 @@ class TopicSlots:
         self._to_tell: list[ClientMeter] = []
         self._tells = self._changed = False
         self.enabled = False
+        # Says with which bytes and messages a second a new topic begins, None for no limit.
+        self._begin: Begin | None = None
         # Topics that got no slot of their own, each time that a producer came.
         self.without_slot = 0
 
@@ -149,7 +157,24 @@ class TopicSlots:
         self._slot_of[name] = slot
         self._topics[slot] = _SlotTopic(name, self._came, network)
         self._brought[network] = self._brought.get(network, 0) + 1
+        self._limit_new(slot, name)
         return slot
+
+    def begin_with(self, begin: Begin | None) -> None:
+        """Limit new topics to the rates that `begin` says; None for no limits."""
+        self._begin = begin
+
+    def _limit_new(self, slot: int, name: str) -> None:
+        """Limit a new topic before its first message, if new topics are limited."""
+        rates = None if self._begin is None else self._begin(slot, name)
+        if rates is None:
+            return
+        now = self._clock()
+        self._books.set_rate(slot, *rates, now)
+        # The first bucket of a slot is full. A client with a new topic for each frame would send from full ones only.
+        for count, (rate, floor) in enumerate(zip(rates, (BYTES_FLOOR, MESSAGES_FLOOR), strict=True)):
+            full = ceil(max(CAPACITY_SECONDS * rate, floor))
+            self._books.debit(slot, full * (not count), full * count, now)
 
     def _room_for(self, network: Hashable) -> bool:
         free = self._most - len(self._slot_of)

@@ -363,3 +363,33 @@ def _steps_are_small(changes: list[tuple[float, float | None]]) -> None:
         before = rate
     assert min(rate / natural for natural, rate in changes if rate is not None) < 0.6
     assert changes[-1][1] is None
+
+
+async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, {}) as (stage, broker, pressure):
+        pressure.set(0.9)
+        # One evaluation, and none after it.
+        reload(stage, **ADAPTIVE | {"adaptivePublisherThrottlingIntervalMs": "60000"})
+        control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
+        assert control is not None
+        await stage.until(lambda: counters.adaptive.evaluations == 1, "the first evaluation")
+        assert control.memory_pressure == 1.0
+        pair = await joined(stage, broker, OPENED)
+        (relay,) = relays(stage)
+        payload = bytes(50_000)
+        data = b"".join(
+            producer_frame(b"persistent://public/default/r%d" % number, 1) + send_frame(1, payload=payload)
+            for number in range(200)
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pair.client.send(data))
+            reading = group.create_task(pair.broker.receive(len(data)))
+            await stage.until(lambda: PauseReason.RATE in relay.snapshot().paused[TO_BROKER], "a pause for a rate")
+            # A read or two, of ten million bytes.
+            assert relay.snapshot().moved[TO_BROKER] < len(data) // 4
+            assert (counters.adaptive.evaluations, counters.adaptive.failures) == (1, 0)
+            reload(stage, adaptivePublisherThrottlingEnabled="false")
+        assert reading.result() == data
+        assert control.active_topics == 0

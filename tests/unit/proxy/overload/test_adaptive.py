@@ -3,8 +3,9 @@
 import json
 import sys
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,9 @@ from proxy.overload.bounds import TOPIC_BYTES
 from proxy.overload.rate_rules import LEAST_BYTES
 from proxy.overload.samples import OTHER_TOPICS, BacklogSample, Marks
 from proxy.overload.topic_choice import TopicChoice
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.rates.client_meter import ClientMeter
+from proxy.relay.topic_slots import SlotSample, TopicSlots
+from tests.support.sockets.producer_frames import producer_frame, send_frame
 
 SETTINGS = AdaptiveSettings(
     interval_seconds=1.0, memory=Marks(0.85, 0.70), backlog=Marks(0.90, 0.75), backlog_limit_bytes=0,
@@ -67,6 +70,9 @@ class Plant:
     def settle(self, rate: float = 1000.0, cycles: int = 60) -> None:
         for _ in range(cycles):
             self.cycle(NONE, {TOPIC: rate})
+
+    def rate_of(self, slot: int) -> float | None:
+        return self.rates.get(slot, (None, None))[0]
 
     @property
     def rate(self) -> float | None:
@@ -368,3 +374,153 @@ def test_recovery_to_the_natural_rate_takes_four_cycles_and_the_ramp(pressed: in
         plant.cycle(NONE, {TOPIC: 1000.0})
     assert plant.rate is None
     assert plant.throttle.active == 0
+
+
+# --- topics that begin under pressure -------------------------------------------------------------
+
+
+class Rotation:
+    """A proxy under pressure in virtual time; one client offers 100 MB/s, in frames of 10 KB, to topics of its choice.
+
+    The table, the books and the meter are the proxy's own.
+    """
+
+    def __init__(self, settings: AdaptiveSettings, ratio: float = FULL, known: float = 0.0) -> None:
+        self.now, self.ratio = 100.0, ratio
+        self.throttle = AdaptiveThrottle(settings)
+        self.slots = TopicSlots(lambda: self.now, lambda call: call())
+        self.slots.begin_with(self.throttle.begin)
+        self.meter = ClientMeter(self.slots, self)
+        self.network = None
+        self.passed = 0
+        for _ in range(10 if known else 1):
+            for number in range(3 if known else 0):
+                slot = self.slots.slot_of(b"known-%d" % number)
+                self.slots.books.debit(slot, int(known), int(known / 1e3), self.now)
+            self.evaluate(NONE)
+        self.evaluate(ratio)
+
+    def look_at_rate(self) -> None:
+        """A test looks at each step."""
+
+    def evaluate(self, ratio: float) -> None:
+        """Pass an interval, and apply what the throttle decides."""
+        self.now += 1.0
+        for made in self.throttle.evaluate(self.now, ratio, self.slots.walk(), {}):
+            if made is not None and made.applies:
+                self.slots.set_rate(made.slot, made.bytes_rate, made.messages_rate)
+
+    def send(self, cycles: int, topic_of: Callable[[int, float], str]) -> list[int]:
+        """Send as fast as the meter lets the client; return the bytes of each cycle."""
+        found, last, frame = [], "", send_frame(1, payload=bytes(10_000))
+        for _ in range(cycles):
+            before, began = self.passed, self.now
+            for number in range(100):
+                self.now = began + number / 100
+                for part in range(100):
+                    if self.meter.look(self.now)[0] > self.now:
+                        break
+                    name = topic_of(number * 100 + part, self.now)
+                    data = frame if name == last else producer_frame(name.encode(), 1) + frame
+                    last, self.passed = name, self.passed + len(frame)
+                    self.meter.scan(memoryview(data), len(data), self.now)
+            self.now = began
+            self.evaluate(self.ratio)
+            found.append(self.passed - before)
+        return found
+
+
+REAL = replace(SETTINGS, least_bytes=LEAST_BYTES, least_messages=100.0)
+STAY: Callable[[int, float], str] = lambda _, now: "stay"  # noqa: E731
+ROTATIONS: dict[str, Callable[[int, float], str]] = {
+    "each quarter of a second": lambda _, now: f"r{int(now * 4)}",
+    "each frame": lambda number, now: f"r{now}-{number}",
+}
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS)
+@pytest.mark.parametrize("known", [0.0, 1e6])
+def test_new_topics_under_pressure_bring_no_more_than_one_topic(rotation: str, known: float) -> None:
+    stays = sum(Rotation(REAL, known=known).send(12, STAY))
+    assert sum(Rotation(REAL, known=known).send(12, ROTATIONS[rotation])) <= 1.1 * stays + 200_000
+    assert stays < 12 * 300_000
+
+
+@pytest.mark.parametrize("ratio", [0.72, 0.78, FULL])
+def test_new_topic_under_pressure_is_bounded_from_its_first_message(ratio: float) -> None:
+    found = Rotation(REAL, ratio, known=1e6).send(1, STAY)[0]
+    # The topics in the middle have 0.5 to 1 MB/s.
+    assert 60_000 < found < 1e6
+
+
+def test_first_burst_under_pressure_is_no_natural_rate() -> None:
+    plant, new = Plant(REAL), TOPIC + "-new"
+    for _ in range(60):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e6})
+    for _ in range(5):
+        plant.cycle(FULL, {"": 0.0, TOPIC: 1e6, new: 1e8})
+    assert plant.throttle.topics[new].natural_bytes <= 1e6
+    assert (plant.rates[2][0] or 1e9) <= (plant.rates[1][0] or 0) * 1.05
+
+
+def test_topic_that_was_idle_before_the_pressure_begins_as_a_new_one() -> None:
+    plant = Plant(REAL)
+    for _ in range(3):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 0.0})
+    plant.cycle(FULL, {"": 0.0, TOPIC: 0.0})
+    assert plant.rates[1][0] == LEAST_BYTES
+    # Nobody sends to a topic of the slot OTHER.
+    assert plant.throttle.active == 1
+
+
+def test_new_topic_under_pressure_grows_slowly_and_only_to_the_middle() -> None:
+    plant, new, found = Plant(REAL), TOPIC + "-new", []
+    for _ in range(60):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e7})
+    others = {f"{TOPIC}-{number}": 1e8 for number in range(20)}
+    for _ in range(200):
+        plant.cycle(FULL, {"": 0.0, TOPIC: 1e7, **others, new: 1e8})
+        found.append(plant.throttle.topics[new].natural_bytes)
+    assert all(before <= after <= 1.0501 * before for before, after in pairwise(found))
+    assert found[0] < 1e6 < found[-1] <= 1e7
+
+
+def test_new_topic_under_pressure_is_free_as_soon_as_others_after_it_and_its_natural_rate_is_measured() -> None:
+    plant, new = Plant(REAL), TOPIC + "-new"
+    for _ in range(60):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e6})
+    for _ in range(10):
+        plant.cycle(FULL, {"": 0.0, TOPIC: 1e6, new: 5e6})
+    for _ in range(5):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e6, new: 5e6})
+    assert (plant.throttle.active, plant.rates[2][0]) == (0, None)
+    for _ in range(20):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e6, new: 5e6})
+    assert plant.throttle.topics[new].natural_bytes == pytest.approx(5e6, rel=0.01)
+
+
+def test_new_topic_has_no_limit_without_pressure_in_observe_only_or_if_it_is_spared() -> None:
+    spared = replace(REAL, topics=TopicChoice(("*",), ("*new",)))
+    for chosen, ratio in ((REAL, NONE), (replace(REAL, observe_only=True), FULL), (spared, FULL)):
+        plant = Plant(chosen)
+        for _ in range(3):
+            plant.cycle(ratio, {"": 0.0})
+        assert plant.throttle.begin(1, TOPIC + "-new") is None
+        plant.cycle(ratio, {"": 0.0, TOPIC + "-new": 1e6})
+        assert (plant.rates.get(1), plant.throttle.active) == (None, 0)
+
+
+@pytest.mark.parametrize("observes", [False, True])
+def test_limit_of_a_new_topic_goes_with_the_pressure_or_the_throttle_before_any_sample(observes: bool) -> None:
+    plant = Plant(REAL)
+    for _ in range(3):
+        plant.cycle(FULL, {"": 0.0})
+    plant.rates[1] = plant.throttle.begin(1, TOPIC) or (None, None)
+    assert plant.rate_of(1) == LEAST_BYTES
+    if observes:
+        plant.throttle.end()
+        plant.set(list(plant.throttle.releases()))
+    else:
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e6})
+    assert (plant.rate_of(1), plant.throttle.active) == (None, 0)
+    assert not observes or plant.throttle.begin(2, "later") is None

@@ -17,7 +17,7 @@ from proxy.overload.samples import BacklogSample, BrokerSample, MemorySample, Ow
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.slices import SLICE
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import RateCounts, SlotSample
+from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
@@ -83,6 +83,9 @@ class FakeRates:
 
     def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
         self.rates[slot] = bytes_per_second
+
+    def begin_with(self, begin: Begin | None) -> None:
+        self.begin = begin
 
 
 class FakeMemory:

@@ -307,3 +307,16 @@ def test_a_walk_that_is_left_in_between_leaves_out_slots_that_were_freed(make: M
     assert slots.slot_of(b"d") in (1, 2, 3)
     assert list(walk) == []
     assert [sample.topic for sample in slots.samples()] == ["", "d"]
+
+
+@both
+def test_new_topic_begins_with_its_rate_and_an_empty_bucket(make: Make) -> None:
+    slots = table(make)
+    slots.begin_with(lambda slot, name: (1e6, 1e5) if name == "a" else None)
+    meter, reader = ClientMeter(slots, Reader()), ClientMeter(slots, Reader())
+    assert read(meter, producer_frame(b"a", 1), send_frame(1, payload=bytes(100_000)))
+    # The tokens of the whole frame, and of the time after which a dry bucket is ready.
+    assert 100.1 < meter.look(100.0)[0] < 100.12
+    assert not read(reader, producer_frame(b"b", 1), send_frame(1, payload=bytes(100_000)))
+    slots.begin_with(None)
+    assert not read(reader, producer_frame(b"c", 1), send_frame(1, payload=bytes(100_000)))
