@@ -1,9 +1,9 @@
 """Scan what a client sends to its broker for producers and their messages (PRODUCER, SEND, CLOSE_PRODUCER, SUBSCRIBE).
 
-Sans-IO. Only the first bytes of a frame are read: 10 of most, 64 of a SEND, 640 of a PRODUCER. A command in an unusual
-order is decoded if it has 4 KiB at most and few fields, and else counts as messages of an unknown producer. A head that
-is split between two reads is kept until it is whole. Sizes that make no sense end the scan for good. In the usual order
-the first value of a repeated field counts.
+Sans-IO. Only the first bytes of a frame are read: 20 of most, 64 of a SEND, 640 of a PRODUCER. The usual order is the
+type, then one field that fills the command: no second type can be there. Any other order is decoded as protobuf does,
+the last value counts, if it has 4 KiB at most and few fields, and else counts as messages of an unknown producer. A
+head that is split between two reads is kept until it is whole. Sizes that make no sense end the scan for good.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,8 @@ from protocol.command_type import CommandType
 # Both sizes, the tag of BaseCommand.type and its value: all known encoders put these first.
 SCANNED_BYTES: Final = 10
 _SIZES_BYTES: Final = 8
+# Enough for the tag and the size of the field behind the type, each of five bytes.
+SOLE_BYTES: Final = 20
 # Enough for the producer, the sequence and the number of messages of a SEND, each of ten bytes.
 _SHORT_BYTES: Final = 64
 # Enough for the longest topic that is told, and for its producer.
@@ -25,6 +27,8 @@ MOST_DECODED: Final = 4096
 # their frames, and so many at once. Beyond that a command is not decoded.
 BYTES_A_FIELD: Final = 16
 MOST_FIELDS: Final = 256
+# So many fields may stand behind those that are told in the usual order; PRODUCER has eleven.
+MOST_BEHIND: Final = 16
 # A longer topic is not told.
 MOST_TOPIC_BYTES: Final = 512
 _ENDLESS: Final = 1 << 80
@@ -34,11 +38,15 @@ _PRODUCER: Final = 0x0800 | CommandType.PRODUCER
 _SEND: Final = 0x0800 | CommandType.SEND
 _CLOSE: Final = 0x0800 | CommandType.CLOSE_PRODUCER
 _WANTED: Final = {_SEND: _SHORT_BYTES, _CLOSE: _SHORT_BYTES, _PRODUCER: _PRODUCER_BYTES}
+_NOT_PASSED: Final = frozenset({_SUBSCRIBE, *_WANTED})
 _FIRST_UNUSUAL: Final = 0x0880
 # Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
 _read_head: Final = Struct(">iiH").unpack_from
 # The bytes of a SEND after the type: tag and size of the part, tag and number of the producer, tag of the sequence.
 _read_send: Final = Struct(">BBBBB").unpack_from
+# The bytes of any command after the type: tag and size of the field there, if both are small.
+_read_sole: Final = Struct(">BBB").unpack_from
+_SMALL_SOLE_BYTES: Final = 13
 _Bytes = bytes | memoryview
 
 
@@ -95,22 +103,56 @@ def _part(head: _Bytes, end: int, tag: int) -> int:
     return at
 
 
+def _is_sole(head: _Bytes, end: int) -> bool:
+    """Return whether one field fills the command behind its type, or nothing is there: no second type can be."""
+    if end == SCANNED_BYTES:
+        return True
+    try:
+        tag, at = _varint(head, SCANNED_BYTES)
+        size, at = _varint(head, at)
+    except Unreadable:
+        return False
+    return tag & 7 == 2 and 8 <= tag < 1 << 32 and size == end - at
+
+
+def _behind(head: _Bytes, at: int, end: int, told: int) -> None:
+    """Read the fields up to the end of a part: all of higher numbers than `told`, so that none of those comes again."""
+    have = len(head)
+    for _ in range(MOST_BEHIND):
+        if at >= end:
+            break
+        tag, at = (head[at], at + 1) if at < have and head[at] < 0x80 else _varint(head, at)
+        kind = tag & 7
+        if tag >> 3 <= told or tag >= 1 << 32:
+            raise Unreadable
+        if kind == 0:
+            at = at + 1 if at < have and head[at] < 0x80 else _varint(head, at)[1]
+        elif kind == 2:
+            # The last may end behind the head.
+            size, at = _varint(head, at)
+            at += size
+        elif kind == 1 or kind == 5:
+            at += 8 if kind == 1 else 4
+        else:
+            raise Unreadable
+    if at != end:
+        raise Unreadable
+
+
 def _usual_send(head: _Bytes, end: int) -> tuple[int, int]:
     """Return the producer and the number of messages of a SEND in the usual order."""
     producer, at = _tagged(head, _part(head, end, 0x32), 0x08)
     _, at = _tagged(head, at, 0x10)
     count = 1
-    if at < end and head[at] == 0x18:
+    if at < len(head) and head[at] == 0x18:
         count, at = _tagged(head, at, 0x18)
-    if at > end:
-        raise Unreadable
+    _behind(head, at, end, 3)
     return producer, count
 
 
 def _usual_close(head: _Bytes, end: int) -> int:
     producer, at = _tagged(head, _part(head, end, 0x7A), 0x08)
-    if at > end:
-        raise Unreadable
+    _behind(head, at, end, 1)
     return producer
 
 
@@ -120,20 +162,24 @@ def _usual_producer(head: _Bytes, end: int) -> tuple[int, bytes]:
         raise Unreadable
     topic = bytes(head[at : at + length])
     producer, at = _tagged(head, at + length, 0x10)
-    if at > end:
-        raise Unreadable
+    # A longer one is not waited for to its end: a client that repeats the topic there could have named any topic.
+    if end <= _SIZES_BYTES + MOST_DECODED:
+        _behind(head, at, end, 2)
     return producer, topic
 
 
 class _Decoded:
     """The fields of a command that matter here: the last value of each, as protobuf has it."""
 
-    __slots__ = ("close", "count", "kind", "left", "producer", "send", "topic")
+    __slots__ = ("close", "count", "kind", "left", "producer", "send", "topic", "two_kinds")
 
     def __init__(self, left: int) -> None:
         # How many more fields may be read.
         self.left = left
-        self.kind, self.count = 0, 1
+        self.kind: int | None = None
+        # Whether there are two types that differ.
+        self.two_kinds = False
+        self.count = 1
         self.producer: int | None = None
         self.send: int | None = None
         self.close: int | None = None
@@ -143,7 +189,10 @@ class _Decoded:
         """Take a command; raises Unreadable."""
         for number, value in self._fields(command):
             if number == 1 and isinstance(value, int):
-                self.kind = value
+                # 32 bits of it count, as protobuf does.
+                kind = value & 0xFFFF_FFFF
+                self.two_kinds |= self.kind is not None and self.kind != kind
+                self.kind = kind
             elif value is None or isinstance(value, int):
                 continue
             elif number == 5:
@@ -254,9 +303,16 @@ class ProducerScanner:
                     sink.send(data[position + SCANNED_BYTES + 3], messages, total + 4)
                     position += total + 4
                     continue
-            elif 0x0800 <= kind < _FIRST_UNUSUAL and kind != _SUBSCRIBE and kind not in _WANTED:
-                position += total + 4
-                continue
+            elif 0x0800 <= kind < _FIRST_UNUSUAL and kind not in _NOT_PASSED and position + _SMALL_SOLE_BYTES <= count:
+                # The rule of _is_sole, for tags of one or two bytes and sizes of one.
+                tag, second, third = _read_sole(data, position + SCANNED_BYTES)
+                if (
+                    (tag & 7 == 2 and tag > 2 and second == command - 4 and second < 0x80)
+                    if tag < 0x80
+                    else (tag & 7 == 2 and 0 < second < 0x80 and third == command - 5 and third < 0x80)
+                ):
+                    position += total + 4
+                    continue
             wanted = self._inspect(data[position:count], total + 4, command, kind)
             if wanted:
                 self._wanted = wanted
@@ -303,22 +359,35 @@ class ProducerScanner:
         place += 1
         if place > at + 15 or place > end:
             return 0
-        if place == end or data[place] != 0x18:
+        if place == end:
             return 1
-        messages = data[place + 1]
-        return _messages(messages, frame_bytes) if messages < 0x80 and place + 2 <= end else 0
+        messages = 1
+        if data[place] == 0x18:
+            messages = data[place + 1]
+            place += 2
+        if place < end and data[place] == 0x30:
+            # The highest sequence of a batch.
+            last = place + 10
+            place += 1
+            while data[place] > 0x7F and place < last:
+                place += 1
+            if data[place] > 0x7F:
+                return 0
+            place += 1
+        return _messages(messages, frame_bytes) if messages < 0x80 and place == end else 0
 
     def _inspect(self, head: _Bytes, frame_bytes: int, command: int, kind: int) -> int:
         """Return how many bytes of a frame are wanted, 0 once the sink is told of the frame."""
         end, sink = _SIZES_BYTES + command, self._sink
         usual = 0x0800 <= kind < _FIRST_UNUSUAL
-        if kind == _SUBSCRIBE:
-            sink.subscribed()
-        wanted = min(end, _WANTED.get(kind, 0))
-        if usual and not wanted:
-            return 0
+        wanted = min(end, _WANTED.get(kind, SOLE_BYTES)) if usual else 0
         if len(head) < wanted:
             return wanted
+        is_sole = usual and _is_sole(head[:wanted], end)
+        if is_sole and kind not in _WANTED:
+            if kind == _SUBSCRIBE:
+                sink.subscribed()
+            return 0
         try:
             if kind == _SEND:
                 producer, messages = _usual_send(head[:wanted], end)
@@ -336,9 +405,9 @@ class ProducerScanner:
             if len(head) < end:
                 return end
             self._decode(head[_SIZES_BYTES:end], frame_bytes)
-        elif kind == _PRODUCER:
+        elif is_sole and kind == _PRODUCER:
             sink.producer(None, None)
-        elif kind != _CLOSE:
+        elif not is_sole or kind != _CLOSE:
             sink.send(None, 1, frame_bytes)
         return 0
 
@@ -360,8 +429,12 @@ class ProducerScanner:
             sink.producer(found.producer, found.topic)
         elif found.kind == CommandType.SEND:
             sink.send(found.send, _messages(found.count, frame_bytes), frame_bytes)
-        elif found.kind == CommandType.CLOSE_PRODUCER and found.close is not None:
-            sink.closed(found.close)
+        elif found.kind == CommandType.CLOSE_PRODUCER:
+            if found.close is not None:
+                sink.closed(found.close)
+        elif found.two_kinds:
+            # A broker that does not know the last type takes the one before.
+            sink.send(None, 1, frame_bytes)
 
     def _end(self) -> None:
         """End the scan: later bytes are skipped as if one endless frame had begun."""

@@ -137,6 +137,9 @@ def _found(reads: Sequence[bytes]) -> list[Found]:
 def _producer_seeds() -> list[bytes]:
     streams = [stream for stream, _ in CLIENT_FRAMES.values()]
     streams.append(subscribe_frame(b"persistent://a/b/c"))
+    # The type twice, and the producer twice.
+    streams.append(bytes.fromhex("0000000e0000000a 0812 3204 08001005 0806"))
+    streams.append(bytes.fromhex("0000000e0000000a 0806 3206 08001005 0801"))
     return [bytes([step]) + stream for step in (0, 5) for stream in (*streams, b"".join(streams))]
 
 

@@ -21,7 +21,7 @@ from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
-from tests.support.sockets.producer_frames import close_frame, producer_frame, send_frame, subscribe_frame
+from tests.support.sockets.producer_frames import bare, close_frame, producer_frame, send_frame, subscribe_frame
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -136,6 +136,25 @@ async def test_producers_are_held_above_the_high_mark_and_all_others_go_on(
             assert await producer.broker.receive(len(SMALL)) == SMALL
         await released(stage)
         assert not stage.proxy.counters.overload.pause_overshoots
+
+
+async def test_producer_whose_commands_have_their_type_twice_is_held_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        # A broker takes the last type of each; the first is that of a PING.
+        opened, sent = (bare(b"\x08\x12" + frame[10:] + frame[8:10]) for frame in (OPENED, send_frame(1, payload=b"")))
+        evader, other = [await joined(stage, broker, first) for first in (opened + sent, OPENED + SMALL)]
+        only_sends = await joined(stage, broker, sent)
+        await stage.until(lambda: len(relays(stage)) == 3, "three producers")
+        pressure.set(0.9)
+        await held(stage)
+        for producer in (evader, other, only_sends):
+            await producer.client.send(sent)
+            assert not await told(producer.broker, 1)
+        pressure.set(0.1)
+        for producer in (evader, other, only_sends):
+            assert await producer.broker.receive(len(sent)) == sent
 
 
 async def test_one_frame_drips_through_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,3 +121,49 @@ def test_fields_in_any_order_and_number_are_what_protobuf_reads(name: str, choic
         assert found == [("producer", producer, 0, 0, topic if len(topic or b"") <= MOST_TOPIC_BYTES else None)]
     else:
         assert found == ([] if producer is None else [("closed", producer, 0, 0, None)])
+
+
+def _part(tag: int, fields: list[bytes]) -> bytes:
+    part = b"".join(fields)
+    return number(tag) + number(len(part)) + part
+
+
+types = st.sampled_from([4, 5, 6, 6, 15, 18, 9, 127, 300, (1 << 32) + 6]).map(lambda kind: b"\x08" + number(kind))
+numbers = st.builds(
+    lambda tag, value: bytes([tag]) + number(value), st.sampled_from([0x08, 0x08, 0x10, 0x10, 0x18, 0x30]), ids
+)
+names = st.sampled_from([b"\x0a\x01a", b"\x0a\x02bc"])
+parts = st.one_of(
+    st.builds(_part, st.sampled_from([0x32, 0x7A]), st.lists(numbers, max_size=6)),
+    st.builds(_part, st.just(0x2A), st.lists(numbers | names, max_size=6)),
+)
+
+
+@given(types, st.lists(types | parts, max_size=4), cuts)
+def test_no_type_producer_or_topic_that_comes_twice_hides_what_protobuf_reads(
+    first: bytes, rest: list[bytes], sizes: list[int]
+) -> None:
+    command = first + b"".join(rest)
+    frame = bare(command, bytes(10))
+    read = pb.BaseCommand()
+    read.MergeFromString(command)
+    finder, native = Finder(), offered("ProducerScanner")()
+    found = [one for piece in pieces_of(frame, sizes) for one in finder.scan(piece)]
+    assert found == [one for piece in pieces_of(frame, sizes) for one in native.scan(piece)]
+    kind = read.type if read.HasField("type") else None
+    one_type = not any(piece[0] == 0x08 for piece in rest)
+    unknown = [("send", None, 1, len(frame), None)]
+    if found == unknown:
+        assert not one_type or (kind == 6 and not read.send.HasField("producer_id"))
+    elif kind == 6:
+        messages = min(max(1, read.send.num_messages), len(frame))
+        producer = read.send.producer_id if read.send.HasField("producer_id") else None
+        assert found == [("send", producer, messages, len(frame), None)]
+    elif kind == 5:
+        producer = read.producer.producer_id if read.producer.HasField("producer_id") else None
+        topic = read.producer.topic.encode() if read.producer.HasField("topic") else None
+        assert found == [("producer", producer, 0, 0, topic)]
+    elif kind == 15 and read.close_producer.HasField("producer_id"):
+        assert found == [("closed", read.close_producer.producer_id, 0, 0, None)]
+    else:
+        assert found == ([("subscribed", None, 0, 0, None)] if kind == 4 else [])

@@ -1,13 +1,16 @@
 //! Scans what a client sends to its broker for producers and their messages, exactly as
 //! `protocol/producer_scanner.py` does.
 //!
-//! Only the first bytes of a frame are read: 10 of most, 64 of a SEND, 640 of a PRODUCER. A command in an unusual order
-//! is decoded if it has 4 KiB at most and few fields, and else counts as messages of an unknown producer. A head that is
-//! split between two reads is kept until it is whole. Sizes that make no sense end the scan for good.
+//! Only the first bytes of a frame are read: 20 of most, 64 of a SEND, 640 of a PRODUCER. The usual order is the type,
+//! then one field that fills the command: no second type can be there. Any other order is decoded as protobuf does, the
+//! last value counts, if it has 4 KiB at most and few fields, and else counts as messages of an unknown producer. A head
+//! that is split between two reads is kept until it is whole. Sizes that make no sense end the scan for good.
 
 /// Both sizes, the tag of BaseCommand.type and its value: all known encoders put these first.
 const SCANNED_BYTES: usize = 10;
 const SIZES_BYTES: usize = 8;
+/// Enough for the tag and the size of the field behind the type, each of five bytes.
+const SOLE_BYTES: usize = 20;
 /// Enough for the producer, the sequence and the number of messages of a SEND, each of ten bytes.
 const SHORT_BYTES: usize = 64;
 /// Enough for the longest topic that is told, and the producer behind that.
@@ -18,6 +21,8 @@ pub const MOST_DECODED: usize = 4096;
 /// a microsecond for each. Beyond that a command is not decoded.
 pub const BYTES_A_FIELD: u64 = 16;
 pub const MOST_FIELDS: u64 = 256;
+/// So many fields may stand behind those that are told in the usual order; PRODUCER has eleven.
+pub const MOST_BEHIND: usize = 16;
 /// A longer topic is not told.
 pub const MOST_TOPIC_BYTES: usize = 512;
 
@@ -92,6 +97,37 @@ fn messages(value: u64, frame_bytes: u64) -> u64 {
     u64::try_from(value as u32 as i32).unwrap_or(0).clamp(1, frame_bytes)
 }
 
+/// Returns whether one field fills the command behind its type, or nothing is there: no second type can be.
+fn is_sole(head: &[u8], end: usize) -> bool {
+    let mut at = SCANNED_BYTES;
+    if at == end {
+        return true;
+    }
+    let tag = varint(head, &mut at).unwrap_or(0);
+    let size = varint(head, &mut at);
+    tag & 7 == 2 && (8..1 << 32).contains(&tag) && size.is_some() && size == end.checked_sub(at).map(|rest| rest as u64)
+}
+
+/// Reads the fields up to the end of a part: all of higher numbers than `told`, so that none of those comes again.
+fn behind(head: &[u8], mut at: usize, end: usize, told: u64) -> Option<()> {
+    for _ in 0..MOST_BEHIND {
+        if at >= end {
+            break;
+        }
+        let tag = varint(head, &mut at).filter(|tag| *tag < 1 << 32 && tag >> 3 > told)?;
+        let size = match tag & 7 {
+            0 => varint(head, &mut at).map(|_| 0)?,
+            1 => 8,
+            2 => varint(head, &mut at)?,
+            5 => 4,
+            _ => return None,
+        };
+        // The last may end behind the head.
+        at = at.checked_add(usize::try_from(size).ok()?)?;
+    }
+    (at == end).then_some(())
+}
+
 /// Reads the usual order of a SEND: producer, sequence, and maybe the number of messages.
 fn usual_send(head: &[u8], end: usize, frame_bytes: u64) -> Option<Seen> {
     let mut at = SCANNED_BYTES;
@@ -101,16 +137,11 @@ fn usual_send(head: &[u8], end: usize, frame_bytes: u64) -> Option<Seen> {
     }
     let producer = tagged(head, &mut at, 0x08)?;
     tagged(head, &mut at, 0x10)?;
-    if at > end {
-        return None;
-    }
     let mut count = 1;
-    if at < end && head[at] == 0x18 {
+    if head.get(at) == Some(&0x18) {
         count = tagged(head, &mut at, 0x18)?;
-        if at > end {
-            return None;
-        }
     }
+    behind(head, at, end, 3)?;
     Some(Seen::Send(Some(producer), messages(count, frame_bytes)))
 }
 
@@ -121,7 +152,8 @@ fn usual_close(head: &[u8], end: usize) -> Option<Seen> {
         return None;
     }
     let producer = tagged(head, &mut at, 0x08)?;
-    (at <= end).then_some(Seen::Closed(producer))
+    behind(head, at, end, 1)?;
+    Some(Seen::Closed(producer))
 }
 
 fn usual_producer(head: &[u8], end: usize) -> Option<Seen> {
@@ -137,7 +169,11 @@ fn usual_producer(head: &[u8], end: usize) -> Option<Seen> {
     let topic = head.get(at..at + length)?.to_vec();
     at += length;
     let id = tagged(head, &mut at, 0x10)?;
-    (at <= end).then_some(Seen::Producer(Producer { id: Some(id), topic: Some(topic) }))
+    // A longer one is not waited for to its end: a client that repeats the topic there could have named any topic.
+    if end <= SIZES_BYTES + MOST_DECODED {
+        behind(head, at, end, 2)?;
+    }
+    Some(Seen::Producer(Producer { id: Some(id), topic: Some(topic) }))
 }
 
 /// The fields of a command or of a part of it, in any order.
@@ -187,7 +223,9 @@ impl<'a> Fields<'a> {
 /// What is wanted of a command, the last value of each field, as protobuf has it.
 #[derive(Default)]
 struct Decoded {
-    kind: u64,
+    kind: Option<u32>,
+    /// Whether there are two types that differ.
+    two_kinds: bool,
     /// The producers of PRODUCER, SEND and CLOSE_PRODUCER.
     ids: [Option<u64>; 3],
     topic: Option<Vec<u8>>,
@@ -202,7 +240,11 @@ impl Decoded {
         while let Some((number, value)) = fields.next()? {
             self.left = self.left.checked_sub(1).ok_or(())?;
             match (number, value) {
-                (1, Value::Number(kind)) => self.kind = kind,
+                // 32 bits of it count, as protobuf does.
+                (1, Value::Number(kind)) => {
+                    let before = self.kind.replace(kind as u32);
+                    self.two_kinds |= before.is_some() && before != self.kind;
+                }
                 (5, Value::Bytes(part)) => self.part(part, 0)?,
                 (6, Value::Bytes(part)) => self.part(part, 1)?,
                 (15, Value::Bytes(part)) => self.part(part, 2)?,
@@ -239,11 +281,13 @@ fn decode(command: &[u8], frame_bytes: u64, fields_read: &mut u64) -> Seen {
         return Seen::Send(None, 1);
     }
     let [producer, send, close] = found.ids;
-    match u8::try_from(found.kind).unwrap_or(0) {
+    match found.kind.and_then(|kind| u8::try_from(kind).ok()).unwrap_or(0) {
         SUBSCRIBE => Seen::Subscribed,
         PRODUCER => Seen::Producer(Producer { id: producer, topic: found.topic }),
         SEND => Seen::Send(send, messages(found.count, frame_bytes)),
         CLOSE_PRODUCER => close.map_or(Seen::Nothing, Seen::Closed),
+        // A broker that does not know the last type takes the one before.
+        _ if found.two_kinds => Seen::Send(None, 1),
         _ => Seen::Nothing,
     }
 }
@@ -269,10 +313,9 @@ fn classify(head: &[u8], (tag, kind): (u8, u8), command: usize, frame_bytes: u64
     let end = SIZES_BYTES + command;
     let usual = tag == 0x08 && kind < 0x80;
     let wanted = match kind {
-        SUBSCRIBE if usual => return Seen::Subscribed,
         SEND | CLOSE_PRODUCER if usual => end.min(SHORT_BYTES),
         PRODUCER if usual => end.min(PRODUCER_BYTES),
-        _ if usual => return Seen::Nothing,
+        _ if usual => end.min(SOLE_BYTES),
         _ => SCANNED_BYTES,
     };
     if head.len() < wanted {
@@ -282,14 +325,17 @@ fn classify(head: &[u8], (tag, kind): (u8, u8), command: usize, frame_bytes: u64
         SEND if usual => usual_send(&head[..wanted], end, frame_bytes),
         CLOSE_PRODUCER if usual => usual_close(&head[..wanted], end),
         PRODUCER if usual => usual_producer(&head[..wanted], end),
+        SUBSCRIBE if usual && is_sole(&head[..wanted], end) => Some(Seen::Subscribed),
+        _ if usual && is_sole(&head[..wanted], end) => Some(Seen::Nothing),
         _ => None,
     };
     match read {
         Some(seen) => seen,
         None if command <= MOST_DECODED && head.len() < end => Seen::Need(end),
         None if command <= MOST_DECODED => decode(&head[SIZES_BYTES..end], frame_bytes, fields_read),
-        None if usual && kind == PRODUCER => Seen::Producer(Producer::default()),
-        None if usual && kind == CLOSE_PRODUCER => Seen::Nothing,
+        None if !usual || !is_sole(&head[..wanted], end) => Seen::Send(None, 1),
+        None if kind == PRODUCER => Seen::Producer(Producer::default()),
+        None if kind == CLOSE_PRODUCER => Seen::Nothing,
         None => Seen::Send(None, 1),
     }
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.producer_scanner import BYTES_A_FIELD, MOST_DECODED, MOST_FIELDS, MOST_TOPIC_BYTES
+from protocol.producer_scanner import BYTES_A_FIELD, MOST_BEHIND, MOST_DECODED, MOST_FIELDS, MOST_TOPIC_BYTES
 from tests.support.sockets.producer_frames import (
     CLIENT_FRAMES,
     Found,
@@ -143,3 +143,72 @@ def test_the_bytes_of_clients_are_what_protobuf_reads() -> None:
             assert (command.producer.producer_id, command.producer.topic.encode()) == (producer, topic)
         else:
             assert command.close_producer.producer_id == producer
+
+
+def part(tag: int, *fields: bytes) -> bytes:
+    return number(tag) + number(len(b"".join(fields))) + b"".join(fields)
+
+
+SEND_PART, PRODUCER_PART = part(0x32, b"\x08\x05\x10\x01\x18\x03"), part(0x2A, part(0x0A, TOPIC) + b"\x10\x05\x18\x01")
+SENT, OPENED = ("send", 5), ("producer", 5)
+UNKNOWN = ("send", None)
+
+
+@both
+@pytest.mark.parametrize(
+    ("command", "found"),
+    {
+        "a SEND that begins as a PING": (b"\x08\x12" + SEND_PART + b"\x08\x06", SENT),
+        "a PRODUCER that begins as a PING": (b"\x08\x12" + PRODUCER_PART + b"\x08\x05", OPENED),
+        "a SEND that begins as a SUBSCRIBE": (b"\x08\x04" + SEND_PART + b"\x08\x06", SENT),
+        "two types without a part between": (b"\x08\x12\x08\x06" + SEND_PART, SENT),
+        "two parts": (b"\x08\x12" + part(18 << 3 | 2) + SEND_PART + b"\x08\x06", SENT),
+        "a type that no broker knows comes last": (b"\x08\x06" + SEND_PART + b"\x08\x7f", UNKNOWN),
+        "the type of a PING comes last": (b"\x08\x06" + SEND_PART + b"\x08\x12", UNKNOWN),
+        "a type above 32 bits": (b"\x08" + number((1 << 32) + 6) + SEND_PART, SENT),
+        "too long to be decoded": (b"\x08\x12" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
+        "a PRODUCER that is too long": (b"\x08\x05" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
+        "a CLOSE that is too long": (b"\x08\x0f" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
+    }.values(),
+    ids=lambda value: str(value[:12]),
+)
+def test_a_type_that_comes_twice_hides_no_message(scan: Scan, command: bytes, found: tuple[str, int | None]) -> None:
+    frame = bare(command, bytes(100))
+    for cut in range(len(frame)):
+        assert [one[:2] for one in scan([frame[:cut], frame[cut:], send_frame(9)])] == [found, ("send", 9)]
+
+
+@both
+def test_the_last_of_two_producers_or_topics_counts_as_in_a_broker(scan: Scan) -> None:
+    # In the quick form, in the usual one, and far behind a schema.
+    for between in (b"", b"\x18\x02", b"\x18\x02\x30\x09", b"\x18\x02\x38\x01", part(0x4A, bytes(300))):
+        assert scan([bare(b"\x08\x06" + part(0x32, b"\x08\x07\x10\x01", between, b"\x08\x05"))])[0][:2] == SENT
+    for between in (b"", b"\x18\x01", part(0x3A, bytes(1000))):
+        twice = part(0x2A, part(0x0A, b"victim"), b"\x10\x07", between, part(0x0A, TOPIC), b"\x10\x05")
+        assert scan([bare(b"\x08\x05" + twice)]) == [("producer", 5, 0, 0, TOPIC)]
+    assert scan([bare(b"\x08\x0f" + part(0x7A, b"\x08\x07\x10\x01\x08\x05"))])[0][:2] == ("closed", 5)
+
+
+@both
+def test_honest_commands_of_every_kind_are_nothing_else(scan: Scan) -> None:
+    counted = {"subscribe", "producer", "send", "close_producer"}
+    fields = [field for field in pb.BaseCommand.DESCRIPTOR.fields if field.message_type and field.name not in counted]
+    commands = [b"\x08" + number(field.number) + part(field.number << 3 | 2, bytes(size)) for field in fields
+                for size in (0, 1, 122, 123, 124, 126, 127, 128, 20_000)]  # fmt: skip
+    # Commands of a newer release, with a part and without one.
+    commands += [b"\x08\x64" + part(100 << 3 | 2, bytes(5000)), b"\x08\x64", b"\x08" + number(300)]
+    # Protobuf itself puts the part of each type behind the type, under the same number.
+    kinds = {value.number for value in pb.BaseCommand.DESCRIPTOR.enum_types_by_name["Type"].values}
+    assert {field.number for field in fields} < kinds
+    frames = [bare(command) for command in commands]
+    for frame in frames:
+        for cut in range(min(len(frame), 30)):
+            assert scan([frame[:cut], frame[cut:], send_frame(9)])[0][:2] == ("send", 9)
+    assert scan([b"".join(frames)]) == []
+
+
+@both
+def test_a_producer_with_many_options_needs_no_decoding(scan: Scan) -> None:
+    options = b"".join(number(tag << 3) + b"\x01" for tag in range(3, 3 + MOST_BEHIND))
+    frame = bare(b"\x08\x05" + part(0x2A, part(0x0A, TOPIC), b"\x10\x05", options))
+    assert scan([frame] * 1000) == [("producer", 5, 0, 0, TOPIC)] * 1000
