@@ -18,7 +18,6 @@ from proxy.auth.fairness_key import DisplayNames, FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
-from proxy.config.credential_targets import withholds
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -216,7 +215,8 @@ class WebPort:
             ServerConnections(self._loop, self._rates, parts.log), parts.withheld, parts.loop_budget,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
-        rules = RedirectRules(known, parts.validator, targets.third_parties, withholds=withholds(parts.config))
+        to_any = parts.config.broker_proxy_credentials_to_any_target
+        rules = RedirectRules(known, parts.validator, targets.third_parties, to_any_target=to_any)
         proxy = ReverseProxy(self._client, targets, rules, self._services)
         return proxy, WebSocketTunnels(proxy, self._services, parts.guard)
 

@@ -16,7 +16,7 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.core.log import open_log
-from proxy.web.admin import listener
+from proxy.web.admin import listener, slots
 from proxy.web.admin.connections import LONGEST_NAME
 from proxy.web.admin.listener import MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
@@ -382,6 +382,7 @@ async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
 ) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
+    monkeypatch.setattr(slots, "SILENT_SECONDS", 60.0)
     async with asked(tmp_path, monkeypatch, adminApiAddress="127.0.0.1:0", adminApiTokenFilePath=token) as api:
         port = api.stage.proxy.admin_port
         silent = [await connect(port) for _ in range(MOST_CONNECTIONS)]

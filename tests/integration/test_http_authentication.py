@@ -181,7 +181,38 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the
             async with at.client.get(at.url + ADMIN, headers=TOKEN) as answer:
                 assert answer.status == 200
         assert introductions(other) == [(None, None), (None, "Bearer alice-token")]
-        assert introductions(foreign) == [(None, "Bearer alice-token")]
+        # Nor of the client's own: the server that names the foreign one is no broker.
+        assert introductions(foreign) == [(None, None)]
+
+
+async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_client_to_its_own_origin_only() -> None:
+    async with fake_web_broker() as other, fake_web_broker() as foreign:
+        keys = {**KEYS, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        async with web_staged(role_finder=Roles(), **keys) as at:
+
+            async def first_to_itself(request: web.BaseRequest) -> web.StreamResponse:
+                to = foreign.url if request.path == "/other/again" else other.url
+                return web.Response(status=302, headers={"Location": f"{to}/other/again"})
+
+            other.answer = first_to_itself
+            claims = {"X-Pulsar-Auth-Method-Name": "token", "X-Original-Client": "a", "Cookie": "a=b", "X-Kept": "yes"}
+            async with at.client.get(at.url + "/other/x", headers=TOKEN | claims) as answer:
+                assert answer.status == 200
+        assert introductions(other) == [(None, "Bearer alice-token")] * 2
+        assert introductions(foreign) == [(None, None)]
+        assert [foreign.asked[0].header(name) for name in claims] == [None, None, None, "yes"]
+
+
+async def test_a_server_that_is_no_broker_gets_the_role_of_the_client_told_to_nobody() -> None:
+    async with fake_web_broker() as other, fake_web_broker() as foreign:
+        keys = {**KEYS, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        async with web_staged(role_finder=Roles(), **keys) as at:
+            at.broker.answer = redirect_to(other.url)
+            other.answer = redirect_to(foreign.url)
+            async with at.client.get(at.url + ADMIN, headers=TOKEN) as answer:
+                assert answer.status == 200
+        assert introductions(at.broker) == [("alice", "Bearer alice-token")]
+        assert introductions(foreign) == [(None, None)]
 
 
 def redirect_to(url: str) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:

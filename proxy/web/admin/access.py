@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from protocol.host_port import host_port
 from proxy.auth.failures import SettingFault
 from proxy.config.config import Config
+from proxy.core.addresses import host_network
 from proxy.core.files import read_regular
 from proxy.core.threads import NoThread, in_thread
 from proxy.net.listen.unix_sockets import credentials_of
@@ -30,22 +31,26 @@ _KEY: Final = Config.admin_api_token_file_path.name
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The client of a connection; `local`: it uses the control socket, whose file mode the kernel has checked."""
+    """The client of a connection; `local`: it uses the control socket, whose file mode the kernel has checked.
+
+    `host` is what its other connections have in common with this one: its user, or the network of its address.
+    """
 
     name: str
     local: bool
+    host: str
 
 
 def peer_of(sock: socket.socket) -> Peer:
     """Return the client of a connection, named by user and process on a Unix socket, by its address otherwise."""
     if sock.family == socket.AF_UNIX:
         pid, uid, _ = credentials_of(sock)
-        return Peer(f"uid {uid}, pid {pid}", local=True)
+        return Peer(f"uid {uid}, pid {pid}", local=True, host=f"uid {uid}")
     try:
         host, port, *_ = sock.getpeername()
     except OSError:
-        return Peer("?", local=False)
-    return Peer(host_port(host, port), local=False)
+        return Peer("?", local=False, host="?")
+    return Peer(host_port(host, port), local=False, host=host_network(str(host)))
 
 
 def read_token(path: str) -> bytes:

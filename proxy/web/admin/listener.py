@@ -1,9 +1,10 @@
 """Accept admin clients on the control socket and at `adminApiAddress`: few at once, each for a bounded time.
 
 Rule: a connection carries one request. A connection holds a slot from its accept to its end. The request must arrive
-within `REQUEST_SECONDS`, and the client must read the answer within `ANSWER_SECONDS`. A client without a free slot gets
-a 503 and is closed. The HTTP libraries are imported in a thread when the first client comes, so that a proxy without
-admin clients pays nothing for them.
+within `REQUEST_SECONDS`, and the client must read the answer within `ANSWER_SECONDS`. Where no slot is free, a
+connection without a complete request ends for a newcomer (`slots.py`), or the newcomer gets a 503 and is closed. The
+HTTP libraries are imported in a thread when the first client comes, so that a proxy without admin clients pays nothing
+for them.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from proxy.net.listen.accept_loop import AcceptLoop
 from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.web.admin.access import AdminAccess, Peer, peer_of, read_token
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
+from proxy.web.admin.slots import AdminSlots
 from proxy.web.admin.sources import AdminSources
 
 # For each of the two listeners, control socket and `adminApiAddress`.
@@ -50,7 +52,7 @@ FULL_ANSWER: Final = (
 class AdminSlot:
     """The slot of an admin client: `cut` ends its connection, and a timer calls it."""
 
-    __slots__ = ("_listener", "_loop", "_timer", "cut", "peer", "served")
+    __slots__ = ("_listener", "_loop", "_timer", "cut", "peer", "served", "silent_since")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, listener: "AdminListener", peer: Peer) -> None:
         self._loop = loop
@@ -59,14 +61,23 @@ class AdminSlot:
         self.peer = peer
         self.cut: Callable[[], object] = do_nothing
         self.served = False
+        self.silent_since: float | None = None
+
+    @property
+    def host(self) -> str:
+        """Return what the client shares with all its other connections."""
+        return self.peer.host
 
     def connected(self, abort: Callable[[], object]) -> None:
         """Called when a transport owns the socket; from then on `abort` ends the connection."""
         self.served = True
+        # The proxy does not read before, at most while libraries are imported for the first client.
+        self.silent_since = self._loop.time()
         self.cut = abort
 
     def request_received(self) -> None:
-        """Called when the request is complete: stop its timer, and start the timer of the answer."""
+        """Called when the request is complete and permitted: stop its timer, and start the timer of the answer."""
+        self._listener.slots_of(self.peer).proven(self)
         self._timer.cancel()
         self._timer = self._loop.call_later(ANSWER_SECONDS, self.end)
 
@@ -97,13 +108,15 @@ class AdminListener:
         self._loop = sources.loop
         self._access = access
         self._scope = TaskScope(self._report)
-        self._slots: set[AdminSlot] = set()
+        # Each listener has slots of its own: clients without the token must not keep the operator off the socket.
+        self._local_slots: AdminSlots[AdminSlot] = AdminSlots(MOST_CONNECTIONS)
+        self._slots: AdminSlots[AdminSlot] = AdminSlots(MOST_CONNECTIONS)
         self._accepting: list[AcceptLoop] = []
         self._control: ControlSocket | None = None
         self._server: RequestServer | None = None
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._local_slots) + len(self._slots)
 
     def open(self, config: Config, log: Logger) -> int:
         """Accept at `adminApiAddress` if there is one; return its port, else 0.
@@ -148,7 +161,7 @@ class AdminListener:
         for accepting in self._accepting:
             accepting.close()
         self._scope.cancel()
-        for slot in list(self._slots):
+        for slot in self._local_slots.held + self._slots.held:
             slot.end()
         if self._control is not None:
             self._control.close()
@@ -160,7 +173,11 @@ class AdminListener:
             await self._server.shutdown(SHUTDOWN_SECONDS)
 
     def free(self, slot: AdminSlot) -> None:
-        self._slots.discard(slot)
+        self.slots_of(slot.peer).free(slot)
+
+    def slots_of(self, peer: Peer) -> AdminSlots[AdminSlot]:
+        """Return the slots of the listener that a client uses."""
+        return self._local_slots if peer.local else self._slots
 
     def _loop_of(self) -> AcceptLoop:
         self._accepting.append(AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._paused))
@@ -168,8 +185,8 @@ class AdminListener:
 
     def _take(self, accepted: socket.socket, _: str) -> None:
         peer = peer_of(accepted)
-        # Each listener has slots of its own: clients without the token must not keep the operator off the socket.
-        if sum(slot.peer.local == peer.local for slot in self._slots) >= MOST_CONNECTIONS:
+        slots = self.slots_of(peer)
+        if slots.full and not self._end(slots.victim_for(peer.host, self._loop.time())):
             # The answer fits into the kernel's buffer, so that a client that does not read costs no memory here.
             with suppress(OSError):
                 accepted.send(FULL_ANSWER)
@@ -178,8 +195,16 @@ class AdminListener:
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         slot = AdminSlot(self._loop, self, peer)
-        self._slots.add(slot)
+        slots.take(slot)
         slot.cut = self._scope.start(self._serve(accepted, slot), partial(self._close_unserved, accepted, slot))
+
+    def _end(self, slot: AdminSlot | None) -> bool:
+        """End a connection whose slot is free from now on; return False for None."""
+        if slot is None:
+            return False
+        self.free(slot)
+        slot.end()
+        return True
 
     async def _serve(self, accepted: socket.socket, slot: AdminSlot) -> None:
         if self._server is None:

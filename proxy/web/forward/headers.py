@@ -26,6 +26,9 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # surrogates, which cannot be encoded.
 _UNSAFE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _SEPARATORS: Final = re.compile("[^a-z0-9]+")
+# With these a client proves who it is, or says so; separators are left out.
+_OF_AN_IDENTITY: Final = frozenset({"authorization", "cookie"})
+_OF_PULSAR_IDENTITIES: Final = ("xpulsarauth", "xoriginal")
 _OURS: Final = frozenset({"xoriginalprincipal", "xforwardedfor", "xforwardedproto", "xforwardedhost"})
 
 
@@ -69,6 +72,11 @@ def to_broker(
     return passed
 
 
+def without_credentials(headers: Headers) -> Headers:
+    """Return headers without those that prove, or say, who the client is: for a server that it did not ask."""
+    return [(name, value) for name, value in headers if not _of_an_identity(name)]
+
+
 def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
     """Return the headers of a broker's answer for the client; raises UnsafeHeader."""
     given = list(headers)
@@ -109,8 +117,17 @@ def size_of(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _ours(name: str) -> bool:
+    return _letters(name) in _OURS
+
+
+def _of_an_identity(name: str) -> bool:
+    letters = _letters(name)
+    return letters in _OF_AN_IDENTITY or letters.startswith(_OF_PULSAR_IDENTITIES)
+
+
+def _letters(name: str) -> str:
     # Some servers treat an underscore like a hyphen, others a dot or any other character.
-    return _SEPARATORS.sub("", name.lower()) in _OURS
+    return _SEPARATORS.sub("", name.lower())
 
 
 def _named_by_connection(headers: Headers) -> frozenset[str]:

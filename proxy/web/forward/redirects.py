@@ -4,7 +4,8 @@ A broker that does not own a namespace redirects to the broker that does. A clie
 the proxy follows, with the client's credentials. A redirect may lead only to the configured servers, or to a host of
 `brokerProxyAllowedHostNames` whose addresses are in `brokerProxyAllowedIPAddresses`, at a port of
 `brokerWebServiceAllowedTargetPorts`; never from TLS to plain text. The proxy's own credentials follow only where a
-configured server, or a server that got them before in this chain, redirects to.
+configured server, or a server that got them before in this chain, redirects to. Where any other server redirects to,
+the client's credentials do not follow either, unless it is the same origin.
 """
 
 from typing import Final
@@ -37,10 +38,10 @@ class RedirectRules:
         validator: TargetValidator,
         third_parties: tuple[str, ...] = (),
         *,
-        withholds: bool = False,
+        to_any_target: bool = False,
     ) -> None:
-        # The proxy's own credentials are secret, and go only to known servers.
-        self._withholds = withholds
+        # `brokerProxyCredentialsToAnyTarget`.
+        self._to_any_target = to_any_target
         own = {_place(URL(url)) for url in brokers}
         self._third_parties = {_place(URL(url)) for url in third_parties} - own
         self._own = own
@@ -75,7 +76,7 @@ class RedirectRules:
         place = _place(url)
         if place in self._own or place in self._third_parties:
             return place in self._own
-        return named_by_trusted or self._validator.narrowed or not self._withholds
+        return named_by_trusted or self._validator.narrowed or self._to_any_target
 
     async def _check(self, target: URL) -> None:
         assert target.host is not None
@@ -90,6 +91,11 @@ class RedirectRules:
 def too_many() -> HttpRefused:
     """Return the error for more than `MAX_REDIRECTS` redirects."""
     return _refusal(f"brokers redirected more than {MAX_REDIRECTS} times")
+
+
+def same_origin(one: URL, other: URL) -> bool:
+    """Return whether two URLs have scheme, host and port in common."""
+    return _place(one) == _place(other)
 
 
 def _refusal(reason: str) -> HttpRefused:

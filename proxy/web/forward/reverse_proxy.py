@@ -30,10 +30,18 @@ from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
-from proxy.web.forward.headers import CLAIMED_HOSTS, Headers, RequestLoop, UnsafeHeader, to_broker, to_client
+from proxy.web.forward.headers import (
+    CLAIMED_HOSTS,
+    Headers,
+    RequestLoop,
+    UnsafeHeader,
+    to_broker,
+    to_client,
+    without_credentials,
+)
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
 from proxy.web.forward.own_credentials import AUTHORIZATION, check_rights, identity_headers, judged_by_header
-from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, too_many
+from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, same_origin, too_many
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
@@ -254,6 +262,9 @@ class ReverseProxy:
                 if followed == MAX_REDIRECTS:
                     raise too_many()
                 url = await self._rules.target(answer.url, answer.headers.get("Location"))
+                if not exchange.trusted and not same_origin(url, answer.url):
+                    # No broker named this server: it gets no credentials, as with browsers and curl.
+                    exchange.headers = without_credentials(exchange.headers)
                 exchange.trusted = self._rules.trusted(url, named_by_trusted=exchange.trusted)
                 followed += 1
                 self._services.counters.redirects += 1

@@ -12,6 +12,10 @@ from urllib.parse import unquote
 _FUNCTIONS: Final = frozenset({"functions", "function", "sources", "source", "sinks", "sink", "worker", "worker-stats"})
 _DOMAINS: Final = frozenset({"persistent", "non-persistent"})
 _LISTS_OF_A_NAMESPACE: Final = frozenset({"topics", "destinations"})
+# Segments from the kind on whose names have no separators: tenant, cluster and namespace. Names of topics, roles and
+# subscriptions, which come later, may have any (the Java client writes them percent-encoded).
+_PLAIN_NAMES: Final = {**dict.fromkeys(_DOMAINS, 3), "namespaces": 4}
+_PLAIN_LOOKUP: Final = 4  # kind, domain, tenant, namespace
 
 
 class BadPath(ValueError):
@@ -73,6 +77,7 @@ class RouteTable:
                 return Destination(route)
         top = segments[0] if segments else ""
         if top == "lookup":
+            _check_plain(segments, _PLAIN_LOOKUP)
             return Destination(Group.BROKERS, Care.LOOKUP if method == "GET" and _is_lookup(segments) else Care.NONE)
         if top == "ws":
             # The service of WebSockets does not know X-Original-Principal (pulsar-websocket, AbstractWebSocketHandler).
@@ -80,6 +85,7 @@ class RouteTable:
         if top != "admin":
             return None
         below = _below_version(segments)
+        _check_plain(segments, _PLAIN_NAMES.get(below[0], 1) if below else 1)
         if below and below[0] in _FUNCTIONS:
             return Destination(Group.FUNCTION_WORKERS)
         namespace = _listed_namespace(below) if method == "GET" else None
@@ -92,15 +98,31 @@ def checked_segments(raw_path: str) -> list[str]:
         raise BadPath("expected a path that begins with /")
     if not raw_path.isascii() or not raw_path.isprintable() or any(sign in raw_path for sign in ' "<>\\^`{|}#'):
         raise BadPath("expected a path of printable ascii, other characters percent-encoded")
-    segments = _segments(raw_path)
-    for segment in segments:
-        # Check the segment decoded twice, too: some servers decode twice.
-        for text in (segment, unquote(segment)):
-            if any(part in (".", "..") for part in text.replace("\\", "/").split("/")):
+    for part in raw_path.split("/"):
+        # Parameters are checked, too: some servers decode before they remove them.
+        for text in _readings(unquote(part)):
+            names = (name.partition(";")[0] for name in text.replace("\\", "/").split("/"))
+            if any(name in (".", "..") for name in names):
                 raise BadPath("expected a path without . and .. segments")
             if any(ord(sign) < 0x20 or ord(sign) == 0x7F for sign in text):
                 raise BadPath("expected a path without control characters")
-    return segments
+    return _segments(raw_path)
+
+
+def _readings(segment: str) -> tuple[str, str]:
+    """Return a decoded segment, and what those servers read that decode twice."""
+    return segment, unquote(segment)
+
+
+def _check_plain(segments: list[str], names: int) -> None:
+    """Raise BadPath for separators inside the segments up to the version, or in the first `names` below it.
+
+    A server that decodes before it splits would find another kind of request, or another namespace, in such a path.
+    """
+    first = len(segments) - len(_below_version(segments))
+    for segment in segments[: first + names]:
+        if any(sign in text for text in _readings(segment) for sign in "/\\;"):
+            raise BadPath("expected a path without an encoded slash or semicolon before the topic's name")
 
 
 def _segments(path: str) -> list[str]:

@@ -21,6 +21,7 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # `none`: the user typed the address.
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _ANY: Final = "*"
+_HOST: Final = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-]+))(?::[0-9]*)?")
 
 
 def names_a_page(headers: Mapping[str, str]) -> bool:
@@ -43,13 +44,13 @@ class OriginRules:
         return hash(self._origins)
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raise HttpRefused with 421 for a name that is not served."""
+        """Raise HttpRefused with 421 for a name that is not served, and for what is no host[:port]."""
         if self._hosts is None:
             return
         header = headers.get("Host", "")
         host = host_of(header).lower().rstrip(".")
         # A client of HTTP/1.0 may send no name; a browser does always.
-        if (not header and not host) or _is_address(host):
+        if not header or _is_address(host):
             return
         if not any(pattern.fullmatch(host) for pattern in self._hosts):
             raise HttpRefused(421, "this name is not served here (webServiceAllowedHosts)", "host", close=True)
@@ -73,9 +74,9 @@ class OriginRules:
 
 
 def host_of(header: str) -> str:
-    """Return the host of a `Host` header without the port; empty for an invalid header."""
-    host = header.rpartition("]")[0][1:] if header.startswith("[") else header.partition(":")[0]
-    return host if host and all(sign.isalnum() or sign in "-._:" for sign in host) and host.isascii() else ""
+    """Return the host of a `Host` header without the port; empty for what is no host[:port] (RFC 9110, 7.2)."""
+    found = _HOST.fullmatch(header)
+    return found["address"] or found["name"] if found else ""
 
 
 def _is_address(host: str) -> bool:

@@ -19,11 +19,11 @@ class Answered(NamedTuple):
     document: Any
 
 
-async def connect(place: Path | int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a connection to a socket's path, or to a port of this machine."""
+async def connect(place: Path | int, source: str = LOOPBACK) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection to a socket's path, or to a port of this machine from an address of this machine."""
     if isinstance(place, Path):
         return await asyncio.open_unix_connection(place)
-    return await asyncio.open_connection(LOOPBACK, place)
+    return await asyncio.open_connection(LOOPBACK, place, local_addr=(source, 0))
 
 
 async def raw(place: Path | int, request: bytes) -> bytes:

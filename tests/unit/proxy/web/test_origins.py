@@ -78,6 +78,13 @@ def test_listed_origins_may_and_a_star_is_all() -> None:
         ("", True),
         ("evil.example/", False),
         ("10.0.0.1.evil.example", False),
+        ("pulsar.example.org:80:evil", False),
+        ("pulsar.example.org:evil", False),
+        ("pulsar.example.org:", True),
+        ("10.0.0.1:80:evil", False),
+        ("[::1]evil", False),
+        ("[::1]:80:evil", False),
+        ("[pulsar.example.org]", False),
     ],
 )
 def test_only_listed_names_are_served_and_every_address(host: str, expected: bool) -> None:

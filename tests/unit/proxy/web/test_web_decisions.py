@@ -133,6 +133,10 @@ def test_only_reading_a_list_is_taken_for_one() -> None:
         "/a/%252e%252e/b",
         "/a/..%2fb",
         "/a/..;x/b",
+        "/a/..%3b/b",
+        "/a/..%253B/b",
+        "/a/%2e%2e%3bx%2fb",
+        "/a/b;%2f..%2f..%2fadmin",
         "/a/%00",
         "/a/\\..\\b",
         "/é",
@@ -142,6 +146,46 @@ def test_only_reading_a_list_is_taken_for_one() -> None:
 def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
     with pytest.raises(BadPath):
         checked_segments(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/v2%2fpersistent/t/n",
+        "/admin/v2%2Fpersistent/t/n/x",
+        "/admin/v2%252fpersistent/t/n",
+        "/admin/v3%2ffunctions/t/n/f",
+        "/admin/persistent%2Ft/n",
+        "/admin/v2/persistent/t%2Fn",
+        "/admin/v2/persistent/t/n%2Fpartitioned",
+        "/admin/v2/persistent%3bx/t/n",
+        "/admin/v2/namespaces/t/n%2ftopics",
+        "/admin/v2/namespaces/t/n/c%2ftopics",
+        "/lookup/v2%2ftopic/persistent/t/n/x",
+        "/lookup/v2/topic/persistent%2ft/n/x",
+        "/lookup/v2/topic/persistent/t/n%2Fx",
+    ],
+)
+def test_what_stands_before_the_topic_s_name_hides_no_separator(path: str) -> None:
+    with pytest.raises(BadPath, match="encoded slash or semicolon"):
+        ROUTES.find("GET", path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/v2/persistent/t/n/a%2Fb%3Bc/stats",
+        "/admin/v2/persistent/t/n/a%252Fb/stats",
+        "/admin/persistent/t/c/n/a%2Fb",
+        "/admin/v2/namespaces/t/n/permissions/spiffe%3A%2F%2Fcluster%2Frole",
+        "/admin/v2/brokers/configuration/zookeeperServers/zk%3A2181%2Fpulsar",
+        "/lookup/v2/topic/persistent/t/n/a%2Fb",
+    ],
+)
+def test_names_of_topics_roles_and_values_may_have_encoded_slashes(path: str) -> None:
+    found = ROUTES.find("GET", path)
+    assert found is not None
+    assert found.care is (Care.LOOKUP if path.startswith("/lookup") else Care.NONE)
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -235,15 +279,15 @@ def test_servers_of_extra_routes_are_third_parties_unless_they_are_brokers_too()
     assert not rules.is_third_party(URL("http://led-to:8080/admin"))
 
 
-@pytest.mark.parametrize("withholds", [True, False])
-def test_own_credentials_follow_redirects_of_known_servers_only(withholds: bool) -> None:
+@pytest.mark.parametrize("to_any_target", [True, False])
+def test_own_credentials_follow_redirects_of_known_servers_only(to_any_target: bool) -> None:
     everywhere = TargetValidator(("*",), ("*",), ("8080",))
-    rules = RedirectRules(("http://broker:8080",), everywhere, ("http://other:80/x",), withholds=withholds)
+    rules = RedirectRules(("http://broker:8080",), everywhere, ("http://other:80/x",), to_any_target=to_any_target)
     broker, other, led_to = URL("http://broker:8080/a"), URL("http://other/x"), URL("http://led-to:8080/a")
     assert rules.trusted(broker, named_by_trusted=False)
     assert not rules.trusted(other, named_by_trusted=True)
     assert rules.trusted(led_to, named_by_trusted=True)
-    assert rules.trusted(led_to, named_by_trusted=False) is not withholds
+    assert rules.trusted(led_to, named_by_trusted=False) is to_any_target
     everywhere.apply(("*.brokers.example",), ("*",), ("8080",))
     assert rules.trusted(led_to, named_by_trusted=False)
 
