@@ -194,8 +194,9 @@ CLIENTS: Final = (
     ),
     Alert(
         "PulsarProxyBrokerDown", "clients", "warning",
-        'pulsar_proxy_brokers{state="down"} > 0', "5m",
-        "{{ or $labels.pod $labels.instance }} cannot reach {{ $value }} of its brokers",
+        # A server that is no broker is on trial again and again, and down for moments only.
+        'sum without (state) (pulsar_proxy_brokers{state=~"down|trial"}) > 0', "5m",
+        "{{ or $labels.pod $labels.instance }} cannot use {{ $value }} of its brokers",
         "Compare with the other proxies: if all see the same broker down, look at that broker, else at this proxy's "
         "network.",
     ),

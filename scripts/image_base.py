@@ -13,7 +13,7 @@ from typing import Final
 SUITE: Final = "trixie"
 # The Python version of the suite, for which wheels are fetched.
 SUITE_PYTHON: Final = "3.13"
-# Renewed with the locks: the later, the more faults of Debian's packages are mended.
+# Changed by hand, no workflow does it: the later, the more faults of Debian's packages are mended.
 MOMENT: Final = "20261101T000000Z"
 # The archive of Debian keeps the packages of each day.
 ARCHIVE: Final = f"http://snapshot.debian.org/archive/debian/{MOMENT}"

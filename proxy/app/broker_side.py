@@ -14,6 +14,7 @@ from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.gate import TargetGate
+from proxy.brokers.handshake import BrokerHandshake, ConnectProbe
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
@@ -62,8 +63,8 @@ class BrokerSide:
         self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
         places = DialPlaces(most_dials(), loop)
         self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
-        settings, dialer = BrokerSettings.of(config), self.request_dialer
-        self.brokers = Brokers(loop, settings, own_names, dialer, counters.brokers, log, sockets.loop_budget)
+        settings, probe = BrokerSettings.of(config), _probe(config, loop, sockets, self.request_dialer, identities)
+        self.brokers = Brokers(loop, settings, own_names, probe, counters.brokers, log, sockets.loop_budget)
         self.gate = TargetGate(
             loop,
             self.brokers,
@@ -123,6 +124,19 @@ class BrokerSide:
         names, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
         self.validator.apply(names, networks, config.broker_proxy_allowed_target_ports)
         self.web_validator.apply(names, networks, config.broker_web_service_allowed_target_ports)
+
+
+def _probe(
+    config: Config, loop: asyncio.AbstractEventLoop, sockets: Sockets, dialer: Dialer, identities: Identities
+) -> ConnectProbe:
+    of_connections = (loop, sockets.shared, sockets.hangup, sockets.loop_budget)
+    return ConnectProbe(
+        dialer,
+        identities.connect_frames,
+        lambda frame: BrokerHandshake(*of_connections, frame),
+        authentication=config.authentication_enabled,
+        forwards=config.forward_authorization_credentials,
+    )
 
 
 def _resolver(

@@ -234,8 +234,7 @@ class LiveChanges:
         proxy, old = self._proxy, self._proxy.config
         key = next((key for key in APPLIED_BY if key.name == name), None)
         if key is not None and (key in NOT_LIVE or key.section in NOT_LIVE_SECTIONS or key.secret):
-            fault = old.fault(name, repr(key.shown_text(text)), "a change in the configuration, and a reload")
-            raise ConfigError([fault], [])
+            raise ConfigError([old.live_fault(key, text, "a change in the configuration, and a reload")], [])
         newer = old.replace({name: text})
         assert key is not None
         before = old

@@ -3,24 +3,31 @@
 Rule: no request is sent to a broker that is known to be down, and no request fails because of a broker that has come
 back. If all brokers are down, a request waits until each of them was probed again, then gets an error that names the
 brokers, the reasons and the times. A probe of a broker that is down is a TCP connection that is closed at once.
-A broker of which nothing was heard is probed, too, with the TLS handshake if brokers are reached with TLS; a broker to
-which a request connection is open is not.
+A broker of which nothing was heard is probed, too, with the TLS handshake if brokers are reached with TLS, and with
+CONNECT: an open port proves no broker. A broker to which a request connection is open is not probed.
 """
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from proxy.brokers.counters import BrokerCounters
-from proxy.brokers.dialer import Dialer
 from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
-from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket, TargetRefused
+from proxy.core.errors import (
+    BrokerUnavailable,
+    BrokerUnreachable,
+    CredentialsUnavailable,
+    NoSocket,
+    RequestFailed,
+    TargetRefused,
+)
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import PacedWaiters, TaskTurns
@@ -48,6 +55,23 @@ class BrokerChoice(Protocol):
 
     async def usable(self, broker: BrokerAddress, key: str) -> BrokerAddress:
         """Return `broker` if it is usable, else another broker; raise BrokerUnavailable."""
+
+
+class BrokerReach(Protocol):
+    """The ways to try a broker (`proxy.brokers.handshake.ConnectProbe`)."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Return the time limit of a connection."""
+
+    async def open(self, broker: BrokerAddress, addresses: Sequence[str], timeout_seconds: float) -> socket.socket:
+        """Open a TCP connection; raise BrokerUnavailable."""
+
+    async def look(self, broker: BrokerAddress, addresses: Sequence[str]) -> None:
+        """Return if the broker answers CONNECT; raise BrokerUnavailable if it cannot be used.
+
+        Raise RequestFailed or CredentialsUnavailable if only the proxy's own identity is at fault.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +108,7 @@ class Brokers:
         loop: asyncio.AbstractEventLoop,
         settings: BrokerSettings,
         names: CachingResolver,
-        dialer: Dialer,
+        reach: BrokerReach,
         counters: BrokerCounters,
         log: Logger,
         loop_budget: LoopBudget,
@@ -92,7 +116,7 @@ class Brokers:
         self._loop = loop
         self._settings = settings
         self._names = names
-        self._dialer = dialer
+        self._reach = reach
         self._counters = counters
         self._log = log
         self._pace = LinePace()
@@ -244,14 +268,14 @@ class Brokers:
         return found
 
     def shown(self) -> list[Mapping[str, object]]:
-        """Return a row for each broker: address, state, and if it is not up, for how long (seconds) and why."""
+        """Return a row for each broker: address, state, why it is not up, and how long ago it failed (seconds)."""
         now = self._loop.time()
         return [
             {
                 "broker": str(member.address),
                 "state": str(member.state),
                 "seconds": now - member.since if member.state in _FAILED else 0.0,
-                "error": member.error if member.state in _FAILED else "",
+                "error": "" if member.state is MemberState.UP else member.error,
             }
             for member in self._members.all()
         ]
@@ -293,23 +317,32 @@ class Brokers:
     async def _look(self, broker: BrokerAddress) -> None:
         """Probe a broker that is not known to be down."""
         failure: BrokerUnavailable | None = None
-        own_fault = False
+        own_fault: Exception | None = None
         try:
-            async with asyncio.timeout(self._dialer.timeout_seconds):
-                await self._dialer.look(broker, await self.resolve(broker))
+            async with asyncio.timeout(self._reach.timeout_seconds):
+                addresses = await self.resolve(broker)
+            await self._reach.look(broker, addresses)
         except TimeoutError:
             failure = BrokerUnreachable(f"cannot connect to broker {broker}: its name was not resolved in time")
-        except NoSocket:
-            own_fault = True
+        except (NoSocket, RequestFailed, CredentialsUnavailable) as error:
+            own_fault = error
         except BrokerUnavailable as error:
             failure = error
-        self._counters.broker_probes["reached" if failure is None and not own_fault else "failed"] += 1
-        counts = self._members.looked_at(broker, self._loop.time()) and not own_fault
-        if counts and failure is None:
-            self.worked(broker)
-        elif counts and failure is not None and not self.in_use(broker):
-            self.failed(broker, str(failure), answers_tcp=not isinstance(failure, BrokerUnreachable))
+        self._counters.broker_probes["reached" if failure is None and own_fault is None else "failed"] += 1
+        if self._members.looked_at(broker, self._loop.time()):
+            self._judge(broker, failure, own_fault)
         self._plan()
+
+    def _judge(self, broker: BrokerAddress, failure: BrokerUnavailable | None, own_fault: Exception | None) -> None:
+        """Report the result of a probe, unless a request connection knows better."""
+        if own_fault is not None:
+            # The broker lives, and keeps its requests: clients then get its own words. A lack of sockets says nothing.
+            if not isinstance(own_fault, NoSocket) and not self.in_use(broker):
+                self._members.doubted(broker, str(own_fault))
+        elif failure is None:
+            self.worked(broker)
+        elif not self.in_use(broker):
+            self.failed(broker, str(failure), answers_tcp=not isinstance(failure, BrokerUnreachable))
 
     async def _probe(self, broker: BrokerAddress, began: float) -> None:
         error: str | None = None
@@ -318,7 +351,7 @@ class Brokers:
                 addresses = [broker.address]
                 if not broker.address:
                     addresses = await self._names.resolve(broker.host, broker.port, PROBE_SECONDS)
-                (await self._dialer.open(broker, addresses, PROBE_SECONDS)).close()
+                (await self._reach.open(broker, addresses, PROBE_SECONDS)).close()
         except TimeoutError:
             error = f"cannot connect to broker {broker}: its name was not resolved in time"
         except (BrokerUnavailable, TargetRefused) as failure:

@@ -1,17 +1,35 @@
-"""CONNECT to the target of a client, before a relay joins both connections."""
+"""CONNECT to the target of a client before a relay joins both connections, and CONNECT as a probe.
+
+A port that is open proves no broker: a server of another protocol accepts connections, too, and so does one that hangs.
+So a broker that is not known to be down is probed with CONNECT and the proxy's own credentials.
+"""
 
 import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from socket import socket
 from typing import Final
 
 from protocol import commands
 from protocol.command_type import CommandType
-from protocol.errors import MalformedFrame, ProtocolError
+from protocol.errors import MalformedFrame, ProtocolError, ServerError
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
+from proxy.brokers.connect_frames import ConnectFrames
+from proxy.brokers.dialer import Dialer
 from proxy.brokers.endpoint import BrokerEndpoint
-from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
+from proxy.brokers.target import BrokerAddress, CheckedTarget
+from proxy.core.errors import (
+    BrokerNotReady,
+    BrokerUnavailable,
+    ConnectionClosed,
+    CredentialsUnavailable,
+    DisconnectCause,
+    RequestFailed,
+    protocol_cause,
+)
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
@@ -19,6 +37,9 @@ from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
 # A read that filled its buffer, with its frames.
 READ_SECONDS: Final = 0.001
+# Challenges that a probe answers; a broker may ask more than once.
+_MOST_CHALLENGES: Final = 4
+_OF_IDENTITY: Final = frozenset({ServerError.AuthenticationError, ServerError.AuthorizationError})
 
 
 class BrokerHandshake(BrokerEndpoint):
@@ -111,3 +132,80 @@ class BrokerHandshake(BrokerEndpoint):
         self.heard.set_exception(error)
         self.heard.exception()
         self.abort(DisconnectCause.BROKER_REFUSED)
+
+
+class ConnectProbe:
+    """Probes configured brokers, which may get the proxy's own credentials; `make` builds a handshake for a frame.
+
+    `forwards`: brokers want a client's credentials with those of the proxy (`forwardAuthorizationCredentials`).
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        frames: ConnectFrames,
+        make: Callable[[bytes], BrokerHandshake],
+        *,
+        authentication: bool,
+        forwards: bool,
+    ) -> None:
+        self._dialer = dialer
+        self._frames = frames
+        self._make = make
+        self._authentication = authentication
+        self._forwards = forwards
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Return the time limit of a connection, and of the answer to CONNECT."""
+        return self._dialer.timeout_seconds
+
+    async def open(self, broker: BrokerAddress, addresses: Sequence[str], timeout_seconds: float) -> socket:
+        """Open a TCP connection to a broker that is down, as `Dialer.open` does."""
+        return await self._dialer.open(broker, addresses, timeout_seconds)
+
+    async def look(self, broker: BrokerAddress, addresses: Sequence[str]) -> None:
+        """Return when the broker has accepted CONNECT, or refused only that no client's identity came with it.
+
+        Raise BrokerUnavailable for a broker that cannot be used; RequestFailed if the broker refuses the proxy's
+        identity, and CredentialsUnavailable if the proxy lacks its own: both say little about the broker.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                frame = await self._frames.for_requests(None)
+        except (CredentialsUnavailable, TimeoutError) as error:
+            # The port and TLS can still be tried.
+            await self._dialer.look(broker, addresses)
+            raise CredentialsUnavailable(str(error) or "the proxy's own credentials did not come in time") from error
+        handshake = await self._dialer.connect(CheckedTarget(broker, addresses), partial(self._make, frame))
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                await self._hear(handshake)
+        except TimeoutError:
+            seconds = f"{self.timeout_seconds:g} s (brokerProxyConnectTimeoutMs)"
+            raise BrokerUnavailable(f"broker {broker} did not answer CONNECT within {seconds}") from None
+        except ConnectionClosed as error:
+            raise BrokerUnavailable(f"broker {broker} did not answer CONNECT: {error}") from error
+        except RequestFailed as error:
+            self._judge(broker, error)
+        finally:
+            handshake.abort(DisconnectCause.IDLE)
+
+    async def _hear(self, handshake: BrokerHandshake) -> None:
+        for _ in range(_MOST_CHALLENGES):
+            if (await handshake.heard).type == CommandType.CONNECTED:
+                return
+            handshake.respond(await self._frames.answer())
+        raise RequestFailed(ServerError.AuthenticationError, "the broker goes on asking for credentials")
+
+    def _judge(self, broker: BrokerAddress, error: RequestFailed) -> None:
+        """Return if the broker refuses only that a client's identity is missing; raise the errors of `look`."""
+        if error.code not in _OF_IDENTITY:
+            raise BrokerNotReady(f"broker {broker} refuses CONNECT: {error.code}: {error.message}") from error
+        if error.code == ServerError.AuthorizationError and self._authentication:
+            # A role of the broker's proxyRoles may not come without a client's role, which a probe does not have.
+            return
+        if error.code == ServerError.AuthenticationError and self._forwards:
+            return
+        self._frames.refused(broker, error)
+        raise RequestFailed(error.code, f"broker {broker} refuses the proxy: {error.message}") from error

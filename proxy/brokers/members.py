@@ -6,7 +6,8 @@ to `longest_pause_seconds`. If the member did not accept TCP connections, a succ
 probe proves little: the member is then on *trial*, gets a single request at a time, and is up when a request succeeds.
 
 A member that is not down is probed at the start, and when nothing was heard of it for `idle_seconds`: this probe does
-the TLS handshake, too, and also ends a trial for which no request has come.
+the TLS handshake and CONNECT, too, and also ends a trial for which no request has come. A member that refuses only the
+proxy's own identity is unknown again: it lives, and serves nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -174,6 +175,15 @@ class BrokerMembers:
         was, member.failures = member.state, 0
         self._heard(member, now)
         return None if was is MemberState.UP else was
+
+    def doubted(self, address: BrokerAddress, error: str) -> None:
+        """Record that a member lives but does not take this proxy: one that was up is unknown again."""
+        member = self._members.get(address)
+        if member is None or member.state is MemberState.DOWN:
+            return
+        member.error = error
+        if member.state is MemberState.UP:
+            member.state = MemberState.UNKNOWN
 
     # --- probes ------------------------------------------------------------------------------------
 

@@ -83,6 +83,10 @@ class Config(ConfigValues):
                 loader.take_known(Setting(name, text, "live", _LIVE))
         return self._build(loader)
 
+    def live_fault(self, key: Key[Any], text: str, expected: str) -> ConfigProblem:
+        """Return a fault of a live change that may not be made; its place is the command, not the key's setting."""
+        return ConfigProblem(_LIVE, None, key.name, masked(f"a change to {key.shown_text(text)!r}"), expected)
+
     def with_source_of(self, key: Key[Any], earlier: Self) -> Self:
         """Return a copy in which a dynamic key has the value and the source that `earlier` has; raise `ConfigError`."""
         loader = Loader(type(self))

@@ -36,7 +36,7 @@ def test_no_note_names_a_web_port_that_the_service_does_not_show() -> None:
     assert "Admin API" not in gateway({"service": {"web": False}}).notes
 
 
-WEB_IS_OPEN = "Whoever reaches the Service's web ports without credentials"
+WEB_IS_OPEN = "Clients that reach the Service's web ports without credentials"
 PLAIN_CLIENTS = {"configData": {"authenticationEnabled": False}}
 SECURED = {"authenticationEnabled": True, "authenticationProviders": "token", "tokenPublicKey": "/keys/public.pem"}
 

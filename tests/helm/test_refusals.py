@@ -229,6 +229,10 @@ def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) ->
     ({"kubeVersion": "1.27.16"}, "mode: got native with Kubernetes 1.27.16, expected plain"),
     ({"configData": {"bindAddress": "0.0.0.0"}}, "configData.bindAddress: got a value, expected `exposed`"),
     ({"configData": {"PULSAR_PREFIX_proxyRole": "gateway"}}, "configData.proxyRole: got a value, expected none"),
+    (
+        {"configData": {"metricsPort": ""}},
+        "configData.metricsPort: got an empty value, expected `metricsPort` beside configData",
+    ),
     ({"configData": {"brokerServiceURL": ""}}, "configData.brokerServiceURL: got nothing"),
     ({"configData": {"unheardOf": 1}}, "additional properties 'unheardOf' not allowed"),
     ({"mode": "sidecar"}, "/mode': value must be one of 'native', 'plain'"),

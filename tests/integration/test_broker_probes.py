@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +60,77 @@ async def test_readiness_waits_for_unknown_brokers_as_long_as_the_key_says() -> 
         assert await readiness(stage) == (200, "OK\n")
     async with staged(None) as stage:
         assert await readiness(stage) == (200, "OK\n")
+
+
+@asynccontextmanager
+async def no_broker(answer: bytes) -> AsyncIterator[int]:
+    """Listen as a server that is no broker: each first bytes get `answer`, or nothing at all; yield the port."""
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(served, LOOPBACK, 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def never_up(stage: Stage) -> str:
+    """Wait until a broker was probed, and return why it cannot be used; fail if it is up."""
+    brokers = stage.proxy.broker_side.brokers
+    await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+    assert (brokers.states()["up"], brokers.states()["unknown"]) == (0, 0)
+    return str(brokers.shown()[0]["error"])
+
+
+async def test_a_server_of_another_protocol_is_never_up() -> None:
+    async with (
+        no_broker(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as port,
+        staged(None, brokerServiceURL=f"pulsar://{LOOPBACK}:{port}", **PROBED) as stage,
+    ):
+        assert "did not answer CONNECT" in await never_up(stage)
+
+
+async def test_a_listener_that_never_answers_connect_is_never_up() -> None:
+    async with no_broker(b"") as port:
+        url = f"pulsar://{LOOPBACK}:{port}"
+        async with staged(None, brokerServiceURL=url, brokerProxyConnectTimeoutMs=100, **PROBED) as stage:
+            assert "did not answer CONNECT within 0.1 s" in await never_up(stage)
+
+
+async def test_a_broker_that_is_not_ready_is_never_up() -> None:
+    async with EmbeddedBroker() as broker:
+        broker.script.refuse_connect = Failure(ServerError.ServiceNotReady, "still loading")
+        async with staged(None, brokerServiceURL=f"pulsar://{LOOPBACK}:{broker.port}", **PROBED) as stage:
+            assert "still loading" in await never_up(stage)
+
+
+async def test_a_broker_that_refuses_the_proxys_credentials_is_not_up_and_says_why() -> None:
+    async with EmbeddedBroker() as broker:
+        broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such token")
+        async with staged(None, brokerServiceURL=f"pulsar://{LOOPBACK}:{broker.port}", **PROBED) as stage:
+            brokers = stage.proxy.broker_side.brokers
+            await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+            # The broker lives: requests go there, and clients get its own words.
+            assert brokers.states() == {"unknown": 1, "up": 0, "trial": 0, "down": 0}
+            assert "no such token" in str(brokers.shown()[0]["error"])
+            assert stage.proxy.counters.brokers.broker_probes == {"reached": 0, "failed": 1}
+
+
+async def test_own_credentials_that_are_missing_are_no_fault_of_the_broker(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"file:{tmp_path / 'token'}",
+    }  # fmt: skip
+    (tmp_path / "token").touch()
+    async with EmbeddedBroker() as broker:
+        url = f"pulsar://{LOOPBACK}:{broker.port}"
+        async with staged(None, brokerServiceURL=url, **keys, **PROBED) as stage:
+            brokers = stage.proxy.broker_side.brokers
+            await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+            assert brokers.states()["unknown"] == 1
 
 
 def checked(capsys: pytest.CaptureFixture[str], *keys: str) -> tuple[int, dict[str, list[tuple[str, bool]]]]:

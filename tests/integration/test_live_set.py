@@ -100,7 +100,7 @@ async def test_keys_that_need_the_configuration_are_refused(name: str, tmp_path:
         before = stage.proxy.config
         answered = await ask(tmp_path / "s", "PUT", "/v1/config", {"key": name, "value": REFUSED[name]})
         assert answered.status == 400
-        assert name in answered.document["reason"]
+        assert f"live change: {name}" in answered.document["reason"]
         assert "token:x" not in str(answered.document)
         assert stage.proxy.config is before
 

@@ -145,7 +145,7 @@ async def test_under_load_no_client_is_refused_while_one_process_replaces_anothe
                 assert await second.exit_code() == 0
                 await load.more(50)
         assert load.refused == []
-        # Only who was connected and idle at the moment of a drain.
+        # Connections that a drain closed between two requests: this request was on its way, and real clients ask again.
         assert load.closed <= 4 * WORKERS
         assert [each.said("internal_error") for each in (first, second, third)] == [0, 0, 0]
 

@@ -26,8 +26,10 @@ dependency on this chart; helm/examples/orders shows all of them in use.
 {{- end -}}
 {{- if $v.spill.enabled -}}{{- $_ := set $base "topicListSpillDirectory" (include "pulsar-proxy-lib.spillDirectory" .) -}}{{- end -}}
 {{- range $key, $value := include "pulsar-proxy-sidecar.ownKeys" . | fromJson -}}
-  {{- if or (hasKey $v.configData $key) (hasKey $v.configData (printf "PULSAR_PREFIX_%s" $key)) -}}
-    {{- fail (printf "configData.%s: got a value, expected %s" $key $value) -}}
+  {{- range $name := list $key (printf "PULSAR_PREFIX_%s" $key) -}}
+    {{- if hasKey $v.configData $name -}}
+      {{- fail (printf "configData.%s: got %s, expected %s" $key (ternary "an empty value" "a value" (eq (toString (get $v.configData $name)) "")) $value) -}}
+    {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- $settings := include "pulsar-proxy-lib.settings" (dict "base" $base "configData" $v.configData) | fromJson -}}
@@ -42,7 +44,7 @@ dependency on this chart; helm/examples/orders shows all of them in use.
 
 {{- /* Keys that a value of this chart stands for. */ -}}
 {{- define "pulsar-proxy-sidecar.ownKeys" -}}
-{"servicePort": "`port`", "webServicePort": "`webPort`", "bindAddress": "`exposed`", "metricsPort": "`metricsPort`", "metricsBindAddress": "`metricsBindAddress`", "proxyRole": "none: it is a sidecar"}
+{"servicePort": "`port`", "webServicePort": "`webPort`", "bindAddress": "`exposed`", "metricsPort": "`metricsPort` beside configData", "metricsBindAddress": "`metricsBindAddress` beside configData", "proxyRole": "none: it is a sidecar"}
 {{- end -}}
 
 {{- /* For `initContainers` of the pod: the native form, else nothing. */ -}}

@@ -53,7 +53,7 @@ class BrokerKeys:
     )  # fmt: skip
     broker_idle_probe_interval_millis = Key(
         "brokerIdleProbeIntervalMillis", 30_000, whole(0, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
-        doc="Time after which a broker is probed with a connection (and TLS handshake) if nothing was heard of it. "
+        doc="Time after which a broker is probed with a connection and CONNECT if nothing was heard of it. "
         "Each broker is also probed at the start. A broker with an open request connection is not probed. 0: only "
         "brokers that are down are probed.",
     )  # fmt: skip

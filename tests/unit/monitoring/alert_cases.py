@@ -238,9 +238,18 @@ CASES = (
     ),
     Case(
         "PulsarProxyBrokerDown", "warning", {'pulsar_proxy_brokers{S,state="down"}': steady(2)},
-        "10.0.0.7:8080 cannot reach 2 of its brokers",
+        "10.0.0.7:8080 cannot use 2 of its brokers",
         ({'pulsar_proxy_brokers{S,state="up"}': steady(2), 'pulsar_proxy_brokers{S,state="down"}': steady(0)},),
-        labels={"state": "down"},
+    ),
+    Case(
+        # A server that is no broker: down for a moment after each probe, then on trial until the next.
+        "PulsarProxyBrokerDown", "warning",
+        {
+            'pulsar_proxy_brokers{S,state="up"}': steady(1), 'pulsar_proxy_brokers{S,state="down"}': "0 1 " * 60,
+            'pulsar_proxy_brokers{S,state="trial"}': "1 0 " * 60,
+        },
+        "10.0.0.7:8080 cannot use 1 of its brokers",
+        ({'pulsar_proxy_brokers{S,state="up"}': steady(2), 'pulsar_proxy_brokers{S,state="trial"}': steady(0)},),
     ),
     Case(
         "PulsarProxyDown", "critical",
