@@ -75,8 +75,9 @@ class ListMemory:
 
     def _share(self, config: Config) -> None:
         share_by_key, cap_percent = config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key
-        for memory in (self.limiter, self.unproven):
-            memory.set_sharing(share_by_key, cap_percent)
+        self.limiter.set_sharing(share_by_key, cap_percent)
+        # Networks take turns in the shares where all others are in one line: no cap goes with that.
+        self.unproven.set_sharing(True, cap_percent if share_by_key else 100)
 
 
 def first_estimate(config: Config) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from proxy.auth.identity import Principal
+from proxy.core.addresses import host_network
 
 # A key with a deficit outlives its request, and clients choose the length of a namespace's name.
 LONGEST_KEY: Final = 256
@@ -35,6 +36,12 @@ class FairnessKeys:
             return client.name
         key = namespace.partition("/")[0] if self.fairness == "tenant" else namespace
         return key[:LONGEST_KEY]
+
+    def share_key(self, client: ChargedClient, namespace: str | None) -> Hashable:
+        """Return the key that takes turns in the shares of unproven readers: the network, where all are in one line."""
+        if self.fairness != "fifo":
+            return self.key(client, namespace)
+        return host_network(client.name.rpartition(":")[0].strip("[]"))
 
 
 def role_of(principal: Hashable) -> Hashable:

@@ -21,14 +21,12 @@ from proxy.net.pump import Body, Pump
 from proxy.net.send_buffers import SendBuffer, SocketOptionsOf
 from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint, peer_name
-from proxy.net.write_watch import STALLED_SECONDS, WriteLock, WriteProgress, WriteWatch
+from proxy.net.write_watch import PROOF_BYTES, WriteLock, WriteProgress, WriteWatch
 
 # Unsent bytes up to this are part of what a connection at rest may cost (docs/memory.md); more needs a permit.
 ALLOWANCE_BYTES: Final = 4096
 # Answers of a client that reads may pass a full limit by this much, one client at a time, before the client is closed.
 OVERSHOOT_BYTES: Final = 64 * 1024
-# More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
-PROOF_BYTES: Final = 256 * 1024
 
 
 class Output:
@@ -163,9 +161,11 @@ class Output:
 
     @property
     def reads(self) -> bool:
-        """Return whether the client has taken more than its receive buffer holds since it last stood still."""
-        if not self._proven and self.sent_bytes - self._stood_at >= PROOF_BYTES:
-            self._proven = self._taken_bytes - self._stood_at >= PROOF_BYTES
+        """Return whether the client has taken more than its receive buffer holds since it last stood or was slow."""
+        enough = self._stood_at + PROOF_BYTES
+        if not self._proven and self.sent_bytes >= enough and self._taken_bytes >= enough:
+            self._proven = True
+            self._watch.saw_quick()
         return self._proven
 
     def has_room_for(self, size: int) -> bool:
@@ -174,9 +174,8 @@ class Output:
             return False
         # Half of a send buffer is for the kernel's own records.
         taken = self.expected_bytes + self._endpoint.kernel_queue_bytes()
-        if size + taken <= self._endpoint.send_buffer_bytes() // 2:
-            return True
-        return self.buffer is not None and self.buffer.fits(size + taken)
+        fits = size + taken <= self._endpoint.send_buffer_bytes() // 2
+        return fits or (self.buffer is not None and self.buffer.fits(size + taken))
 
     def call(self, answered: Callable[[], None]) -> None:
         """Send a PING, and call `answered` once when a PONG comes: a client that does not read answers no PING."""
@@ -193,8 +192,7 @@ class Output:
 
     def ponged(self) -> None:
         """Call those that wait for a PONG."""
-        self._pinged = False
-        callers, self._callers = self._callers, None
+        self._pinged, callers, self._callers = False, self._callers, None
         call_each(callers or (), self._endpoint.crashed)
 
     @property
@@ -225,8 +223,7 @@ class Output:
         if not self._queue or not self._endpoint.open:
             return
         if not self._body and not self._endpoint.write_pending:
-            frames = bytes(self._queue)
-            self._queue = b""
+            frames, self._queue = bytes(self._queue), b""
             self._write(frames)
         self._account()
 
@@ -400,9 +397,8 @@ class Output:
 
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client's kernel has acknowledged."""
-        if progress.note(now, self._buffered_bytes, self._endpoint.kernel_queue_bytes()):
-            self._took = True
-        elif now - progress.progressed_at > STALLED_SECONDS:
+        self._took |= progress.note(now, self._buffered_bytes, self._endpoint.kernel_queue_bytes())
+        if progress.pace is not None or progress.stands(now):
             self._proven = False
             self._stood_at = self._taken_bytes
             if self._share is not None:
@@ -419,10 +415,14 @@ class Output:
     @property
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
         """Return names and sizes of lists in heap memory behind the list in progress, if that or they are owed."""
-        lock, body, share = self._write_lock, self._pumping, self._share
-        if lock is None or body is None or (isinstance(body, SpillableBody) and body.leaves):
+        if self._write_lock is None or self._pumping is None or self.goes_to_disk:
             return ()
-        return lock.waiting(without_turn=share is not None and share.held)
+        return self._write_lock.waiting(without_turn=self._share is not None and self._share.held)
+
+    @property
+    def goes_to_disk(self) -> bool:
+        """Return whether the list in progress is on disk, or will be soon if its memory is needed."""
+        return isinstance(self._pumping, SpillableBody) and self._pumping.leaves
 
     def evict(self, cause: DisconnectCause) -> int:
         """End the connection and drop unsent bytes; return how many were under way, the kernel's included."""

@@ -11,7 +11,7 @@ Rules:
   waiters was served. Only clients that hold direct memory are looked at.
 - A client that has shown that it reads and then stands still for two seconds is closed while others wait, if such
   clients hold more than their part of direct memory, or lists behind theirs more than a part of heap memory
-  (`proxy.net.owed`).
+  (`proxy.net.owed`). After those the slow ones: they move, and take less than a quick client does (`pace`).
 - A client whose list is on disk holds no memory but that of its answers behind the list which cannot move, too. Without
   such answers the client is closed for its rate only while the disk has no space for the list of another
   (`proxy.net.spill`): as many as make room for that list.
@@ -21,6 +21,7 @@ The decisions have no I/O and no clock of their own; samples are the output's bu
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
@@ -38,6 +39,12 @@ LONGEST_WINDOW_SECONDS: Final = 60.0
 # So few marks keep the record of a writer under 1.5 KiB.
 MARKS_A_WINDOW: Final = 5
 STALLED_SECONDS: Final = 1.0
+# More than a receive buffer takes by itself (Linux: 128 KiB at first): a client that took so much reads.
+PROOF_BYTES: Final = 256 * 1024
+# A client that takes less than that in so long is slow: four times the least rate, by default.
+QUICK_SECONDS: Final = 2.0
+# Slow clients that keep to the least rate are closed only while quick ones come: one was seen in this time.
+QUICK_SEEN_SECONDS: Final = 60.0
 # A sweep comes once a second; any longer time between two sweeps is the proxy's own delay.
 LONGEST_STEP_SECONDS: Final = 2.0
 # Writers sampled in one iteration of the loop: a system call each, about 2 ms together.
@@ -74,9 +81,12 @@ class WriteProgress:
         "_buffer_bytes",
         "_delivered",
         "_marks",
+        "_paced_bytes",
+        "_paced_from",
         "_window_seconds",
         "handed_bytes",
         "kernel_bytes",
+        "pace",
         "progressed_at",
     )
 
@@ -84,6 +94,9 @@ class WriteProgress:
         self.handed_bytes = 0
         self.kernel_bytes = 0
         self.progressed_at = 0.0
+        # Bytes per second of a client that is slow; None: it is quick, or not known yet.
+        self.pace: float | None = None
+        self._paced_from, self._paced_bytes = 0.0, 0
         self._delivered = 0
         # Bytes that the client's receive buffer took at first.
         self._buffer_bytes = 0
@@ -108,11 +121,28 @@ class WriteProgress:
         elif moved:
             self.progressed_at = now
             self._mark(now, before)
+        self._judge(now)
         return moved
+
+    def stands(self, now: float) -> bool:
+        """Return whether the client has taken nothing for a second."""
+        return now - self.progressed_at > STALLED_SECONDS
+
+    def _judge(self, now: float) -> None:
+        taken, seconds = self._delivered - self._paced_bytes, now - self._paced_from
+        if taken >= PROOF_BYTES:
+            self.pace = None
+        elif seconds >= QUICK_SECONDS:
+            self.pace = taken / seconds
+        else:
+            return
+        self._paced_from, self._paced_bytes = now, self._delivered
 
     def _begin(self, now: float, before: int) -> None:
         self.progressed_at = now
         self._marks = [(now, before, self._delivered)]
+        # A kernel without bytes for the client waits for the proxy, not for the client.
+        self.pace, self._paced_from, self._paced_bytes = None, now, self._delivered
 
     def _mark(self, now: float, before: int) -> None:
         marks, window = self._marks, self._window_seconds
@@ -234,6 +264,10 @@ class Writer(Protocol):
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
         """Return names and sizes of lists in heap memory behind the list in progress, if that or they are owed."""
 
+    @property
+    def goes_to_disk(self) -> bool:
+        """Return whether the list in progress is on disk, or will be soon if its memory is needed."""
+
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client has taken."""
 
@@ -293,6 +327,7 @@ class WriteWatch:
         self._counters = counters
         self._log = log
         self._evictions: dict[DisconnectCause, _Evictions] = {}
+        self._quick_at = -math.inf
         self._writers: set[Writer] = set()
         self._swept_at: float | None = None
         self._time = 0.0
@@ -315,6 +350,10 @@ class WriteWatch:
             writer.progress = WriteProgress()
             self._writers.add(writer)
 
+    def saw_quick(self) -> None:
+        """Record that a client has shown that it reads: for such clients slow ones make room."""
+        self._quick_at = self._time
+
     def discard(self, writer: Writer) -> None:
         """Forget `writer`: its client is gone."""
         self._writers.discard(writer)
@@ -332,11 +371,13 @@ class WriteWatch:
                 slow.append((rate, number, writer))
             if (progress := writer.progress) is not None:
                 writers += 1
-                if time - progress.progressed_at > STALLED_SECONDS:
-                    stalled += 1
+                stands = progress.stands(time)
+                if stands or (progress.pace is not None and not writer.goes_to_disk):
+                    stalled += stands
+                    since, pace = progress.progressed_at, None if stands else progress.pace
                     body = writer.owed
-                    owed.note(writer, progress.progressed_at, () if body is None else (body,))
-                    held_up.note(writer, progress.progressed_at, writer.held_up)
+                    owed.note(writer, since, () if body is None else (body,), pace)
+                    held_up.note(writer, since, writer.held_up, pace)
                 kernel_bytes += progress.kernel_bytes
             if not number % WRITERS_A_TURN:
                 await asyncio.sleep(0)
@@ -378,7 +419,8 @@ class WriteWatch:
     def _end_owing(self, lists: OwedLists[Writer], most: int | None, memory: Memory, time: float) -> None:
         if most is None or not memory.short:
             return
-        for writer in lists.above(most, time):
+        quick_come = time - self._quick_at < QUICK_SEEN_SECONDS
+        for writer in lists.above(most, time, math.inf if quick_come else self.limits.min_bytes_per_second):
             if writer.waiting:
                 self._evict(writer, DisconnectCause.READS_TOO_SLOWLY)
 

@@ -2,15 +2,16 @@
 
 Before a client has taken some bytes, nothing tells a client that reads from a client that never will. So unproven
 readers share a part of direct memory, and the rest is always free for those that read. Rules:
-- A reader is proven while it takes bytes: more than a receive buffer holds, since it last stood still
+- A reader is proven while it takes bytes: more than a receive buffer holds, since it last stood still or was slow
   (`proxy.net.output.Output.reads`).
+- Both parts of the share are given in turns by network, or by the keys of `topicListFairness` where that has some.
 - An answer for an unproven reader takes its share before direct memory, and has it until its client is proven or the
   answer is over. An answer that fits into the socket's send buffer needs no share: such an answer waits for no reader.
 - A list that can go to disk counts half while the disk has room for all that its key may have in direct memory: such
   lists leave memory at the rate of the disk, but those that read must not wait for a disk.
 - Half of that part is for clients that are *awake*: when an unproven reader would have to wait for the other half, its
   client gets a PING, and a PONG brings the answer to the half for those awake. So those that read nothing keep no
-  newcomer waiting. A client that then stands still for a second is not awake: its share ends, and its list is *owed*
+  newcomer waiting. A client that then stands still, or is slow, gives its share back: its list is *owed*
   (`proxy.net.write_watch`), like that of any client that has shown that it reads, and stands still.
 - The window of a list over HTTP takes a share of those awake: its client answers no PING, but it loses the share as
   soon as it stands still (`proxy.web.forward.topic_list_permits`).

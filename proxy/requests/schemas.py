@@ -68,7 +68,7 @@ class SchemaService:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
-            key = self._fairness_keys.key(client, namespace_of(request.topic))
+            key = self._fairness_keys.share_key(client, namespace_of(request.topic))
             share = self._shares.for_answer(client.output, key)
             try:
                 with TaskClock(self._clocks, slot.arrived + self._timeout_seconds) as clock:

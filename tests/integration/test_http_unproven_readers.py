@@ -73,6 +73,23 @@ async def test_who_stands_gives_its_share_to_others_and_is_closed_by_nobody_who_
         assert at.stage.caused("reads_too_slowly") == 0
 
 
+async def test_who_moves_slowly_gives_its_share_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
+        movers = await standing(at, IN_SHARE)
+        writers: Any = at.stage.proxy.writes._writers
+        second = 0
+        while awake(at).held:
+            assert second < 9, "their shares end"
+            for mover in movers:
+                await mover.receive(1024)
+            await swept(at, 1, second := second + 1)
+            # Some steps of a window are larger than a second's bytes: a client that has moved does not stand.
+            for writer in writers:
+                writer.progress.progressed_at = second
+        assert at.stage.caused("reads_too_slowly") == 0
+
+
 async def test_where_nobody_is_closed_for_standing_who_stands_keeps_to_its_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -192,6 +192,71 @@ async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_new
                 await stage.proxy.writes.sweep(second := second + 1)
 
 
+async def take_a_little(stage: Stage, clients: list[AsyncClient]) -> None:
+    """Have each client take so little that it moves, and is far from a quick reader."""
+    for client in clients:
+        output = stage.session_of(client).output
+        taken = output._taken_bytes
+        while output._taken_bytes == taken:
+            await client.receive(1024)
+            await asyncio.sleep(0)
+
+
+def line_of_those_awake(stage: Stage) -> int:
+    """Count the lists that wait for the share of those awake, and the questions that wait because of those."""
+    unproven = stage.proxy.memory.unproven
+    return unproven.shares.awake.queue_size + unproven._awake_crowd.asking
+
+
+async def lie(stage: Stage, number: int) -> AsyncClient | None:
+    """Ask for a list as a client that answers PINGs; give the client if it has its list at once."""
+    liar, waiting = await stage.connected(SLOW_READER_RCVBUF), line_of_those_awake(stage)
+    output = stage.session_of(liar).output
+    lying = asyncio.get_running_loop().create_task(pong_blindly(stage, liar))
+    await liar.ask_topics(namespace(number))
+    await stage.until(lambda: output.holds_memory or line_of_those_awake(stage) > waiting, "a list, or a wait")
+    lying.cancel()
+    return liar if output.holds_memory else None
+
+
+async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_newcomers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(NAMES, **STORM) as stage:
+        await slow_readers(stage)
+        movers = [liar for number in range(SLOW, SLOW + 3) if (liar := await lie(stage, number))]
+        assert line_of_those_awake(stage) == 1
+        fresh, second = asyncio.get_running_loop().create_task(newcomer(stage, SLOW + 3)), 0
+        await stage.until(lambda: line_of_those_awake(stage) == 2, "a newcomer behind them")
+        while line_of_those_awake(stage):
+            assert second < 9, "their shares end"
+            await take_a_little(stage, movers)
+            await stage.proxy.writes.sweep(second := second + 1)
+        await fresh
+        assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
+
+
+async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+    async with staged(NAMES, **{**STORM, "maxTopicListInFlightHeapMemSizeMB": 4 * LIMIT_MIB}) as stage:
+        await slow_readers(stage)
+        holders = [liar for number in range(SLOW, SLOW + 5) if (liar := await lie(stage, number))]
+        waiting = line_of_those_awake(stage)
+        assert (len(holders), waiting) == (2, 3)
+        fresh = await stage.client(source="127.0.0.2")
+        await fresh.connect()
+        await fresh.ask_topics(namespace(SLOW + 5))
+        answer = asyncio.get_running_loop().create_task(fresh.answer(pong=True))
+        await stage.until(lambda: line_of_those_awake(stage) > waiting, "a newcomer behind them")
+        for holder in holders:
+            holder.close()
+        assert (await answer).getTopicsOfNamespaceResponse.topics
+        assert line_of_those_awake(stage), "others of the first address wait on"
+
+
 async def stood(stage: Stage, clients: list[AsyncClient]) -> int:
     """Sweep until all these clients have stood still for 4 s, and give the second that this is."""
     second, outputs = 0, [stage.session_of(client).output for client in clients]

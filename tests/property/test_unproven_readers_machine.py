@@ -90,6 +90,12 @@ class List:
     def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
         return Charge(self.key)
 
+    charge_share = charge
+
+    @property
+    def share_key(self) -> str:
+        return self.key
+
     @property
     def charged_member(self) -> Member:
         return self.members[0]

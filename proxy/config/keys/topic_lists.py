@@ -67,7 +67,8 @@ class TopicListKeys:
         "topicListFairness", "fifo", choice("fifo", "connection", "principal", "tenant", "namespace"),
         section=TOPIC_LISTS, dynamic=True,
         doc="Kind of key between which memory is shared when requests wait for it: keys take turns by bytes, and "
-        "requests of a key are served in order. `fifo`: all requests are served in order.",
+        "requests of a key are served in order. `fifo`: all requests are served in order; in the share of clients that "
+        "have not shown that they read, networks take turns.",
     )  # fmt: skip
     topic_list_max_memory_percent_per_key = Key(
         "topicListMaxMemoryPercentPerKey", 100, whole(1, 100), section=TOPIC_LISTS, unit="%", dynamic=True,
@@ -83,14 +84,15 @@ class TopicListKeys:
         "topicListWriteMinBytesPerSecond", 32_768, whole(0, LARGEST), section=TOPIC_LISTS, unit="bytes/s",
         dynamic=True,
         doc="A client that receives its answer, or sends a large request, more slowly than this over 10 s is closed, "
-        "but only while other requests wait for its memory. 0: never.",
+        "but only while other requests wait for its memory. Slower than 128 KiB/s over 2 s: only where slow clients "
+        "hold more than a quarter of direct memory beside their share, and quick ones come. 0: never.",
     )  # fmt: skip
     topic_list_unproven_readers_memory_percent = Key(
         "topicListUnprovenReadersMemoryPercent", 50, whole(1, 100), section=TOPIC_LISTS, unit="%", dynamic=True,
         doc="Share of direct memory for lists and schemas of clients that have not shown that they read: that have "
-        "taken less than 256 KiB since they last stood still. Answers that fit into the client's send buffer do not "
-        "count, nor do lists from 16 KiB on while `topicListSpillDirectory` has room for them. Half of it is for those "
-        "that answer a PING, and for lists over HTTP. 100: no such share.",
+        "taken less than 256 KiB since they last stood still, or in two seconds. Answers that fit into the client's "
+        "send buffer do not count, nor do lists from 16 KiB on while `topicListSpillDirectory` has room for them. Half "
+        "of it is for those that answer a PING, and for lists over HTTP. 100: no such share.",
     )  # fmt: skip
     topic_list_spill_directory = Key(
         "topicListSpillDirectory", "", text(), section=TOPIC_LISTS,

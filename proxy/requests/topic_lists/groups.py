@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from limiter.charge import Charge
 from limiter.permit import Permit
@@ -92,6 +92,10 @@ class GroupKey(tuple[Hashable, ...]):
         return self[2] if self else b""  # type: ignore[return-value]  # as `of` makes it
 
 
+# The key that is charged for a client's list of a namespace.
+KeyOf: TypeAlias = Callable[[ClientView, str], Hashable]
+
+
 class GroupMember:
     """A request in a group; `outcome` is the answer or the failure of the request."""
 
@@ -135,6 +139,7 @@ class _MemberCharge:
     member: GroupMember
     memory: Charged
     n: int
+    key_for: KeyOf
 
 
 # How many members are searched for a member whose key is not at its cap.
@@ -152,6 +157,7 @@ class ListGroup:
         "_key_for",
         "_on_empty",
         "_pending",
+        "_share_key_for",
         "answer",
         "awake_until",
         "begun",
@@ -179,11 +185,12 @@ class ListGroup:
         broker: BrokerAddress,
         principal: Hashable,
         request: pb.CommandGetTopicsOfNamespace,
-        charge: Callable[[ClientView, str], Hashable],
+        charge: KeyOf,
         on_empty: Callable[["ListGroup"], None],
         timeline: NoTimeline = NO_TIMELINE,
         *,
         unproven: bool = False,
+        share_key: KeyOf | None = None,
     ) -> None:
         self.key = key
         self.unproven = unproven
@@ -210,6 +217,7 @@ class ListGroup:
         self._cancel_work: Callable[[], object] | None = None
         self._pending: PendingAnswer | None = None
         self._key_for = charge
+        self._share_key_for = share_key or charge
         self._on_empty = on_empty
 
     @property
@@ -219,18 +227,25 @@ class ListGroup:
 
     def charge(self, memory: Charged, n: int) -> Charge:
         """Return a charge for `n` of `memory`; when the charged member leaves, another member is charged."""
-        member, key = self._member_to_charge(memory, n)
+        return self._charge(memory, n, self._key_for)
+
+    def charge_share(self, memory: Charged, n: int) -> Charge:
+        """Return a charge for a share of unproven readers, which has keys of its own."""
+        return self._charge(memory, n, self._share_key_for)
+
+    def _charge(self, memory: Charged, n: int, key_for: KeyOf) -> Charge:
+        member, key = self._member_to_charge(memory, n, key_for)
         charge = Charge(key, self.request.namespace)
-        self.charges.append(_MemberCharge(charge, member, memory, n))
+        self.charges.append(_MemberCharge(charge, member, memory, n, key_for))
         return charge
 
-    def _member_to_charge(self, memory: Charged, n: int) -> tuple[GroupMember, Hashable]:
+    def _member_to_charge(self, memory: Charged, n: int, key_for: KeyOf) -> tuple[GroupMember, Hashable]:
         """Return the first member whose key is not at its cap: a capped member must not delay the others."""
-        first = next(iter(self.members))
-        key = self._key_for(first.client, self.request.namespace)
+        first, namespace = self.charged_member, self.request.namespace
+        key = key_for(first.client, namespace)
         if len(self.members) > 1 and memory.at_cap(key, n):
             for member in islice(self.members, 1, MEMBERS_ASKED):
-                other = self.key_of(member)
+                other = key_for(member.client, namespace)
                 if not memory.at_cap(other, n):
                     return member, other
         return first, key
@@ -238,6 +253,11 @@ class ListGroup:
     def key_of(self, member: GroupMember) -> Hashable:
         """Return the fairness key that is charged for a member."""
         return self._key_for(member.client, self.request.namespace)
+
+    @property
+    def share_key(self) -> Hashable:
+        """Return the key of the group's turns for shares of direct memory."""
+        return self._share_key_for(self.charged_member.client, self.request.namespace)
 
     def leave(self, member: GroupMember) -> bool:
         """Remove one member: the next one is charged, and with the last the group ends.
@@ -252,7 +272,7 @@ class ListGroup:
             return self.answer is not None
         for charged in self.charges:
             if charged.member is member:
-                charged.member, key = self._member_to_charge(charged.memory, charged.n)
+                charged.member, key = self._member_to_charge(charged.memory, charged.n, charged.key_for)
                 charged.charge.reassign(key)
         return False
 
@@ -354,9 +374,10 @@ class ListGroup:
 class ListGroups:
     """The groups that take joiners, and those whose question is at a broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, charge: Callable[[ClientView, str], Hashable]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, charge: KeyOf, share_key: KeyOf | None = None) -> None:
         self._loop = loop
         self._key_for = charge
+        self._share_key_for = share_key
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # A group stays until its last member has left: there are as many groups as requests, at most.
@@ -391,8 +412,9 @@ class ListGroups:
         if group is None:
             timeline = record.new_timeline(broker, key.question, request)
             group = ListGroup(
-                key, broker, client.principal, request, self._key_for, self._emptied, timeline, unproven=unproven
-            )
+                key, broker, client.principal, request, self._key_for, self._emptied, timeline, unproven=unproven,
+                share_key=self._share_key_for,
+            )  # fmt: skip
             self.registry.add(group, since)
             if share:
                 self._joinable[key] = group

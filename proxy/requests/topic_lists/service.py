@@ -50,8 +50,9 @@ from proxy.requests.topic_lists.groups import (
     await_a_reader,
     too_large_for,
 )
+from proxy.requests.topic_lists.heap_crowds import AskAgain
 from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.requests.topic_lists.unproven import AskAgain, UnprovenReaders
+from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import TimelineStage
@@ -136,7 +137,7 @@ class TopicListService:
         self._spill = spill
         self._fairness_keys = fairness_keys
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
-        self._groups = ListGroups(loop, fairness_keys.key)
+        self._groups = ListGroups(loop, fairness_keys.key, fairness_keys.share_key)
         # Swept once a second (`proxy.app.proxy`).
         self.arriving = ArrivingAnswers("topic list", counters.list_given_up)
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
@@ -238,6 +239,8 @@ class TopicListService:
         finally:
             if group.answer is None:
                 group.end_share()
+            if group.unproven:
+                self._unproven.question_over(group)
             self._groups.ended(group)
             group.work_over()
 

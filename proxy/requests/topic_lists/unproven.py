@@ -17,10 +17,8 @@ Rules:
   serves both, and a client that has stood still since loses its share as soon as it has it.
 """
 
-import asyncio
 import math
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from limiter.charge import Charge
@@ -34,6 +32,7 @@ from proxy.net.output import Output
 from proxy.requests.reader_shares import Call, ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, WaitsOnly, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
+from proxy.requests.topic_lists.heap_crowds import HeapCrowd
 from proxy.telemetry.events.timeline import TimelineStage
 from proxy.telemetry.refusals import Stage
 
@@ -46,62 +45,10 @@ BEHIND_HEAP_PART: Final = 8
 # A PONG says for so long that its client reads: a share of those awake ends when its client stands still as long.
 AWAKE_SECONDS: Final = 1.0
 T = TypeVar("T")
-
-
-class AskAgain(Exception):
-    """A list may not wait for its share in heap memory: its question went out without a turn, and there is no room."""
-
-
 # The average moves by this part of the difference to the next list, if the list is larger; it falls by this part of
 # itself in ten seconds, at most.
 _AVERAGE_PART: Final = 8
 _FALL_SECONDS: Final = 10.0
-
-
-class HeapCrowd:
-    """The lists that wait for a share, which hold at most a part of heap memory before no more questions go out."""
-
-    def __init__(self, heap: AsyncSemaphore, part: int) -> None:
-        self._heap = heap
-        self._part = part
-        self._waiting_bytes = 0
-        self.askers: dict[ListGroup, asyncio.Future[None]] = {}
-
-    @property
-    def full(self) -> bool:
-        """Return whether no more questions may go out."""
-        return self._waiting_bytes * self._part > self._heap.limit > 0
-
-    async def passed(self, group: ListGroup, shares: ReaderShares) -> None:
-        """Wait until a question may go out."""
-        while self.full and shares.in_force:
-            self.askers[group] = asyncio.get_running_loop().create_future()
-            try:
-                await self.askers[group]
-            finally:
-                del self.askers[group]
-
-    def let_wait(self, group: ListGroup) -> None:
-        """Raise AskAgain for a list that has had no turn, while those that wait hold their part of heap memory."""
-        if self.full and not group.unproven:
-            raise AskAgain
-
-    @contextmanager
-    def with_one(self, heap_bytes: int) -> Iterator[None]:
-        """Count a list that waits with so much heap memory."""
-        self._waiting_bytes += heap_bytes
-        try:
-            yield
-        finally:
-            self._waiting_bytes -= heap_bytes
-            if not self.full:
-                self.let_ask()
-
-    def let_ask(self) -> None:
-        """Wake the questions that wait, which look again."""
-        for asker in self.askers.values():
-            if not asker.done():
-                asker.set_result(None)
 
 
 class UnprovenReaders:
@@ -140,8 +87,7 @@ class UnprovenReaders:
         """Apply a changed share, or changed limits of direct memory; held shares stay held."""
         self.shares.apply(percent)
         for crowd in self._crowds:
-            if not (crowd.full and self.shares.in_force):
-                crowd.let_ask()
+            crowd.let_ask(all_of_them=not self.shares.in_force)
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
         """Serve those that wait for a share as both memories do."""
@@ -194,16 +140,20 @@ class UnprovenReaders:
         expected = self._average_bytes if size is None else size
         charge = group.charge(queue.unproven, expected)
         group.turn = queue.unproven.try_acquire(expected, charge=charge)
-        if group.turn is not None and not self._crowd.full:
+        if group.turn is not None and not self._crowd.full and not self._awake_crowd.full:
             return
         if not await self._unless_awake(group, self._turn_of(group, queue, expected, charge)):
             # A client of the group reads: its question waits for no turn of those that may not.
             group.end_turn()
-            await self._awake_crowd.passed(group, self.shares)
+            await self._awake_crowd.passed(group, self.shares, expected)
 
     async def _second_passed(self, group: ListGroup) -> bool:
         await self._behind_crowd.passed(group, self.shares)
         return True
+
+    def question_over(self, group: ListGroup) -> None:
+        """Count the list of a question no more: the list is there, or never will be."""
+        self._awake_crowd.arrived(group)
 
     async def behind(self, heap_bytes: int, ready: Coroutine[Any, Any, None]) -> None:
         """Wait until a client has taken its earlier lists, and count the heap memory of the next one meanwhile."""
@@ -245,7 +195,7 @@ class UnprovenReaders:
         if not all(self.holds(member.client.output, size) for member in recipients if not member.left):
             return None
         counted = self.shares.share_bytes(size, group.key_of(group.charged_member))
-        charge = group.charge(self.share, counted)
+        charge = group.charge_share(self.share, counted)
         if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
             return at_once
         if self._clock.time() >= group.awake_until:
@@ -258,7 +208,9 @@ class UnprovenReaders:
         awake = self.shares.awake
         group.share_ends_when_standing = True
         with self._awake_crowd.with_one(heap_bytes):
-            return await awake.acquire(size, charge=group.charge(awake, size))
+            # Until here the question counts: its list may wait with those that are silent until a second PONG.
+            self.question_over(group)
+            return await awake.acquire(size, charge=group.charge_share(awake, size))
 
     def memory_that_refused(self, error: Exception) -> AsyncSemaphore:
         """Return the share or direct memory itself, whichever refused with `error`."""
@@ -285,4 +237,4 @@ class UnprovenReaders:
 
     @property
     def _asking(self) -> int:
-        return sum(len(crowd.askers) for crowd in self._crowds)
+        return sum(crowd.asking for crowd in self._crowds)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
 from proxy.core.errors import DisconnectCause
-from proxy.net.output import PROOF_BYTES
-from proxy.net.write_watch import STALLED_SECONDS, WriteProgress, WriteWatch
+from proxy.net.write_watch import PROOF_BYTES, WriteProgress, WriteWatch
 from proxy.web.http.counters import WebCounters
 from proxy.web.http.endings import reset
 from proxy.web.http.places import Sample
@@ -131,6 +130,7 @@ class AnswerWriter:
         if window is None or window.owed_bytes or self._handed_bytes - self._stood_at < PROOF_BYTES:
             return
         if self._taken_bytes - self._stood_at >= PROOF_BYTES:
+            self._watch.saw_quick()
             window.share_ends()
 
     def cut(self) -> None:
@@ -174,6 +174,11 @@ class AnswerWriter:
         return None if window is None or not window.owed_bytes else (id(self), window.owed_bytes)
 
     @property
+    def goes_to_disk(self) -> bool:
+        """Return False: answers over HTTP stay in memory."""
+        return False
+
+    @property
     def held_up(self) -> tuple[()]:
         """Return nothing: no list holds heap memory for this client."""
         return ()
@@ -185,8 +190,8 @@ class AnswerWriter:
 
     def sample(self, progress: WriteProgress, now: float) -> None:
         """Record in `progress` the bytes that the client's kernel has acknowledged."""
-        moved = progress.note(now, self._buffered_bytes, self._kernel_bytes)
-        if moved or now - progress.progressed_at <= STALLED_SECONDS:
+        progress.note(now, self._buffered_bytes, self._kernel_bytes)
+        if progress.pace is None and not progress.stands(now):
             return
         self._stood_at = self._taken_bytes
         # Where nobody is closed for what is owed, a reader that stands stays in its share.

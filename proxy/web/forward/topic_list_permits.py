@@ -46,6 +46,7 @@ class ListUnderWay:
         self.window_bytes = window_bytes
         self.record = permits.record_of(client, namespace)
         self.key = permits.key_of(client, namespace)
+        self.share_key = permits.share_key_of(client, namespace)
         self.waited_seconds = 0.0
         self.slot: Permit | None = None
         self.share: Permit | None = None
@@ -113,6 +114,10 @@ class TopicListPermits:
         """Return the fairness key of a list."""
         return self._fairness_keys.key(client, namespace)
 
+    def share_key_of(self, client: WebClient, namespace: str) -> Hashable:
+        """Return the key of a list in the share of clients that are awake."""
+        return self._fairness_keys.share_key(client, namespace)
+
     @asynccontextmanager
     async def admitted(self, client: WebClient, namespace: str, window_bytes: int) -> AsyncIterator[ListUnderWay]:
         """Hold a slot for asking, and from the answer on the window's permit; raises HttpRefused with 429."""
@@ -137,19 +142,23 @@ class TopicListPermits:
         under_way.record.asks(under_way.window_bytes)
         if self._shares.in_force and not fits:
             awake = self._shares.awake
-            under_way.share = await self._acquire(awake, under_way.window_bytes, under_way, Stage.DIRECT)
+            under_way.share = await self._acquire(
+                awake, under_way.window_bytes, under_way, Stage.DIRECT, under_way.share_key
+            )
         under_way.permit = await self._acquire(self._direct, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.granted_at = self._clock.time()
         under_way.record.granted(under_way.permit.size)
         if under_way.slot is not None:
             under_way.slot.release()
 
-    async def _acquire(self, semaphore: AsyncSemaphore, size: int, under_way: ListUnderWay, stage: Stage) -> Permit:
+    async def _acquire(
+        self, semaphore: AsyncSemaphore, size: int, under_way: ListUnderWay, stage: Stage, key: Hashable = None
+    ) -> Permit:
         """Wait for a permit; the waits of a list together have the time-out of direct memory."""
         began = self._clock.time()
         seconds = max(0.0, self._direct.timeout_seconds - under_way.waited_seconds)
         try:
-            return await semaphore.acquire(size, key=under_way.key, timeout_seconds=seconds)
+            return await semaphore.acquire(size, key=key or under_way.key, timeout_seconds=seconds)
         except PermitAcquireError as error:
             client, namespace = under_way.client, under_way.namespace
             self._counters.lists_refused += 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,6 +14,14 @@ from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
 
 NAMESPACE = "tenant/namespace"
+
+
+@dataclass
+class Named:
+    """A client that is known by the name of its connection."""
+
+    name: str
+    principal: Hashable = None
 
 
 def keys(fairness: str, namespace: str | None = NAMESPACE) -> list[Hashable]:
@@ -57,3 +66,18 @@ def test_what_is_about_no_namespace_is_charged_to_its_principal_under_principal(
 
 def test_a_namespace_without_a_tenant_is_its_own_tenant() -> None:
     assert keys("tenant", "odd") == ["odd", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("fairness", "name", "charged"),
+    [
+        ("fifo", "10.0.0.1:1", "10.0.0.1"),
+        ("fifo", "[2001:db8::1]:1", "2001:db8::/64"),
+        ("connection", "10.0.0.1:1", "10.0.0.1:1"),
+        ("tenant", "10.0.0.1:1", "tenant"),
+    ],
+)
+def test_shares_of_unproven_readers_go_by_network_where_all_are_in_one_line(
+    fairness: str, name: str, charged: str
+) -> None:
+    assert FairnessKeys(fairness).share_key(Named(name), NAMESPACE) == charged

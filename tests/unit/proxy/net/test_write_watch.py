@@ -12,7 +12,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.net.write_watch import WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
+from proxy.net.write_watch import PROOF_BYTES, WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
@@ -43,6 +43,7 @@ class Reader:
         self.breaks = False
         self.holds_up_a_list = False
         self.disk_bytes = 0
+        self.goes_to_disk = False
         self.owed: tuple[int, int] | None = None
         self.held_up: list[tuple[Hashable, int]] = []
         books.readers.append(self)
@@ -486,7 +487,7 @@ class TestListsBehindThoseThatAreOwed:
     def test_those_that_stood_longest_go_until_a_part_is_left(self) -> None:
         async def main() -> None:
             books, (last, first, second) = self.stand(3)
-            last.rate = second.rate = 1.0
+            last.rate = second.rate = PROOF_BYTES
             await books.run(2)
             second.rate = 0
             await books.run(1)
@@ -520,7 +521,7 @@ class TestListsBehindThoseThatAreOwed:
                 await books.run(2)
                 for reader in readers:
                     reader.live(1)
-                    reader.read += 1
+                    reader.read += PROOF_BYTES
             assert ends(readers) == [None] * 3
             held.release()
             (await waiter).release()

@@ -12,11 +12,11 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART
+from proxy.requests.topic_lists.heap_crowds import AskAgain
 from proxy.requests.topic_lists.unproven import (
     AWAKE_HEAP_PART,
     AWAKE_SECONDS,
     BEHIND_HEAP_PART,
-    AskAgain,
     UnprovenReaders,
 )
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -56,6 +56,7 @@ class Group:
     awake_until: float = 0.0
     behind: bool = False
     unproven: bool = True
+    share_key: str = "key"
     share_ends_when_standing: bool = False
 
     @property
@@ -72,6 +73,8 @@ class Group:
 
     def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
         return Charge("key")
+
+    charge_share = charge
 
     def key_of(self, member: "Group") -> str:
         return "key"
