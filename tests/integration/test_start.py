@@ -13,9 +13,10 @@ from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"proxy", "protocol", "limiter", "eventlog"}
-# The modules of this repository that a proxy without options needs, and a few to spare. Eleven of them bound what relays,
-# commands, lists that wait and kernel buffers hold in sum, and the admin API's connections (ADR 66, 69). Another 20 modules cost about a
-# twentieth of the start: import what only some configurations need where it is made, as `proxy.app.proxy` does.
+# The modules of this repository that a proxy without options needs, and a few to spare. Eleven of them bound what
+# relays, commands, lists that wait and kernel buffers hold in sum, and the admin API's connections (ADR 66, 69).
+# Another 20 modules cost about a twentieth of the start: import what only some configurations need where it is made, as
+# `proxy.app.proxy` does.
 MOST_OF_OURS = 284
 # Packages and modules that a proxy of one plain port has no use for before it listens.
 UNUSED = (

@@ -38,6 +38,11 @@ class HeapCrowd:
         """Return whether no more questions may go out."""
         return (self._waiting_bytes + self._asked_bytes) * self._part > self._heap.limit > 0
 
+    @property
+    def short(self) -> bool:
+        """Return whether questions wait because of lists that wait for a share; questions that are out end soon."""
+        return self.asking > 0 and self._waiting_bytes * self._part > self._heap.limit > 0
+
     async def passed(self, group: ListGroup, shares: ReaderShares, expected_bytes: int = 0) -> None:
         """Wait until a question may go out; from then on `expected_bytes` count until `arrived`."""
         if not (shares.in_force and (self.full or self._lines)):

@@ -219,7 +219,7 @@ class UnprovenReaders:
     @property
     def short(self) -> bool:
         """Return whether anybody waits for direct memory, or for a share of it."""
-        return self._limiter.direct.short or self.shares.short or self._asking > 0
+        return self._limiter.direct.short or self.shares.short or any(crowd.short for crowd in self._crowds)
 
     @property
     def waiting(self) -> int:

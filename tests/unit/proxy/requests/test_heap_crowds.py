@@ -109,3 +109,18 @@ def test_all_go_out_where_there_is_no_rule_any_more() -> None:
         assert scene.out == [*"pqrstu"]
 
     run_virtual(main())
+
+
+def test_memory_is_short_only_for_questions_that_wait_behind_lists() -> None:
+    """A storm of quick readers, whose questions wait for one another, is no reason to move lists to disk."""
+
+    async def main() -> None:
+        scene = Scene()
+        await scene.ask(*"pqrst")
+        assert (scene.crowd.asking, scene.crowd.short) == (2, False)
+        with scene.crowd.with_one(3 * SIZE):
+            assert scene.crowd.short
+        await scene.arrived(*"pqrst")
+        assert not scene.crowd.short
+
+    run_virtual(main())
