@@ -30,7 +30,8 @@ from proxy.requests.validation import check_get_or_create_schema
 if TYPE_CHECKING:
     from proxy.requests.request_bytes import RequestBytes
 
-MAX_REDIRECTS = 10
+# The Java proxy asks ten brokers for a lookup, and so follows nine redirects; over HTTP ten are followed.
+MOST_ASKED: Final = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
 WAITED_TOO_LONG = "the proxy has more requests than it can serve in time"
 
@@ -71,8 +72,8 @@ class _Lookup(ForwardedRequest):
             return commands.lookup_connect(self._request_id, url)
         broker = self._service.redirect_target(url)
         self._authoritative = found.lookupTopicResponse.authoritative
-        if self._redirects == MAX_REDIRECTS:
-            text = f"reached max number of redirections ({MAX_REDIRECTS})"
+        if self._redirects + 1 == MOST_ASKED:
+            text = f"reached max number of redirections ({MOST_ASKED})"
             raise RequestFailed(ServerError.ServiceNotReady, text)
         self._redirects += 1
         self.ask(broker)
