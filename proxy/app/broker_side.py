@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver, TargetNames
-from proxy.brokers.target import BrokerAddress, NameResolver, TargetValidator
+from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_parameters import is_secret
 from proxy.config.credential_targets import list_urls, withholds
@@ -47,8 +47,7 @@ class BrokerSide:
         # The configured brokers' names, those of targets that configuration or brokers have named, and clients' own.
         own_names, given = (_resolver(config, sockets, loop, counters, BROKER_NAMES_AT_ONCE) for _ in range(2))
         made_up = _resolver(config, sockets, loop, counters, CLIENT_NAMES_AT_ONCE)
-        resolvers = (own_names, given, made_up)
-        self._target_names = (given, made_up)
+        resolvers, self._target_names = (own_names, given, made_up), (given, made_up)
 
         def failed(broker: BrokerAddress, address: str) -> None:
             for names in resolvers:
@@ -63,8 +62,9 @@ class BrokerSide:
         self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
         places = DialPlaces(most_dials(), loop)
         self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
-        settings, probe = BrokerSettings.of(config), _probe(config, loop, sockets, self.request_dialer, identities)
-        self.brokers = Brokers(loop, settings, own_names, probe, counters.brokers, log, sockets.loop_budget)
+        probe = _probe(config, loop, sockets, self.request_dialer, identities, self._configured)
+        of_brokers = (counters.brokers, log, sockets.loop_budget)
+        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, probe, *of_brokers)
         self.gate = TargetGate(
             loop,
             self.brokers,
@@ -95,6 +95,9 @@ class BrokerSide:
         counters.brokers.broker_dials_given_up = lambda: places.given_up
         counters.brokers.broker_names = lambda: sum((Counter(each.outcomes) for each in resolvers), Counter())
         counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
+
+    async def _configured(self, broker: BrokerAddress) -> CheckedTarget:
+        return await self.gate.configured(broker)
 
     def start(self) -> None:
         """Start probing brokers and resolving their names, and ask for the brokers' own list."""
@@ -127,13 +130,19 @@ class BrokerSide:
 
 
 def _probe(
-    config: Config, loop: asyncio.AbstractEventLoop, sockets: Sockets, dialer: Dialer, identities: Identities
+    config: Config,
+    loop: asyncio.AbstractEventLoop,
+    sockets: Sockets,
+    dialer: Dialer,
+    identities: Identities,
+    check: Callable[[BrokerAddress], Awaitable[CheckedTarget]],
 ) -> ConnectProbe:
     of_connections = (loop, sockets.shared, sockets.hangup, sockets.loop_budget)
     return ConnectProbe(
         dialer,
         identities.connect_frames,
         lambda frame: BrokerHandshake(*of_connections, frame),
+        check,
         authentication=config.authentication_enabled,
         forwards=config.forward_authorization_credentials,
     )

@@ -5,7 +5,7 @@ So a broker that is not known to be down is probed with CONNECT and the proxy's 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from socket import socket
 from typing import Final
@@ -137,6 +137,8 @@ class BrokerHandshake(BrokerEndpoint):
 class ConnectProbe:
     """Probes configured brokers, which may get the proxy's own credentials; `make` builds a handshake for a frame.
 
+    `check` is the gate of configured brokers: an address that a name had until lately gets no credentials.
+
     `forwards`: brokers want a client's credentials with those of the proxy (`forwardAuthorizationCredentials`).
     """
 
@@ -145,6 +147,7 @@ class ConnectProbe:
         dialer: Dialer,
         frames: ConnectFrames,
         make: Callable[[bytes], BrokerHandshake],
+        check: Callable[[BrokerAddress], Awaitable[CheckedTarget]],
         *,
         authentication: bool,
         forwards: bool,
@@ -152,6 +155,7 @@ class ConnectProbe:
         self._dialer = dialer
         self._frames = frames
         self._make = make
+        self._check = check
         self._authentication = authentication
         self._forwards = forwards
 
@@ -177,7 +181,7 @@ class ConnectProbe:
             # The port and TLS can still be tried.
             await self._dialer.look(broker, addresses)
             raise CredentialsUnavailable(str(error) or "the proxy's own credentials did not come in time") from error
-        handshake = await self._dialer.connect(CheckedTarget(broker, addresses), partial(self._make, frame))
+        handshake = await self._dialer.connect(await self._check(broker), partial(self._make, frame))
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 await self._hear(handshake)

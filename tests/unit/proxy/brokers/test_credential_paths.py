@@ -15,10 +15,11 @@ ALLOWED = {
     "CheckedTarget(": {"proxy/brokers/gate.py"},
     # Frames with credentials, for connections that a `Dialer` opened to a CheckedTarget.
     ".for_client(": {"proxy/relay/direct_mode.py"},
-    ".for_requests(": {"proxy/brokers/pool.py"},
+    # A probe of a configured broker sends the CONNECT that requests send, behind the same gate.
+    ".for_requests(": {"proxy/brokers/pool.py", "proxy/brokers/handshake.py"},
     "._connect_frames.renewed(": {"proxy/brokers/pool.py"},
     "._connect_frames.answer(": {"proxy/brokers/pool.py", "proxy/relay/direct_mode.py"},
-    "._dialer.connect(": {"proxy/brokers/pool.py", "proxy/relay/direct_mode.py"},
+    "._dialer.connect(": {"proxy/brokers/handshake.py", "proxy/brokers/pool.py", "proxy/relay/direct_mode.py"},
     # The credentials themselves. The event log's topic is written to the configured cluster.
     "._own.current(": {"proxy/brokers/connect_frames.py", "proxy/telemetry/events/topic_credentials.py"},
     "own.current(": {"proxy/auth/own/broker_credentials.py"},
