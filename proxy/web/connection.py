@@ -21,7 +21,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.paths import origin_form
-from proxy.web.http.pieces import READ_SECONDS, has_many_lines, piece_bytes
+from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser, has_many_lines
 
 HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
 # Chunks that are parsed before anybody reads them: aiohttp allows a sixteenth of this number.
@@ -30,7 +30,7 @@ READ_AHEAD_BYTES: Final = 4096
 REST_SECONDS: Final = 0.0003
 
 
-class HttpConnection(RequestHandler):
+class HttpConnection(PiecewiseParser, RequestHandler):
     """A client connection with a bound on the whole unfinished header, whose bytes are parsed in its turn.
 
     aiohttp bounds lines and fields, and parses at most 32 requests ahead: up to a millisecond of each connection. The
@@ -53,14 +53,9 @@ class HttpConnection(RequestHandler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._hold_nothing()
         self._header_bytes = 0
         self._body: StreamReader | None = None
-        # Bytes that were read and are not parsed yet.
-        self._held = b""
-        # Whether these go on by themselves: in a turn that was asked for, or because they are being parsed.
-        self._waits = False
-        # Whether the socket is not read because of them.
-        self._rests = False
         # Whether an answer was given that is the last.
         self._ends = False
         # Whether the bytes are those of a WebSocket, which asks for its turns itself.
@@ -113,11 +108,10 @@ class HttpConnection(RequestHandler):
             self._drop()
         else:
             self._held += data
-            budget = self._budget
-            if self._waits or (budget is not None and budget.spent()):
+            if self._waits or self._spent():
                 self._rest()
             else:
-                self._go_on(budget)
+                self._go_on()
 
     @property
     def _budget(self) -> LoopBudget | None:
@@ -132,28 +126,12 @@ class HttpConnection(RequestHandler):
     def _in_header(self) -> bool:
         return self._body is None or self._body.is_eof()
 
-    def _go_on(self, budget: LoopBudget | None, *, one_piece: bool = False) -> None:
-        """Parse what is held until the time of this iteration is spent, or one piece of it."""
-        self._waits = True
-        try:
-            while self._held and not self._stuck:
-                self._parse_piece(budget)
-                if budget is not None and (one_piece or budget.spent()):
-                    break
-        finally:
-            self._waits = False
-        if not self._held:
-            if not self._stuck:
-                self._read_on()
-        elif self._stuck:
-            # aiohttp says when there is room.
-            self._pause()
-        else:
-            self._rest()
+    def _spent(self) -> bool:
+        budget = self._budget
+        return budget is not None and budget.spent()
 
-    def _parse_piece(self, budget: LoopBudget | None) -> None:
-        size = piece_bytes(self._held)
-        piece, self._held = self._held[:size], self._held[size:]
+    def _parse_piece(self, piece: bytes) -> None:
+        budget = self._budget
         if budget is None:
             self._parse(piece)
             return
@@ -163,34 +141,21 @@ class HttpConnection(RequestHandler):
             # The reader of the body works after this.
             budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
 
-    def _pause(self) -> None:
-        self._rests = True
+    def _ask_for_turn(self) -> None:
+        if (budget := self._budget) is not None:
+            budget.defer_client(self.host, self._take_turn)
+        else:
+            self._loop.call_soon(self._take_turn)
+
+    def _pause_socket(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
-    def _rest(self) -> None:
-        """Read no more until what is held has had its turn."""
-        self._pause()
-        if not self._waits:
-            self._waits = True
-            if (budget := self._budget) is not None:
-                budget.defer_client(self.host, self._take_turn)
-            else:
-                self._loop.call_soon(self._take_turn)
-
-    def _read_on(self) -> None:
-        if self._rests:
-            self._rests = False
-            super()._resume_transport_reading()
+    def _resume_socket(self) -> None:
+        super()._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
-        # aiohttp has room again. Bytes that are held were sent before those in the socket, which stays as it is.
-        if self._held:
-            self._rests = True
-            if not self._waits:
-                self._rest()
-        else:
-            self._rests = False
+        if self._has_room_again():
             super()._resume_transport_reading()
 
     def _take_turn(self) -> None:
@@ -198,7 +163,7 @@ class HttpConnection(RequestHandler):
         if self.transport is None or self.transport.is_closing():
             return
         try:
-            self._go_on(self._budget, one_piece=True)
+            self._go_on(one_piece=self._budget is not None)
         except Exception as error:
             # As the event loop does for a callback of a socket.
             if isinstance(self._manager, HttpServer):

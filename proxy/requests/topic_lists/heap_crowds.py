@@ -36,12 +36,12 @@ class HeapCrowd:
     @property
     def full(self) -> bool:
         """Return whether no more questions may go out."""
-        return (self._waiting_bytes + self._asked_bytes) * self._part > self._heap.limit > 0
+        return self._passes_the_part(self._waiting_bytes + self._asked_bytes)
 
     @property
     def short(self) -> bool:
         """Return whether questions wait because of lists that wait for a share; questions that are out end soon."""
-        return self.asking > 0 and self._waiting_bytes * self._part > self._heap.limit > 0
+        return self.asking > 0 and self._passes_the_part(self._waiting_bytes)
 
     async def passed(self, group: ListGroup, shares: ReaderShares, expected_bytes: int = 0) -> None:
         """Wait until a question may go out; from then on `expected_bytes` count until `arrived`."""
@@ -88,6 +88,9 @@ class HeapCrowd:
             if not asker.done():
                 self._count(group, expected_bytes)
                 asker.set_result(None)
+
+    def _passes_the_part(self, count: int) -> bool:
+        return count * self._part > self._heap.limit > 0
 
     def _count(self, group: ListGroup, expected_bytes: int) -> None:
         if expected_bytes:

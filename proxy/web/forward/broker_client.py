@@ -26,7 +26,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.settings import WebLimits
 from proxy.web.http.endings import reset
-from proxy.web.http.pieces import READ_SECONDS, piece_bytes
+from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser
 from proxy.web.http.places import Guest, Place, SharedPlaces
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class NoConnectionFree(ProxyError):
     """All connections to a server were in use for `WAIT_SECONDS`."""
 
 
-class BrokerAnswers(ResponseHandler):
+class BrokerAnswers(PiecewiseParser, ResponseHandler):
     """A connection to a server, whose answers are parsed a piece at a time, in turns with other work of the loop.
 
     A read may hold 10,000 chunks of a byte. The connection is never closed gracefully: nobody waits for the end of an
@@ -85,13 +85,8 @@ class BrokerAnswers(ResponseHandler):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
         super().__init__(loop)
+        self._hold_nothing()
         self._budget = budget
-        # Bytes that were read and are not parsed yet.
-        self._held = b""
-        # Whether these go on by themselves: in a turn that was asked for, or because they are being parsed.
-        self._waits = False
-        # Whether the socket is not read because of them.
-        self._rests = False
 
     @property
     def should_close(self) -> bool:
@@ -127,40 +122,22 @@ class BrokerAnswers(ResponseHandler):
         else:
             self._go_on()
 
-    def _go_on(self) -> None:
-        """Parse what is held until the time of this iteration is spent."""
-        budget = self._budget
-        self._waits = True
-        try:
-            while self._held and not self._stuck:
-                size, began = piece_bytes(self._held), budget.now()
-                piece, self._held = self._held[:size], self._held[size:]
-                super().data_received(piece)
-                # The reader of the answer works after this.
-                budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
-                if budget.spent():
-                    break
-        finally:
-            self._waits = False
-        if not self._held:
-            if not self._stuck:
-                self._read_on()
-        elif self._stuck:
-            # aiohttp says when there is room.
-            self._pause()
-        else:
-            self._rest()
-
     @property
     def _stuck(self) -> bool:
         return self._reading_paused or self._buffer_paused
 
-    def _rest(self) -> None:
-        """Read no more until what is held has had its turn."""
-        self._pause()
-        if not self._waits:
-            self._waits = True
-            self._budget.defer_answers(self._take_turn)
+    def _parse_piece(self, piece: bytes) -> None:
+        budget = self._budget
+        began = budget.now()
+        super().data_received(piece)
+        # The reader of the answer works after this.
+        budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
+
+    def _spent(self) -> bool:
+        return self._budget.spent()
+
+    def _ask_for_turn(self) -> None:
+        self._budget.defer_answers(self._take_turn)
 
     def _take_turn(self) -> None:
         self._waits = False
@@ -174,22 +151,14 @@ class BrokerAnswers(ResponseHandler):
             self._loop.call_exception_handler({"message": "parsing a broker's answer failed", "exception": error})
             transport.abort()
 
-    def _pause(self) -> None:
-        self._rests = True
+    def _pause_socket(self) -> None:
         self._pause_transport_reading()
 
-    def _read_on(self) -> None:
-        if self._rests:
-            self._rests = False
-            super()._resume_transport_reading()
+    def _resume_socket(self) -> None:
+        super()._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
-        # aiohttp has room again. Bytes that are held were sent before those in the socket.
-        if self._held:
-            if not self._waits:
-                self._rest()
-        else:
-            self._rests = False
+        if self._has_room_again():
             super()._resume_transport_reading()
 
 
