@@ -9,7 +9,9 @@ Rules:
   goes on at once, with those awake: while their lists that wait hold an eighth of the heap limit, no more of their
   questions go out. Clients that join a group which waits get a PING, too.
 - A client may have a second list under way. While second lists that wait behind their client's first hold an eighth of
-  the heap limit, no more questions for such lists go out, unless the client answers a PING.
+  the heap limit, no more questions for such lists go out, unless the client answers a PING. Those of clients that do
+  have a sixteenth of their own, in which they count until their client is ready: a second list may wait for as long as
+  its client reads the first, and first lists of others must not wait for that.
 - A question of a proven reader, or for a list that the send buffer has room for, needs no turn. If its list has to wait
   for a share after all, and those that wait hold their part of heap memory, the list is dropped, and its question is
   asked again with a turn: what a client does after its question must not fill heap memory.
@@ -42,6 +44,8 @@ FIRST_AVERAGE_BYTES: Final = 1024 * 1024
 AWAKE_HEAP_PART: Final = 8
 # Lists that wait behind an earlier list of their own client may have this part, if no client of theirs is proven.
 BEHIND_HEAP_PART: Final = 8
+# Such lists of clients that are awake have this part beside the part for those awake.
+AWAKE_BEHIND_HEAP_PART: Final = 16
 # A PONG says for so long that its client reads: a share of those awake ends when its client stands still as long.
 AWAKE_SECONDS: Final = 1.0
 T = TypeVar("T")
@@ -64,6 +68,7 @@ class UnprovenReaders:
         self._crowd = HeapCrowd(limiter.heap, UNPROVEN_HEAP_PART)
         self._awake_crowd = HeapCrowd(limiter.heap, AWAKE_HEAP_PART)
         self._behind_crowd = HeapCrowd(limiter.heap, BEHIND_HEAP_PART)
+        self._awake_behind_crowd = HeapCrowd(limiter.heap, AWAKE_BEHIND_HEAP_PART)
         self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
 
@@ -126,26 +131,32 @@ class UnprovenReaders:
         while True:
             if self._is_second_too_many(group):
                 await self._unless_awake(group, self._second_passed(group))
-            await self._take_turn(group, queue, size)
-            if not self._is_second_too_many(group):
+            if await self._take_turn(group, queue, size) or not self._is_second_too_many(group):
                 return
             # Others came behind their clients' lists while this group waited for its turn, which a first list may have.
             group.end_turn()
 
     def _is_second_too_many(self, group: ListGroup) -> bool:
         full = group.behind and self._behind_crowd.full and self.shares.in_force
-        return full and self._clock.time() >= group.awake_until
+        return full and not self._is_awake(group)
 
-    async def _take_turn(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
+    def _is_awake(self, group: ListGroup) -> bool:
+        return self._clock.time() < group.awake_until
+
+    async def _take_turn(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> bool:
+        """Wait for a turn; return whether it is one of those awake, who have a part for second lists of their own."""
         expected = self._average_bytes if size is None else size
         charge = group.charge(queue.unproven, expected)
         group.turn = queue.unproven.try_acquire(expected, charge=charge)
         if group.turn is not None and not self._crowd.full and not self._awake_crowd.full:
-            return
-        if not await self._unless_awake(group, self._turn_of(group, queue, expected, charge)):
-            # A client of the group reads: its question waits for no turn of those that may not.
-            group.end_turn()
-            await self._awake_crowd.passed(group, self.shares, expected)
+            return False
+        if not self._is_awake(group) and await self._unless_awake(group, self._turn_of(group, queue, expected, charge)):
+            return False
+        # A client of the group reads: its question waits for no turn of those that may not.
+        group.end_turn()
+        crowd = self._awake_behind_crowd if group.behind else self._awake_crowd
+        await crowd.passed(group, self.shares, expected)
+        return True
 
     async def _second_passed(self, group: ListGroup) -> bool:
         await self._behind_crowd.passed(group, self.shares)
@@ -154,6 +165,7 @@ class UnprovenReaders:
     def question_over(self, group: ListGroup) -> None:
         """Count the list of a question no more: the list is there, or never will be."""
         self._awake_crowd.arrived(group)
+        self._awake_behind_crowd.arrived(group)
 
     async def behind(self, heap_bytes: int, ready: Coroutine[Any, Any, None]) -> None:
         """Wait until a client has taken its earlier lists, and count the heap memory of the next one meanwhile."""
@@ -198,7 +210,7 @@ class UnprovenReaders:
         charge = group.charge_share(self.share, counted)
         if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
             return at_once
-        if self._clock.time() >= group.awake_until:
+        if not self._is_awake(group):
             self._crowd.let_wait(group)
             with self._crowd.with_one(heap_bytes):
                 silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
@@ -233,7 +245,7 @@ class UnprovenReaders:
 
     @property
     def _crowds(self) -> tuple[HeapCrowd, ...]:
-        return self._crowd, self._awake_crowd, self._behind_crowd
+        return self._crowd, self._awake_crowd, self._behind_crowd, self._awake_behind_crowd
 
     @property
     def _asking(self) -> int:

@@ -14,6 +14,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART
 from proxy.requests.topic_lists.heap_crowds import AskAgain
 from proxy.requests.topic_lists.unproven import (
+    AWAKE_BEHIND_HEAP_PART,
     AWAKE_HEAP_PART,
     AWAKE_SECONDS,
     BEHIND_HEAP_PART,
@@ -279,5 +280,43 @@ def test_a_second_list_gives_its_turn_to_others_if_too_many_came_before_it() -> 
         taken.set()
         await asking
         assert scene.queue.unproven.held > 0
+
+    run(story)
+
+
+def test_second_lists_that_are_out_keep_no_first_list_of_another_from_being_asked_for() -> None:
+    async def story(scene: Scene) -> None:
+        def asks(*, behind: bool) -> asyncio.Task[None]:
+            scene.group = Group(behind=behind)
+            return asyncio.get_running_loop().create_task(scene.asked())
+
+        seconds = []
+        for _ in range(LIMIT // SIZE):
+            seconds.append(asks(behind=True))
+            await turns()
+        out = [each.done() for each in seconds]
+        assert out == sorted(out, reverse=True), "in the order of coming"
+        assert 0 < sum(out) <= LIMIT // AWAKE_BEHIND_HEAP_PART // SIZE + 1
+        first = asks(behind=False)
+        await settled(first)
+        for each in seconds:
+            each.cancel()
+
+    run(story)
+
+
+def test_a_second_list_of_a_client_that_is_awake_waits_for_its_turn_once() -> None:
+    async def story(scene: Scene) -> None:
+        rule = scene.rule
+        rule._awake_behind_crowd._count(other := Group(), LIMIT)
+        taken = await waits_behind(scene, LIMIT // BEHIND_HEAP_PART + 1)
+        scene.group.behind = True
+        asking = asyncio.get_running_loop().create_task(scene.asked())
+        await turns()
+        scene.clock.advance(2 * AWAKE_SECONDS)
+        rule.question_over(other)
+        await settled(asking)
+        assert rule._awake_behind_crowd._asked == {scene.group: SIZE}
+        taken.set()
 
     run(story)
