@@ -6,7 +6,7 @@ import pytest
 
 from limiter.permit import Permit
 from proxy.core.errors import DisconnectCause
-from proxy.net.write_watch import PROOF_BYTES, QUICK_SECONDS, QUICK_SEEN_SECONDS, WriteProgress
+from proxy.net.write_watch import EVICTIONS_A_TURN, PROOF_BYTES, QUICK_SECONDS, QUICK_SEEN_SECONDS, WriteProgress
 from tests.support.loops.loops import run_virtual
 from tests.unit.proxy.net.test_write_watch import KIB, LEAST, LISTS, Books, Bound, Reader, ends
 
@@ -122,5 +122,28 @@ def test_lists_behind_those_of_slow_clients_count_in_heap_memory() -> None:
         assert ends(readers) == [None, SLOW]
         waiter.cancel()
         assert held is not None
+
+    run_virtual(main())
+
+
+def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
+    async def main() -> None:
+        books = Books()
+        books.watch.owed_bound = Bound(None, 0)
+        readers = [books.reader(memory=0) for _ in range(3 * EVICTIONS_A_TURN)]
+        for number, reader in enumerate(readers):
+            reader.held_up = [(number, KIB)]
+        await books.run(4)
+        held = books.heap.try_acquire(LISTS)
+        assert held is not None
+        waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+        sweep = asyncio.get_running_loop().create_task(books.run(1))
+        most = gone = 0
+        while not sweep.done():
+            await asyncio.sleep(0)
+            now_gone = len(readers) - ends(readers).count(None)
+            most, gone = max(most, now_gone - gone), now_gone
+        assert (gone, most) == (len(readers), EVICTIONS_A_TURN)
+        waiter.cancel()
 
     run_virtual(main())
