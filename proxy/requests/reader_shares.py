@@ -24,6 +24,7 @@ A share is taken after heap memory and before direct memory, and those that hold
 import asyncio
 from collections.abc import Coroutine, Hashable, Iterable
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from limiter.clock import Clock
@@ -39,6 +40,8 @@ AWAKE_PART: Final = 2
 # A list that can go to disk takes this part of its size of the share of those that are silent: with half of the share,
 # a quarter of direct memory, such lists hold half of it, those awake a quarter, and proven readers have the rest.
 ON_DISK_PART: Final = 2
+# So many clients get a PING in one iteration of the loop: a group of equal requests may have thousands of clients.
+PINGS_A_TURN: Final = 64
 T = TypeVar("T")
 
 
@@ -53,15 +56,16 @@ class Call:
     """A wait that ends early when one of the clients answers a PING; `answered` is what a PONG calls."""
 
     def __init__(self, outputs: Iterable[Output]) -> None:
-        self._outputs: list[Output] = list(outputs)
+        # The clients that have been asked, and those that are asked in the next iterations of the loop.
+        self._asked: dict[Output, None] = {}
+        self._to_ask = dict.fromkeys(outputs)
         self._clock: asyncio.Timeout | None = None
 
     async def unless_answered(self, wait: Coroutine[Any, Any, T]) -> T | None:
         """Return what `wait` brings, or None, with `wait` cancelled, when a client answers before."""
         try:
             async with asyncio.timeout(None) as self._clock:
-                for output in self._outputs:
-                    output.call(self._answered)
+                self._ask()
                 return await wait
         except TimeoutError:
             if self._clock is None or not self._clock.expired():
@@ -69,16 +73,29 @@ class Call:
             return None
         finally:
             wait.close()
-            for output in self._outputs:
+            self._to_ask.clear()
+            for output in self._asked:
                 output.uncall(self._answered)
             # The clock knows its task, and a cancelled task knows this frame.
             self._clock = None
 
     def add(self, output: Output) -> None:
         """Ask one more client."""
-        if output not in self._outputs:
-            self._outputs.append(output)
-            output.call(self._answered)
+        if output not in self._asked and output not in self._to_ask:
+            self._to_ask[output] = None
+            if len(self._to_ask) == 1:
+                self._ask()
+
+    def _ask(self) -> None:
+        try:
+            for output in [*islice(self._to_ask, PINGS_A_TURN)]:
+                del self._to_ask[output]
+                self._asked[output] = None
+                output.call(self._answered)
+        finally:
+            # The others are asked although a connection raises.
+            if self._to_ask:
+                asyncio.get_running_loop().call_soon(self._ask)
 
     def _answered(self) -> None:
         clock = self._clock

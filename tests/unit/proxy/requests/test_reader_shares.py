@@ -9,7 +9,7 @@ import pytest
 from limiter.errors import PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
 from proxy.net.spill.judge import LEAST_REST_BYTES
-from proxy.requests.reader_shares import AnswerShare, ReaderShares
+from proxy.requests.reader_shares import PINGS_A_TURN, AnswerShare, Call, ReaderShares
 from tests.support.loops.clock import ManualClock
 
 LIMIT = 1000 * 1024
@@ -148,3 +148,48 @@ async def test_with_a_disk_too_a_list_needs_a_share_until_its_client_reads() -> 
     assert needs(rule, Client(), None)
     assert not needs(rule, Client(reads=True), LEAST_REST_BYTES)
     assert not needs(rule, Client(room=LEAST_REST_BYTES), LEAST_REST_BYTES)
+
+
+class Called(Client):
+    """A client that keeps whom its PONG calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: Callable[[], None] | None = None
+        self.pings = 0
+
+    def call(self, answered: Callable[[], None]) -> None:
+        self.pings += 1
+        self.answered = answered
+
+    def uncall(self, answered: Callable[[], None]) -> None:
+        self.answered = None
+
+
+async def test_thousands_of_clients_get_their_pings_a_few_at_a_time_and_each_may_answer() -> None:
+    clients: list[Any] = [Called() for _ in range(3 * PINGS_A_TURN)]
+    call = Call(clients)
+    waiting = asyncio.get_running_loop().create_task(call.unless_answered(asyncio.sleep(1000, "given")))
+    counts = []
+    for _ in range(4):
+        await asyncio.sleep(0)
+        counts.append(sum(client.pings for client in clients))
+    assert counts == [PINGS_A_TURN, 2 * PINGS_A_TURN, 3 * PINGS_A_TURN, 3 * PINGS_A_TURN]
+    joined: Any = Called()
+    call.add(joined)
+    call.add(clients[0])
+    assert (joined.pings, clients[0].pings) == (1, 1)
+    clients[-1].answered()
+    assert await waiting is None
+    assert not any(client.answered for client in [*clients, joined])
+
+
+async def test_no_ping_goes_out_when_the_wait_is_over() -> None:
+    async def at_once() -> str:
+        return "given"
+
+    clients: list[Any] = [Called() for _ in range(2 * PINGS_A_TURN)]
+    assert await Call(clients).unless_answered(at_once()) == "given"
+    await asyncio.sleep(0)
+    assert sum(client.pings for client in clients) == PINGS_A_TURN
+    assert not any(client.answered for client in clients)
