@@ -91,6 +91,7 @@ class BrokerSide:
         )
         counters.brokers.broker_connection_states = self.pool.states
         counters.brokers.broker_member_states = self.brokers.states
+        counters.brokers.broker_members_refusing = self.brokers.refusing
         counters.brokers.broker_dials = places.states
         counters.brokers.broker_dials_given_up = lambda: places.given_up
         counters.brokers.broker_names = lambda: sum((Counter(each.outcomes) for each in resolvers), Counter())

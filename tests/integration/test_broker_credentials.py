@@ -209,12 +209,13 @@ async def test_a_broker_that_is_silent_after_the_answer_to_its_challenge_is_down
             await peer.command()
             await peer.command()
 
-    keys: dict[str, Any] = {**OWN, "brokerProxyConnectTimeoutMs": 100, "brokerIdleProbeIntervalMillis": 3_600_000}
+    limit = {"brokerProxyConnectTimeoutMs": patient_millis(500)}
+    keys: dict[str, Any] = {**OWN, **limit, "brokerIdleProbeIntervalMillis": 3_600_000}
     async with raw_broker(silent) as listening, staged(broker_port=listening.port, **keys) as stage:
         await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
         row = stage.proxy.broker_side.brokers.shown()[0]
         assert row["state"] in ("down", "trial")
-        assert "did not answer CONNECT within 0.1 s" in str(row["error"])
+        assert "did not answer CONNECT within" in str(row["error"])
 
 
 # --- credentials that a broker wants to be renewed ------------------------------------------------------
