@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from proxy.app.memory.budget import summands, total_bytes, worst_case_parts
+from proxy.app.memory.budget import worst_case
 from proxy.app.memory.budget_report import BudgetReport
 from proxy.app.metrics.otel_settings import otel_settings
 from proxy.app.secret_modes import open_secrets
@@ -112,8 +112,7 @@ def _findings(config: Config, *, strict: bool) -> Findings:
     if strict:
         _be_strict(found)
     found.notes = list(explained(config))
-    parts = worst_case_parts(config, exports=exporting is not None)
-    found.budget = BudgetReport.of(summands(parts), total_bytes(parts))
+    found.budget = BudgetReport.of_lines(worst_case(config, exports=exporting is not None))
     if (excess := found.budget.excess()) is not None:
         found.warnings.append(excess)
     return found

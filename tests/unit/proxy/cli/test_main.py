@@ -92,6 +92,28 @@ class TestCheckConfig:
         assert main(["check-config", "--config", str(conf)]) == 0
         assert "the container has 64 MiB" in capsys.readouterr().err
 
+    @pytest.mark.parametrize(
+        ("line", "keys"),
+        [
+            ("", {"clientSocketSendMemoryMB", "maxConcurrentInboundConnections"}),
+            # Without a sum the size of each buffer counts.
+            ("clientSocketSendMemoryMB=-1\n", {"clientSocketSendBufferBytes"}),
+            ("brokerWebServiceURL=http://broker:8080\n", {"maxConcurrentHttpRequests"}),
+        ],
+    )
+    def test_a_machine_of_4_gib_is_told_which_keys_to_lower(
+        self, line: str, keys: set[str], conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf.write_text(GOOD + line)
+        # MemTotal of a machine that is sold as 4 GiB: the kernel has taken its part.
+        monkeypatch.setattr("proxy.app.memory.budget_report.machine_memory_bytes", lambda _: 3_885 * 1024 * 1024)
+        assert main(["check-config", "--config", str(conf)]) == 0
+        out, err = capsys.readouterr()
+        (warning,) = [line for line in err.splitlines() if "the machine has 3,885 MiB" in line]
+        named = {"maxConcurrentLookupRequests", "brokerConnectionsTotal", *keys}
+        shown = {line.rpartition(" (")[2].rstrip(")") for line in out.splitlines() if " MiB  " in line and "(" in line}
+        assert {key for key in named if key in warning} == named <= shown
+
     @pytest.mark.parametrize("as_json", [False, True])
     @pytest.mark.parametrize("line", ["", "servicePort=x\n"])
     def test_a_misspelt_key_is_refused_if_asked_for(
