@@ -212,7 +212,7 @@ def figures() -> Iterator[str]:
 
 
 def small() -> Iterator[str]:
-    """Yield a row for each step from all defaults to a machine that is sold as 4 GiB, and each sum with web services."""
+    """Yield a row for each step from all defaults to what a machine that is sold as 4 GiB can hold."""
     yield "| keys, each row with those above | every limit at once | the same with `brokerWebServiceURL` |"
     yield "|---|--:|--:|"
     web = {Config.broker_web_service_url.name: "http://pulsar-broker:8080"}

@@ -2,8 +2,8 @@
 way to the brokers.
 
 Rule: without `--connect` no port is opened and nobody is asked. Exit code 2: the configuration is wrong; 1: it is
-right, but a broker cannot be used. Of a configuration that cannot be loaded the files are looked at, too, so that all
-faults are told at once.
+right, but a broker cannot be used. Files are looked at also if the configuration cannot be loaded, so that all faults
+are told at once.
 """
 
 import argparse
