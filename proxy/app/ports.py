@@ -16,6 +16,7 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.version import VERSION
 from proxy.net.listen.listening import PortPurpose, port_of
+from proxy.net.proxy_headers import HeaderWaits
 from proxy.net.trusted_balancers import TrustedBalancers
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ClientPorts:
         self._log = log
         self._make_client = make_client
         self._listeners: list[Listener] = []
+        self._waits = HeaderWaits(counters.net)
         # The openers of the sockets of each port, and the listeners that accept from them, in the same order.
         self._ports: list[tuple[Callable[[], list[socket.socket]], list[Listener]]] = []
         self._arrivals: list[Arrivals] = []
@@ -183,6 +185,7 @@ class ClientPorts:
                 self._sockets.options,
                 lambda address, header: self._make_client(address, header, target),
                 arrivals,
+                waits=self._waits,
                 balancers=balancers,
             )
             listener.adopt(listening)

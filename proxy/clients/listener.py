@@ -16,7 +16,7 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.net.counters import NetCounters
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
-from proxy.net.proxy_headers import AwaitedHeaders
+from proxy.net.proxy_headers import AwaitedHeaders, HeaderWaits
 from proxy.net.trusted_balancers import TrustedBalancers
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ class _Refused(asyncio.Protocol):
 
 
 class Listener:
-    """Accepts clients from a listening socket until closed; `balancers` may send PROXY headers."""
+    """Accepts clients from a listening socket until closed; `balancers` may send PROXY headers.
+
+    `waits` are the clients of all listeners whose PROXY header is awaited.
+    """
 
     def __init__(
         self,
@@ -67,9 +70,11 @@ class Listener:
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
         tls: "Arrivals | None" = None,
         *,
+        waits: HeaderWaits,
         balancers: TrustedBalancers | None = None,
     ) -> None:
         self._loop = loop
+        self._waits = waits
         self._sessions = sessions
         self._counters = counters
         self._net_counters = net_counters
@@ -99,7 +104,7 @@ class Listener:
     def _new_headers(self) -> AwaitedHeaders:
         sessions = self._sessions
         return AwaitedHeaders(
-            self._loop, lambda: sessions.handshake_seconds, self._admit, self._net_counters, self._log
+            self._loop, lambda: sessions.handshake_seconds, self._admit, self._waits, self._net_counters, self._log
         )
 
     def bound_received(self, size: int) -> None:
@@ -124,12 +129,20 @@ class Listener:
         if self._balancers is None or address not in self._balancers:
             self._admit(accepted, address, None, self._loop.time())
             return
-        awaited = self._net_counters.awaited_headers
-        refusal = self._sessions.refusal(None, awaited)
-        if refusal is None or (self._sessions.may_make_room and awaited < MOST_LINGERING):
+        refusal = self._sessions.refusal(None, len(self._waits))
+        if refusal is None or self._may_wait(address):
             self._awaited.begin(accepted, address)
         else:
             self._refuse_with_error(accepted, refusal)
+
+    def _may_wait(self, address: str) -> bool:
+        """Return whether a client may send its PROXY header, although it and all who do leave no place."""
+        makes_room = self._sessions.may_make_room
+        if makes_room and len(self._waits) < MOST_LINGERING:
+            return True
+        # Where clients with a header hold all places, the end of one without a header gives none.
+        has_place = makes_room or self._sessions.refusal(None) is None
+        return has_place and self._waits.end_for(address, self._loop.time())
 
     def _admit(self, accepted: socket.socket, address: str, header: ProxyHeader | None, since: float) -> None:
         """Serve a client accepted at `since`, or refuse it by its address, which its PROXY header overrides."""

@@ -1,10 +1,8 @@
 """Accept the connections of one web port: a bounded number, at a bounded pace, with small kernel buffers.
 
-Rules: a connection beyond `maxHttpServerConnections` replaces the connection that has been idle the longest, else the
-oldest that does not speak HTTP yet, of the network with most of those, else the one that has been taking a page the
-longest. There is one of these as fewer connections than all may have a request that is passed on
-(`connection_places.py`): so nobody keeps a probe out. The PROXY header and the TLS handshake have a time limit, and
-count as a connection.
+Rules: a connection beyond `maxHttpServerConnections` replaces another one, chosen by what their hosts have
+(`connection_places.py`), on all listeners of a server together: so nobody keeps a probe out. The PROXY header and the
+TLS handshake have a time limit, and count as a connection that waits for its first request.
 """
 
 import asyncio
@@ -16,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 from protocol.errors import MalformedFrame
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
-from proxy.core.key_members import KeyMembers
-from proxy.core.tasks import TaskScope
+from proxy.core.tasks import TaskScope, do_nothing
 from proxy.net.listen.accept_loop import AcceptLoop
-from proxy.net.proxy_headers import read_proxy_header
+from proxy.net.proxy_headers import peeked_header, read_proxy_header
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.forward.settings import WebLimits
 from proxy.web.http.counters import WebCounters
@@ -38,6 +35,24 @@ def bound_buffers(listening: socket.socket, limits: WebLimits) -> None:
     # The kernel doubles the size that is set here.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.buffer_bytes)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+
+
+class _Opening:
+    """A connection that does not speak HTTP yet; `cancel` ends its task."""
+
+    __slots__ = ("cancel", "host", "is_cut")
+
+    answered = False
+
+    def __init__(self, address: str) -> None:
+        self.host = host_network(address)
+        self.cancel: Callable[[], object] = do_nothing
+        self.is_cut = False
+
+    def cut(self) -> None:
+        """End the connection at once."""
+        self.is_cut = True
+        self.cancel()
 
 
 class HttpListener:
@@ -62,10 +77,6 @@ class HttpListener:
         self._tls = tls
         self._balancers = balancers
         self._scope = TaskScope(lambda error: counters.internal_error(error, "web accept"))
-        # Connections that do not speak HTTP yet, each with the callback that ends it, and by the network that they are
-        # accepted from.
-        self._opening: dict[socket.socket, Callable[[], object]] = {}
-        self._networks: KeyMembers[str, socket.socket] = KeyMembers()
         self._accepting = AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._count_pause)
 
     def adopt(self, listening: socket.socket) -> None:
@@ -83,32 +94,32 @@ class HttpListener:
         await self._scope.emptied()
 
     def _take(self, accepted: socket.socket, address: str) -> None:
-        if len(self._server.connections) + len(self._scope) >= self._limits.max_connections:
+        places, opening = self._server.places, _Opening(self._told(accepted, address))
+        if places.all_used:
             self._counters.disconnected(DisconnectCause.CONNECTION_LIMIT)
-            if not self._make_room():
+            if not self._server.make_room(opening.host):
                 accepted.close()
                 return
-        self._networks.add(host_network(address), accepted)
-        self._opening[accepted] = self._scope.start(self._serve(accepted, address), partial(self._opened, accepted))
+        places.waits(opening)
+        opening.cancel = self._scope.start(
+            self._serve(accepted, address, opening), partial(self._opened, accepted, opening)
+        )
 
-    def _opened(self, accepted: socket.socket) -> None:
-        if not self._networks.remove(accepted):
+    def _told(self, accepted: socket.socket, address: str) -> str:
+        """Return the address of a client by its PROXY header, if that is there already."""
+        if self._balancers is None or address not in self._balancers:
+            return address
+        # Clients behind one balancer would end one another's connections for its newcomers.
+        header = peeked_header(accepted)
+        return address if header is None or header.source is None else header.source.host
+
+    def _opened(self, accepted: socket.socket, opening: _Opening) -> None:
+        self._server.places.forget(opening)
+        if opening.is_cut:
             # The task may have been cancelled before its first step, which would have closed the socket.
             accepted.close()
-        self._opening.pop(accepted, None)
 
-    def _make_room(self) -> bool:
-        """End a connection for which nothing is passed on; return whether there was one."""
-        if self._server.end_longest_idle():
-            return True
-        for crowd in self._networks.largest():
-            oldest = next(iter(crowd))
-            self._networks.remove(oldest)
-            self._opening.pop(oldest)()
-            return True
-        return self._server.end_longest_resting()
-
-    async def _serve(self, accepted: socket.socket, address: str) -> None:
+    async def _serve(self, accepted: socket.socket, address: str, opening: _Opening) -> None:
         try:
             self._limits.sockets.apply(accepted)
             until = self._loop.time() + HANDSHAKE_SECONDS
@@ -118,9 +129,9 @@ class HttpListener:
                     if header is not None and header.source is not None:
                         address = header.source.host
                 if self._tls is None:
-                    await self._loop.connect_accepted_socket(lambda: self._connection(address), accepted)
+                    await self._loop.connect_accepted_socket(lambda: self._connection(address, opening), accepted)
             if self._tls is not None:
-                await self._tls.accept(accepted, address, until, lambda: self._connection(address))
+                await self._tls.accept(accepted, address, until, lambda: self._connection(address, opening))
         except (OSError, TimeoutError, MalformedFrame):
             # The client sent no valid TLS or PROXY header, or has left: there is nothing to answer.
             accepted.close()
@@ -128,9 +139,9 @@ class HttpListener:
             accepted.close()
             raise
 
-    def _connection(self, address: str) -> asyncio.Protocol:
+    def _connection(self, address: str, opening: _Opening) -> asyncio.Protocol:
         connection = self._server()
-        connection.accepted_from = address
+        connection.accepted_from, connection.opening = address, opening
         return connection
 
     def _count_pause(self, _: OSError) -> None:

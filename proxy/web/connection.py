@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
@@ -18,7 +18,7 @@ from yarl import URL
 
 from proxy.core.addresses import host_network
 from proxy.core.loop_budget import LoopBudget
-from proxy.web.http.connection_places import ConnectionPlaces
+from proxy.web.http.connection_places import ConnectionPlaces, WebConnection
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.paths import origin_form
 from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser, has_many_lines
@@ -28,6 +28,13 @@ HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeader
 READ_AHEAD_BYTES: Final = 4096
 # So long takes the first step of the task that reads the rest of a body which nobody wanted.
 REST_SECONDS: Final = 0.0003
+
+
+class WebMember(WebConnection, Protocol):
+    """A connection that can be ended for others."""
+
+    def cut(self) -> None:
+        """End the connection at once."""
 
 
 class HttpConnection(PiecewiseParser, RequestHandler):
@@ -47,6 +54,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         "_waits",
         "accepted_from",
         "longest_header",
+        "opening",
     )
 
     header_refusal: ClassVar = HEADER_REFUSAL
@@ -62,6 +70,13 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         self._tunnel = False
         self.longest_header = 0
         self.accepted_from = "?"
+        # The entry in the books that this connection replaces: its own from the time before it spoke HTTP.
+        self.opening: WebMember | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether there was a request before."""
+        return self._request_count > 0
 
     @property
     def idle(self) -> bool:
@@ -76,13 +91,21 @@ class HttpConnection(PiecewiseParser, RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if isinstance(self._manager, HttpServer):
-            self._manager.places.rests(self)
+            if self.opening is not None:
+                self._manager.places.forget(self.opening)
+                self.opening = None
+            self._manager.places.waits(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if isinstance(self._manager, HttpServer):
             self._manager.places.forget(self)
         self._held = b""
         super().connection_lost(exc)
+
+    def cut(self) -> None:
+        """End the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         """Called when a WebSocket is open: it gets what its client has sent since it asked for it."""
@@ -176,6 +199,8 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         before, in_header = self._request_count, self._in_header
         super().data_received(data)
         if self._request_count != before:
+            if isinstance(self._manager, HttpServer):
+                self._manager.places.got_request(self)
             _use_origin_form(self._messages)
             self._header_bytes = 0
             self._body = self._messages[-1][1] if self._messages else None
@@ -196,6 +221,8 @@ class HttpConnection(PiecewiseParser, RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Write an answer. The rest of a body that nobody wanted is read after this, in this connection's turn."""
         answer, left = await super().finish_response(request, resp, start_time)
+        if isinstance(self._manager, HttpServer) and not self._messages:
+            self._manager.waits(self)
         if not self._tunnel:
             self._ends = not answer.keep_alive
             if self._held and self._ends and has_many_lines(self._held):
@@ -255,19 +282,23 @@ class HttpServer(web.Server):
         self.longest_header = 0
         self.loop_budget: LoopBudget | None = None
         self.failed: Callable[[BaseException], object] = _ignore
-        self.places: ConnectionPlaces[HttpConnection] = ConnectionPlaces(1)
+        self.places: ConnectionPlaces[WebMember] = ConnectionPlaces(1)
 
     def __call__(self) -> HttpConnection:
         connection = HttpConnection(self, loop=self._loop, **self._kwargs)
         connection.longest_header = self.longest_header
         return connection
 
-    def rests(self, connection: HttpConnection) -> None:
-        """Record that nothing is passed on for a connection."""
-        self.places.forget(connection)
+    def asks(self, connection: HttpConnection) -> None:
+        """Record that nothing is passed on for a connection that has a request, or an answer to take."""
         # The transport is None once the connection is lost.
         if connection.transport is not None:
-            self.places.rests(connection)
+            self.places.asks(connection)
+
+    def waits(self, connection: HttpConnection) -> None:
+        """Record that a connection has its answer, and waits for another request."""
+        if connection.transport is not None:
+            self.places.waits(connection)
 
     def take_place(self, connection: HttpConnection) -> bool:
         """Record that a connection holds a place, maybe that of another one, which ends; return False without one."""
@@ -282,20 +313,15 @@ class HttpServer(web.Server):
             if isinstance(connection, HttpConnection) and connection.idle and connection._request_count:
                 self._end(connection)
 
-    def end_longest_idle(self) -> bool:
-        """End the connection that has been idle the longest; return whether there was one."""
-        return self._end(self.places.longest_idle())
+    def make_room(self, host: str) -> bool:
+        """End a connection for a newcomer of a host; return False if the newcomer has to go."""
+        return self._end(self.places.victim_for_newcomer(host))
 
-    def end_longest_resting(self) -> bool:
-        """End the connection that has been taking a page the longest; return whether there was one."""
-        return self._end(self.places.longest_resting())
-
-    def _end(self, connection: HttpConnection | None) -> bool:
+    def _end(self, connection: WebMember | None) -> bool:
         if connection is None:
             return False
         self.places.forget(connection)
-        if connection.transport is not None:
-            connection.transport.abort()
+        connection.cut()
         return True
 
 

@@ -102,13 +102,13 @@ class Site:
         server = connection._manager
         if not isinstance(server, HttpServer) or not isinstance(connection, HttpConnection):
             return await self._logged(request)
-        server.rests(connection)
+        server.asks(connection)
         # The tasks of all connections whose requests have come run in one iteration.
         await self._loop_budget.client_turn(connection.host, REQUEST_SECONDS)
         try:
             return await self._logged(request)
         finally:
-            server.rests(connection)
+            server.asks(connection)
 
     async def _logged(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -249,7 +249,7 @@ class Site:
         try:
             yield partial(server.places.admitted, connection)
         finally:
-            server.rests(connection)
+            server.asks(connection)
 
     def _leave_gate(self, place: Place) -> None:
         place.release()

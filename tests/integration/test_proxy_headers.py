@@ -12,6 +12,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.clients.connection import ClientConnection
 from proxy.core.public_causes import CONNECTIONS_TEXT
+from proxy.net import proxy_headers
 from tests.support.auth.tls import PemFiles, TlsClient, client_context, server_context
 from tests.support.brokers.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
@@ -144,6 +145,13 @@ async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() ->
         assert stage.proxy.counters.clients.rejected_connections == 1
 
 
+@pytest.fixture
+def nobody_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    # However slow the machine is, nobody ends for one of the same address.
+    monkeypatch.setattr(proxy_headers, "SILENT_SECONDS", 600.0)
+
+
+@pytest.mark.usefixtures("nobody_waits_for_long")
 async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
     async with staged(maxConcurrentInboundConnections=2, **ON) as stage:
         await connected(await through_a_balancer(stage, encode(HEADER, 1)))
@@ -153,6 +161,7 @@ async def test_those_on_their_way_in_count_for_the_limit_of_all() -> None:
         assert (await late.last_command()).error.message == CONNECTIONS_TEXT
 
 
+@pytest.mark.usefixtures("nobody_waits_for_long")
 async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles) -> None:
     async with staged(maxConcurrentInboundConnections=2, **files.server_keys, **ON) as stage:
         await stage.client()
@@ -160,6 +169,28 @@ async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles
         await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 2, "two arrivals")
         late = await stage.client()
         assert (await late.last_command()).error.message == CONNECTIONS_TEXT
+
+
+@pytest.mark.usefixtures("nobody_waits_for_long")
+@pytest.mark.parametrize("tls", [False, True])
+async def test_silent_connections_of_one_address_keep_nobody_of_another_from_sending_its_header(
+    files: PemFiles, tls: bool
+) -> None:
+    async with staged(maxConcurrentInboundConnections=8, **files.server_keys, **ON) as stage:
+        port = stage.proxy.tls_port if tls else stage.proxy.port
+        silent = [await AsyncClient.open(port) for _ in range(8)]
+        stage.clients += silent
+        await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 8, "a crowd without headers")
+        for _ in range(2):
+            client = await AsyncClient.open(stage.proxy.port, source="127.0.0.2")
+            stage.clients.append(client)
+            await client.send(encode(HEADER, 2) + connect_frame())
+            await connected(client)
+        assert await silent[0].rest() == b""
+        assert stage.caused("connection_limit") == 2
+        # One more of the crowd is turned away, and ends nobody.
+        assert (await (await stage.client()).last_command()).error.message == CONNECTIONS_TEXT
+        assert len(stage.proxy.sessions) == 2
 
 
 # --- with TLS behind it ---------------------------------------------------------------------------

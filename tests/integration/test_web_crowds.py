@@ -1,18 +1,24 @@
 """One client with many requests over HTTP, a tenth of what the limits allow: the others are served all the same."""
 
 import asyncio
+import select
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.core.errors import DisconnectCause
 from proxy.web.forward import broker_client
 from proxy.web.http.gate import Gate
-from tests.support.clients.async_client import AsyncClient, Closed
+from tests.integration.test_web_tls import web_keys
+from tests.support.auth.tls import PemFiles
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import in_time, patient
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -243,6 +249,108 @@ async def test_a_probe_is_answered_while_its_own_address_holds_all_that_may_be_p
             at.stage.clients.append(await AsyncClient.open(at.stage.proxy.web_port))
         assert b" 200 " in (await get_alone(at, "/healthz"))[:15]
         assert (gate_of(at).in_work, gate_of(at).waiting, at.stage.proxy.counters.web.tunnels) == (10, 5, 8)
+
+
+async def come_again(at: WebStage, port: int) -> None:
+    """Open twice as many connections as there may be, one after the other, that say nothing."""
+    limited = partial(ended, at, DisconnectCause.CONNECTION_LIMIT)
+    before = limited()
+    for _ in range(2 * CROWD):
+        at.stage.clients.append(await AsyncClient.open(port))
+    await at.stage.until(lambda: limited() - before >= CROWD, "the crowd at the limit")
+
+
+async def is_answered_between(at: WebStage, port: int) -> None:
+    """Have a crowd come again while a client of another address has sent no request yet, and while it is idle."""
+    client = await AsyncClient.open(port, source=OTHER_ADDRESS)
+    at.stage.clients.append(client)
+    for _ in range(2):
+        await come_again(at, port)
+        await client.send(b"HEAD /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += await client.receive(1)
+        assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_stopped_uploads_and_connections_that_come_again_keep_no_other_address_out() -> None:
+    keys = {"topicListWriteMinBytesPerSecond": 0, "maxHttpServerConnections": CROWD}
+    async with web_staged(**NO_STALL, **keys) as at, elsewhere() as other:
+        at.broker.answer = large_or_small
+        uploads = await crowd(at, UPLOAD + b"x", 20)
+        await is_answered_between(at, at.stage.proxy.web_port)
+        assert await status_of(at, other) == 200
+        # Connections that say nothing gave way, and no upload.
+        for upload in uploads:
+            await upload.send(b"x")
+        assert gate_of(at).in_work == 20
+
+
+async def test_connections_that_come_again_keep_no_other_address_off_the_port_for_monitors() -> None:
+    async with web_staged(metricsPort="0") as at:
+        web = at.stage.proxy.web
+        assert web is not None
+        assert web.metrics_port
+        await is_answered_between(at, web.metrics_port)
+
+
+async def test_a_connection_rests_but_for_the_time_in_which_its_request_is_passed_on() -> None:
+    async with web_staged() as at:
+        at.broker.answer = silent_or_small
+        web = at.stage.proxy.web
+        assert web is not None
+        places = web._servers[0].places
+        books = (places._quiet, places._asking, places._passing)
+        client = await AsyncClient.open(at.stage.proxy.web_port)
+        at.stage.clients.append(client)
+        await at.stage.until(lambda: [*map(len, books)] == [1, 0, 0], "a connection without a request")
+        assert not next(iter(places._quiet)).answered
+        for path in ("/healthz", ADMIN, "/no/such/page"):
+            await client.send(f"GET {path} HTTP/1.1\r\nHost: p\r\n".encode())
+            assert [*map(len, books)] == [1, 0, 0]
+            await client.send(b"\r\n")
+            assert (await client.receive(9)) == b"HTTP/1.1 "
+            await at.stage.until(lambda: [*map(len, books)] == [1, 0, 0], "a connection at rest")
+            assert next(iter(places._quiet)).answered
+            await at.stage.until(lambda: readable(client), "the rest of the answer")
+            client.sock.recv(65536)
+        await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+        await at.stage.until(lambda: [*map(len, books)] == [0, 0, 1], "a request passed on")
+        client.close()
+        await at.stage.until(lambda: not len(places), "no connection")
+
+
+def readable(client: AsyncClient) -> bool:
+    return bool(select.select([client.sock], [], [], 0)[0])
+
+
+async def test_clients_that_come_together_through_a_balancer_end_none_of_one_another() -> None:
+    async with web_staged(maxHttpServerConnections=8, webServiceHaProxyProtocolEnabled="true") as at:
+        # In two crowds of eight different addresses; the second one comes before the proxy looks again.
+        for first in (0, 8):
+            clients = []
+            for number in range(first, first + 8):
+                client = AsyncClient(socket.create_connection((LOOPBACK, at.stage.proxy.web_port)))
+                at.stage.clients.append(client)
+                clients.append(client)
+                client.sock.send(encode(ProxyHeader(HostPort(f"203.0.113.{number}", 1), HostPort(LOOPBACK, 1)), 1))
+                client.sock.send(b"GET /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
+                client.sock.setblocking(False)
+            for client in clients:
+                assert (await client.receive(12)) == b"HTTP/1.1 200"
+
+
+async def test_both_web_ports_together_have_as_many_connections_as_may_be(tmp_path: Path) -> None:
+    async with web_staged(maxHttpServerConnections=4, **web_keys(PemFiles.write(tmp_path))) as at:
+        web = at.stage.proxy.web
+        assert web is not None
+        assert web.port is not None
+        assert web.tls_port is not None
+        for _ in range(3):
+            for port in (web.port, web.tls_port):
+                at.stage.clients.append(await AsyncClient.open(port))
+        await at.stage.until(lambda: ended(at, DisconnectCause.CONNECTION_LIMIT) == 2, "two too many")
+        assert len(web._servers[0].places) == 4
 
 
 async def get_alone(at: WebStage, page: str) -> bytes:

@@ -1,23 +1,38 @@
 """Share the connections to the web ports, so that a probe is always answered; no I/O, no clock.
 
-Rules: a connection whose request is passed on to a server holds a place, from before the check of its credentials until
-its answer; a WebSocket for as long as the WebSocket lasts. There are fewer places than connections. The rest is kept
-for connections without a request and for those that ask for a page of the proxy's own: a newcomer replaces the longest
-of these. Nobody who holds all places keeps a probe out, from whatever address.
+A connection waits for a request (from its accept on), asks for a page of the proxy's own, or holds a place: its request
+is passed on to a server, from before the check of its credentials until its answer; a WebSocket for as long as the
+WebSocket lasts. There are fewer places than connections: some are kept for all others, which rest here.
 
 When all places are held, a request of a host with fewer than others ends the youngest request of the host with most
 that waits to be admitted, or its longest one if none waits. A request of the host with most gets none. The rule
 holds for sites of IPv6 first, then for the networks of a site.
+
+When there are as many connections as may be, a newcomer ends the first of these that there is:
+- the longest at rest of the host with most at rest, if these are more than all that the newcomer's host then has
+- a connection of a host that has more than `WORK_FACTOR` times as many in all, and more than are kept: a request if
+  none rests
+- the longest of the host with most at rest that waits for one request more; a connection that waits for its first, or
+  is at a page, ends for no host that has more in all
+- a connection of the newcomer's own site: a request if none rests
+
+So a host that holds everything, by whatever it does, keeps no other out, nor a probe of its own. And a host that comes
+again and again ends nothing that others with little have asked for, or are about to.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Final, Generic, Protocol, TypeVar
 
-from proxy.core.key_members import KeyMembers
+from proxy.core.key_members import KeyMembers, SiteSizes
 
 # Probes need one for a millisecond each; more, because a crowd may open connections at the same time.
 _KEPT: Final = 32
 _KEPT_PART: Final = 8
+# Requests in progress end for a host that has less than this part of their host's connections.
+WORK_FACTOR: Final = 8
+# How many hosts one newcomer has looked at.
+LOOKS: Final = 8
 
 
 class WebConnection(Hashable, Protocol):
@@ -25,11 +40,11 @@ class WebConnection(Hashable, Protocol):
 
     @property
     def host(self) -> str:
-        """Return the host of the client."""
+        """Return the host of the client, which stays the same."""
 
     @property
-    def idle(self) -> bool:
-        """Return whether no request is in progress, and no answer is being written."""
+    def answered(self) -> bool:
+        """Return whether there was a request before."""
 
 
 C = TypeVar("C", bound=WebConnection)
@@ -41,59 +56,113 @@ def kept_of(connections: int) -> int:
 
 
 class ConnectionPlaces(Generic[C]):
-    """The books of at most `connections` connections."""
+    """The books of at most `connections` connections, each by host, and the longest first."""
 
     def __init__(self, connections: int) -> None:
-        self.limit = connections - kept_of(connections)
-        # The longest first. A connection that asks for a page is here, too.
-        self._resting: dict[C, None] = {}
-        # Connections with a place by host; of these, the ones that are not admitted yet.
+        self._connections = connections
+        self._kept = kept_of(connections)
+        self.limit = connections - self._kept
+        # Connections that wait for a request, and those at a page or at an answer that is not taken yet.
+        self._quiet: KeyMembers[str, C] = KeyMembers()
+        self._asking: KeyMembers[str, C] = KeyMembers()
+        # Connections with a place; of these, the ones that are not admitted yet.
         self._passing: KeyMembers[str, C] = KeyMembers()
         self._waiting: KeyMembers[str, C] = KeyMembers()
+        # How many wait or ask, and how many there are.
+        self._resting: SiteSizes[str] = SiteSizes()
+        self._all: SiteSizes[str] = SiteSizes()
+
+    def __len__(self) -> int:
+        return len(self._quiet) + len(self._asking) + len(self._passing)
 
     @property
     def held(self) -> int:
         """Return how many places are held."""
         return len(self._passing)
 
-    def rests(self, connection: C) -> None:
-        """Record that nothing is passed on for a connection, from now on."""
-        self.forget(connection)
-        self._resting[connection] = None
-
-    def forget(self, connection: C) -> None:
-        """Forget a connection that is lost; a second call does nothing."""
-        self._resting.pop(connection, None)
-        self.admitted(connection)
-        self._passing.remove(connection)
-
-    def take(self, connection: C) -> None:
-        """Record that a request is to be passed on, whose connection holds a place from now on."""
-        self.forget(connection)
-        for books in (self._passing, self._waiting):
-            books.add(connection.host, connection)
-
-    def admitted(self, connection: C) -> None:
-        """Record that the request no longer waits for its turn."""
-        self._waiting.remove(connection)
+    @property
+    def all_used(self) -> bool:
+        """Return whether there are as many connections as may be."""
+        return len(self) >= self._connections
 
     @property
     def full(self) -> bool:
         """Return whether all places are held."""
         return self.held >= self.limit
 
+    def waits(self, connection: C) -> None:
+        """Record that a connection waits for a request from now on, its first or one more."""
+        self._rest(self._quiet, connection)
+
+    def got_request(self, connection: C) -> None:
+        """Record that a connection that waits has sent a request; any other connection stays what it is."""
+        if connection in self._quiet:
+            self._rest(self._asking, connection)
+
+    def asks(self, connection: C) -> None:
+        """Record that the request, or the answer, of a connection is passed on to nobody from now on."""
+        self._rest(self._asking, connection)
+
+    def forget(self, connection: C) -> None:
+        """Forget a connection that is lost; a second call does nothing."""
+        self.admitted(connection)
+        if self._quiet.remove(connection) or self._asking.remove(connection):
+            self._resting.shrink(connection.host)
+        elif not self._passing.remove(connection):
+            return
+        self._all.shrink(connection.host)
+
+    def take(self, connection: C) -> None:
+        """Record that a request is to be passed on, whose connection holds a place from now on."""
+        self._enter((self._passing, self._waiting), connection)
+
+    def admitted(self, connection: C) -> None:
+        """Record that the request no longer waits for its turn."""
+        self._waiting.remove(connection)
+
     def victim_for(self, host: str) -> C | None:
         """Return the connection whose place a request of `host` takes; None if its host has as many as any."""
         most = next(self._passing.sizes.outweighing(host, 1), None)
-        if most is None:
-            return None
-        waiting = self._waiting.of(most)
-        return next(reversed(waiting)) if waiting else next(iter(self._passing.of(most)))
+        return None if most is None else self._request_of(most)
 
-    def longest_idle(self) -> C | None:
-        """Return the connection that has been idle the longest."""
-        return next((each for each in self._resting if each.idle), None)
+    def victim_for_newcomer(self, host: str) -> C | None:
+        """Return the connection that ends for a newcomer of `host`; None if the newcomer has to go."""
+        return next((each for each in self._victims(host) if each is not None), None)
 
-    def longest_resting(self) -> C | None:
-        """Return the connection that has been waiting for a page, or not taken it, the longest, if none is idle."""
-        return next(iter(self._resting), None)
+    def _victims(self, host: str) -> Iterator[C | None]:
+        everything, own = self._all, self._all[host]
+        for crowd in self._resting.outweighing(host, 1, everything):
+            yield self._resting_of(crowd)
+        for crowd in everything.outweighing(host, WORK_FACTOR):
+            if everything[crowd] > self._kept:
+                yield self._any_of(crowd)
+        most = list(islice(self._resting.largest(), LOOKS))
+        for longest in (each for crowd in most for each in islice(self._quiet.of(crowd), 1)):
+            if longest.answered or own <= self._kept or everything[longest.host] >= own:
+                yield longest
+        for longest in (each for crowd in most for each in islice(self._asking.of(crowd), 1)):
+            if everything[longest.host] >= own:
+                yield longest
+        inside = everything.within(host)
+        for key in (host,) if inside is None else inside.largest():
+            yield self._any_of(key)
+
+    def _any_of(self, key: str) -> C | None:
+        resting = self._resting_of(key)
+        return self._request_of(key) if resting is None else resting
+
+    def _resting_of(self, key: str) -> C | None:
+        return next(chain(self._quiet.of(key), self._asking.of(key)), None)
+
+    def _request_of(self, key: str) -> C | None:
+        return next(chain(reversed(self._waiting.of(key)), self._passing.of(key)), None)
+
+    def _rest(self, book: KeyMembers[str, C], connection: C) -> None:
+        self._enter((book,), connection)
+        self._resting.grow(connection.host)
+
+    def _enter(self, books: Iterable[KeyMembers[str, C]], connection: C) -> None:
+        self.forget(connection)
+        for book in books:
+            book.add(connection.host, connection)
+        self._all.grow(connection.host)

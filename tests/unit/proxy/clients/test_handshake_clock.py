@@ -19,6 +19,7 @@ from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.listen.listening import ListeningSockets, PortPurpose, port_of
+from proxy.net.proxy_headers import HeaderWaits
 from proxy.net.tls.arrivals import Arrivals
 from proxy.net.trusted_balancers import TrustedBalancers
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
@@ -72,6 +73,7 @@ class Door:
             SocketOptions(0, 1, 1, 0),
             lambda address, header: cast(ClientConnection, Silent(self, address)),
             self.arrivals,
+            waits=HeaderWaits(self.counters.net),
             balancers=TrustedBalancers(["*"]),
         )
         (opened,) = ListeningSockets().listen((LOOPBACK,), 0, PortPurpose("servicePort"), 10)

@@ -1,6 +1,10 @@
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.addresses import host_network
 from proxy.web.http.connection_places import ConnectionPlaces, kept_of
@@ -8,10 +12,10 @@ from proxy.web.http.connection_places import ConnectionPlaces, kept_of
 
 @dataclass(eq=False)
 class Connection:
-    """A connection by its host; `idle` as a test says."""
+    """A connection by its host; `answered` as a test says."""
 
     host: str
-    idle: bool = True
+    answered: bool = True
 
 
 def full_of(*hosts: str) -> tuple[ConnectionPlaces[Connection], list[Connection]]:
@@ -67,19 +71,145 @@ def test_a_place_comes_back_once_however_the_request_ends() -> None:
     places, (first, second) = full_of("a", "a")
     places.admitted(first)
     for _ in range(2):
-        places.rests(first)
+        places.asks(first)
         places.forget(second)
     assert (places.held, places.victim_for("c")) == (0, None)
 
 
-def test_a_newcomer_replaces_the_longest_idle_and_then_the_longest_at_a_page() -> None:
-    places: ConnectionPlaces[Connection] = ConnectionPlaces(8)
-    at_page, idle, passing = Connection("a", idle=False), Connection("a"), Connection("a")
-    for each in (at_page, passing, idle):
-        places.rests(each)
-    places.take(passing)
-    assert places.longest_idle() is idle
-    places.forget(idle)
-    assert (places.longest_idle(), places.longest_resting()) == (None, at_page)
-    places.forget(at_page)
-    assert places.longest_resting() is None
+# --- newcomers ------------------------------------------------------------------------------------
+
+
+def all_used(
+    requests: Sequence[str] = "", pages: Sequence[str] = "", silent: Sequence[str] = "", idle: Sequence[str] = ""
+) -> tuple[ConnectionPlaces[Connection], list[Connection]]:
+    """Give as many connections as may be, by their hosts: those of a kind in the order in which they came."""
+    hosts = [*requests, *pages, *silent, *idle]
+    places: ConnectionPlaces[Connection] = ConnectionPlaces(len(hosts))
+    connections = [Connection(host, answered=host not in silent) for host in hosts]
+    for number, each in enumerate(connections):
+        assert not places.all_used
+        places.waits(each)
+        if number < len(requests):
+            places.take(each)
+        elif number < len(requests) + len(pages):
+            places.got_request(each)
+    assert places.all_used
+    return places, connections
+
+
+def come_again(places: ConnectionPlaces[Connection], host: str, times: int = 40) -> Iterator[str]:
+    """Have a host open connections, and yield whose connection ends for each."""
+    for _ in range(times):
+        victim = places.victim_for_newcomer(host)
+        assert victim is not None
+        places.forget(victim)
+        places.waits(Connection(host, answered=False))
+        yield victim.host
+
+
+def test_the_longest_at_rest_of_the_host_with_most_ends_for_another_host() -> None:
+    places, connections = all_used(idle="baaac")
+    assert places.victim_for_newcomer("d") is connections[1]
+    places.got_request(connections[1])
+    assert places.victim_for_newcomer("d") is connections[2]
+    for each in connections[2:4]:
+        places.got_request(each)
+    assert places.victim_for_newcomer("d") is connections[1]
+
+
+@pytest.mark.parametrize("crowd", [{"silent": "a" * 14}, {"idle": "a" * 14}, {"requests": "a" * 14}])
+def test_who_comes_again_and_again_ends_nothing_that_others_ask_for_or_are_about_to(crowd: dict[str, str]) -> None:
+    for others in ({"pages": "bc"}, {"silent": "bc" + crowd.get("silent", "")}):
+        places, _ = all_used(**{**crowd, **others})
+        assert set(come_again(places, "a")) == {"a"}
+
+
+@pytest.mark.parametrize("crowd", [{"silent": "a" * 14}, {"idle": "a" * 14}, {"requests": "a" * 14}])
+def test_whatever_one_host_holds_others_find_room(crowd: dict[str, str]) -> None:
+    places, connections = all_used(**{"pages": "bc", **crowd})
+    assert next(come_again(places, "d")) == "a"
+    assert next(come_again(places, "a")) == "a"
+    assert next(come_again(places, "e")) == "a"
+    assert all(each in places._asking for each in connections if each.host in "bc")
+
+
+def test_of_requests_the_youngest_that_waits_ends_and_then_the_longest() -> None:
+    places, connections = all_used(requests="a" * 14, idle="bc")
+    assert places.victim_for_newcomer("d") is connections[13]
+    for each in connections[:14]:
+        places.admitted(each)
+    assert places.victim_for_newcomer("d") is connections[0]
+
+
+@pytest.mark.parametrize("host", ["a", "z"])
+def test_no_request_ends_for_a_newcomer_while_no_host_has_many(host: str) -> None:
+    places, connections = all_used(requests="aabbccddeeffgg", silent="hi")
+    assert places.victim_for_newcomer(host) is connections[14]
+
+
+def test_a_newcomer_of_the_host_that_holds_everything_ends_what_others_need_no_more_or_one_of_its_own() -> None:
+    places, connections = all_used(requests="a" * 14, idle="bc")
+    assert places.victim_for_newcomer("a") is connections[14]
+    for rest in ({"pages": "bc"}, {"silent": "bc"}):
+        places, connections = all_used(requests="a" * 14, **rest)
+        assert places.victim_for_newcomer("a") is connections[13]
+
+
+def test_a_newcomer_goes_where_nothing_is_kept() -> None:
+    places, (only,) = all_used(requests="a")
+    assert places.victim_for_newcomer("b") is None
+    places.asks(only)
+    assert places.victim_for_newcomer("b") is only
+
+
+@pytest.mark.parametrize("kind", ["requests", "silent"])
+def test_a_customer_with_a_connection_for_each_of_its_networks_gives_way_as_one(kind: str) -> None:
+    crowd = [host_network(f"2001:db8:1:{number:x}::1") for number in range(14)]
+    rest = ["192.0.2.1", "192.0.2.2"]
+    places, _ = all_used(pages=rest, **{kind: crowd})
+    for newcomer in ("2001:db8:2::1", "192.0.2.3", "2001:db8:1:ffff::1"):
+        assert next(come_again(places, host_network(newcomer))) in crowd
+    assert all(len(places._asking.of(each)) == 1 for each in rest)
+
+
+@given(
+    st.integers(1, 20),
+    st.lists(st.tuples(st.sampled_from("aaaabbcdef"), st.sampled_from("wwgkt"), st.integers(0, 30)), max_size=200),
+)
+def test_however_connections_come_and_go_the_books_are_right_and_the_few_keep_what_they_ask_for(
+    most: int, steps: list[tuple[str, str, int]]
+) -> None:
+    places: ConnectionPlaces[Connection] = ConnectionPlaces(most)
+    state: dict[Connection, str] = {}
+    for host, kind, number in steps:
+        if kind == "w":
+            if places.all_used:
+                has = Counter(each.host for each in state)
+                victim = places.victim_for_newcomer(host)
+                if victim is None:
+                    assert "w" not in state.values()
+                    continue
+                few = has[victim.host] < has[host] and has[host] > kept_of(most)
+                assert not few or (state[victim] == "w" and victim.answered)
+                places.forget(victim)
+                del state[victim]
+            new = Connection(host, answered=number % 2 == 0)
+            places.waits(new)
+            state[new] = "w"
+        elif state:
+            one = list(state)[number % len(state)]
+            if kind == "t" and not places.full and state[one] == "g":
+                places.take(one)
+                state[one] = "t"
+            elif kind == "g" and state[one] == "w":
+                places.got_request(one)
+                state[one] = "g"
+            elif kind == "k":
+                places.forget(one)
+                del state[one]
+        count = Counter(state.values())
+        assert (len(places._quiet), len(places._asking), places.held) == (count["w"], count["g"], count["t"])
+        assert len(places) == len(state) <= most
+        for key, of_key in Counter(each.host for each in state).items():
+            assert places._all[key] == of_key
+            assert places._resting[key] == sum(each.host == key and kind != "t" for each, kind in state.items())
