@@ -159,6 +159,7 @@ REJECTED: Final = (
     "pulsar_proxy_rejected_get_topics_of_namespace_requests_total",
     "pulsar_proxy_http_lists_refused_total",
 )
+REFUSING: Final = "pulsar_proxy_brokers_refusing"
 CLIENTS: Final = (
     Alert(
         "PulsarProxyClientsRejected", "clients", "warning",
@@ -199,6 +200,20 @@ CLIENTS: Final = (
         "{{ or $labels.pod $labels.instance }} cannot use {{ $value }} of its brokers",
         "Compare with the other proxies: if all see the same broker down, look at that broker, else at this proxy's "
         "network.",
+    ),
+    Alert(
+        "PulsarProxyBrokerRefusesProxy", "clients", "critical",
+        # Clients are connected, and are refused whatever they ask; no broker is down, so no other alert tells.
+        f"{REFUSING} > 0 and ignoring (state) pulsar_proxy_brokers{{state=\"up\"}} == 0", "2m",
+        "{{ $value }} brokers of {{ or $labels.pod $labels.instance }} refuse the proxy's credentials, and none is up",
+        "Run check-config --connect: it tries the proxy's own credentials and prints the broker's words. They are "
+        "those of brokerClientAuthenticationPlugin.",
+    ),
+    Alert(
+        "PulsarProxyBrokerRefusesProxy", "clients", "warning", f"{REFUSING} > 0", "5m",
+        "{{ $value }} brokers of {{ or $labels.pod $labels.instance }} refuse the proxy's credentials",
+        "Read the broker's words in pulsar-proxy top. If only some brokers refuse, compare their configuration with "
+        "that of the others: keys of tokens, proxyRoles.",
     ),
 )  # fmt: skip
 

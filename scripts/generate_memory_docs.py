@@ -61,11 +61,19 @@ _LEVERS: Final[Mapping[tuple[Key[Any], ...], str]] = {
     (Config.relay_memory_pool_mb,): "relays whose peers read slowly are read in turns sooner",
     (Config.relay_socket_memory_mb,): "relays that stand still are ended sooner",
     (Config.max_concurrent_inbound_connections,): "more clients are refused",
-    (Config.max_concurrent_lookup_requests,): "more requests wait on their connections",
+    (Config.max_concurrent_lookup_requests,): "more lookups get TooManyRequests; lists wait",
     (Config.broker_connections_total,): "fewer brokers, principals at once",
     (Config.max_http_server_connections,): "fewer connections to the web ports",
     (Config.topic_list_max_answer_bytes,): "larger answers are skipped with an error",
 }
+
+
+# What a machine of 4 GiB can hold beside its system; the last step is for web services.
+_ON_4_GIB: Final[tuple[Mapping[Key[Any], int], ...]] = (
+    {Config.max_concurrent_lookup_requests: 10_000},
+    {Config.client_socket_send_memory_mb: 256},
+    {Config.max_concurrent_http_requests: 256, Config.max_http_server_connections: 512},
+)
 
 
 class Rate(NamedTuple):
@@ -203,6 +211,19 @@ def figures() -> Iterator[str]:
         yield f"| {name} | {clients:,} | {_loads(each)} | {each.container_mib:,} |"
 
 
+def small() -> Iterator[str]:
+    """Yield a row for each step from all defaults to what a machine that is sold as 4 GiB can hold."""
+    yield "| keys, each row with those above | every limit at once | the same with `brokerWebServiceURL` |"
+    yield "|---|--:|--:|"
+    web = {Config.broker_web_service_url.name: "http://pulsar-broker:8080"}
+    keys: dict[str, Any] = {}
+    for more in ({}, *_ON_4_GIB):
+        keys |= {key.name: value for key, value in more.items()}
+        names = ", ".join(f"`{key.name}={value}`" for key, value in more.items())
+        sums = (f"{pod(None, {**keys, **each}).bytes_at(Load.WORST) / MIB:,.0f}" for each in ({}, web))
+        yield f"| {names or 'all defaults'} | {' | '.join(sums)} |"
+
+
 def pods() -> Iterator[str]:
     """Yield a row for each size of a gateway's pod."""
     yield "| clients a pod | at rest | a storm, all readers slow | every limit at once | container |"
@@ -269,6 +290,7 @@ def _for_storm(rate: Rate, clients: int, list_bytes: int, limit_mb: int) -> tupl
 BLOCKS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "lines": lines,
     "figures": figures,
+    "small": small,
     "pods": pods,
     "sidecars": sidecars,
     "levers": levers,

@@ -11,6 +11,7 @@ from proxy.app.identities import Identities
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.broker_list import BrokerList
+from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.gate import TargetGate
@@ -90,11 +91,15 @@ class BrokerSide:
             ReceiveBuffers(config.broker_socket_receive_buffer_bytes, config.receive_memory_bytes or None),
         )
         counters.brokers.broker_connection_states = self.pool.states
-        counters.brokers.broker_member_states = self.brokers.states
+        self._show_brokers(counters.brokers)
         counters.brokers.broker_dials = places.states
         counters.brokers.broker_dials_given_up = lambda: places.given_up
         counters.brokers.broker_names = lambda: sum((Counter(each.outcomes) for each in resolvers), Counter())
         counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
+
+    def _show_brokers(self, counters: BrokerCounters) -> None:
+        counters.broker_member_states = self.brokers.states
+        counters.broker_members_refusing = self.brokers.refusing
 
     async def _configured(self, broker: BrokerAddress) -> CheckedTarget:
         return await self.gate.configured(broker)

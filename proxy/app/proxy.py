@@ -176,6 +176,8 @@ class Proxy:
         self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self.client_ports.log_ports()
         warn_of_open_secrets(config, self.log)
+        if config.has_web_port:
+            await in_thread(lambda: self.compute_budget(self.config), "budget", None)  # before anybody can ask for it
         self.admin_port = self.admin.open(config, self.log)
         if control:
             self.open_control()
@@ -183,8 +185,8 @@ class Proxy:
             await self._start_web()
         for place in self.sockets.listening.close_unused():
             self.log.warning("a listening socket that was handed over is not used", address=place)
-        self._renew_budget(config)
-        self.overload.apply(config)
+        self._renew_budget(self.config)
+        self.overload.apply(self.config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 

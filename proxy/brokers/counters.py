@@ -15,6 +15,7 @@ class BrokerCounters(RoomCounters):
         "broker_dials_given_up",
         "broker_fail_overs",
         "broker_member_states",
+        "broker_members_refusing",
         "broker_names",
         "broker_names_hanging",
         "broker_open_failures",
@@ -29,6 +30,7 @@ class BrokerCounters(RoomCounters):
         self.broker_connection_pauses = 0
         self.broker_connection_states: Callable[[], Mapping[str, int]] = dict
         self.broker_member_states: Callable[[], Mapping[str, int]] = dict
+        self.broker_members_refusing: Callable[[], int] = int
         self.broker_names: Callable[[], Mapping[str, int]] = dict
         self.broker_names_hanging: Callable[[], int] = int
         self.broker_dials: Callable[[], Mapping[str, int]] = dict

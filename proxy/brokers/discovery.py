@@ -267,6 +267,10 @@ class Brokers:
             found[member.state] += 1
         return found
 
+    def refusing(self) -> int:
+        """Return how many brokers live, and did not take this proxy's identity when they were probed last."""
+        return sum(member.refuses for member in self._members.all())
+
     def shown(self) -> list[Mapping[str, object]]:
         """Return a row for each broker: address, state, why it is not up, and how long ago it failed (seconds)."""
         now = self._loop.time()

@@ -43,6 +43,7 @@ from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 MAX_ANSWER_BYTES: Final = 4096
 # A read that filled its buffer, with its frames.
 READ_SECONDS: Final = 0.001
+_LATE: Final = "the proxy's own credentials did not come in time"
 _OF_IDENTITY: Final = frozenset({ServerError.AuthenticationError, ServerError.AuthorizationError})
 
 
@@ -236,29 +237,55 @@ class ConnectProbe:
         except (CredentialsUnavailable, TimeoutError) as error:
             # The port and TLS can still be tried.
             await self._dialer.look(broker, addresses)
-            raise CredentialsUnavailable(str(error) or "the proxy's own credentials did not come in time") from error
+            raise CredentialsUnavailable(str(error) or _LATE) from error
         handshake = await self._dialer.connect(await self._check(broker), partial(self._make, frame))
         try:
-            async with asyncio.timeout(self.timeout_seconds):
-                await handshake.converse(self._frames.answer)
+            await self._hear(broker, handshake)
         except TimeoutError:
             seconds = f"{self.timeout_seconds:g} s (brokerProxyConnectTimeoutMs)"
             raise BrokerUnavailable(f"broker {broker} did not answer CONNECT within {seconds}") from None
         except ConnectionClosed as error:
             raise BrokerUnavailable(f"broker {broker} did not answer CONNECT: {error}") from error
         except RequestFailed as error:
-            self._judge(broker, error)
+            self._frames.refused(broker, error)
+            raise RequestFailed(error.code, f"broker {broker} refuses the proxy: {error.message}") from error
         finally:
             handshake.abort(DisconnectCause.IDLE)
 
-    def _judge(self, broker: BrokerAddress, error: RequestFailed) -> None:
-        """Return if the broker refuses only that a client's identity is missing; raise the errors of `look`."""
-        if error.code not in _OF_IDENTITY:
-            raise BrokerNotReady(f"broker {broker} refuses CONNECT: {error.code}: {error.message}") from error
-        if error.code == ServerError.AuthorizationError and self._authentication:
+    async def _hear(self, broker: BrokerAddress, handshake: BrokerHandshake) -> None:
+        """Return when the broker has accepted CONNECT, or refused only a missing client; answer its challenges.
+
+        Raise RequestFailed if it refuses the proxy's identity, or if a challenge cannot be met: a client's identity
+        would not help there, because a broker asks only for the proxy's own.
+        """
+        ends, answered = asyncio.get_running_loop().time() + self.timeout_seconds, 0
+        while not await self._accepted(broker, handshake, ends):
+            if answered == MOST_CHALLENGES:
+                raise goes_on_asking()
+            answered += 1
+            try:
+                async with asyncio.timeout_at(ends):
+                    frame = await self._frames.answer()
+            except TimeoutError as error:
+                raise CredentialsUnavailable(_LATE) from error
+            handshake.respond(frame)
+
+    async def _accepted(self, broker: BrokerAddress, handshake: BrokerHandshake, ends: float) -> bool:
+        """Return whether the broker's next answer accepts the proxy, False for a challenge; raise the errors of
+        `_hear`, and TimeoutError.
+        """
+        try:
+            async with asyncio.timeout_at(ends):
+                if await handshake.heard is not None:
+                    return True
+                # As for a relay: a broker that reads no answers must not fill the write buffer.
+                await handshake.drained()
+                return False
+        except RequestFailed as error:
+            if error.code not in _OF_IDENTITY:
+                raise BrokerNotReady(f"broker {broker} refuses CONNECT: {error.code}: {error.message}") from error
             # A role of the broker's proxyRoles may not come without a client's role, which a probe does not have.
-            return
-        if error.code == ServerError.AuthenticationError and self._forwards:
-            return
-        self._frames.refused(broker, error)
-        raise RequestFailed(error.code, f"broker {broker} refuses the proxy: {error.message}") from error
+            lacks_role = error.code == ServerError.AuthorizationError and self._authentication
+            if lacks_role or (error.code == ServerError.AuthenticationError and self._forwards):
+                return True
+            raise

@@ -56,6 +56,11 @@ class BrokerMember:
     probe_at: float = 0.0
     trial_until: float = 0.0
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the member is unknown because of the proxy's own identity, and not because nobody has asked it."""
+        return self.state is MemberState.UNKNOWN and bool(self.error)
+
 
 class BrokerMembers:
     """All members and their states. `jitter` returns numbers from 0 to 1; `idle_seconds` 0: only those that are down

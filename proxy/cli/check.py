@@ -2,8 +2,8 @@
 way to the brokers.
 
 Rule: without `--connect` no port is opened and nobody is asked. Exit code 2: the configuration is wrong; 1: it is
-right, but a broker cannot be used. A configuration that cannot be loaded is reported in `main`, by its own look at
-`--strict`.
+right, but a broker cannot be used. Files are looked at also if the configuration cannot be loaded, so that all faults
+are told at once.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from proxy.app.memory.budget import summands, total_bytes, worst_case_parts
+from proxy.app.memory.budget import worst_case
 from proxy.app.memory.budget_report import BudgetReport
 from proxy.app.metrics.otel_settings import otel_settings
 from proxy.app.secret_modes import open_secrets
@@ -70,12 +70,18 @@ def run_check(config: Config, options: argparse.Namespace) -> int:
     return show(found, as_json=options.json)
 
 
-def refused(error: ConfigError, *, strict: bool) -> int:
-    """Print the faults of a configuration that could not be loaded, as JSON, and return the exit code."""
-    found = Findings([*error.problems], [*error.warnings])
-    if strict:
+def refused(error: ConfigError, rest: Config, options: argparse.Namespace) -> int:
+    """Print the faults of a configuration that could not be loaded, and return the exit code.
+
+    `rest` has the default for each key that was refused: such a key is not told again.
+    """
+    told = {problem.key for problem in error.problems}
+    faults, _ = _file_faults(rest)
+    more = [fault for fault in faults if fault.key not in told]
+    found = Findings([*error.problems, *more], [*error.warnings])
+    if options.strict:
         _be_strict(found)
-    return show(found, as_json=True)
+    return show(found, as_json=options.json)
 
 
 def show(found: Findings, *, as_json: bool) -> int:
@@ -98,24 +104,27 @@ def show(found: Findings, *, as_json: bool) -> int:
 
 
 def _findings(config: Config, *, strict: bool) -> Findings:
-    faults: list[object] = [*start_faults(config)]
-    expired = list[str]()
-    try:
-        expired = check(config)
-    except ConfigError as error:
-        faults = [*error.problems, *faults]
+    faults, expired = _file_faults(config)
     # These variables count only if `serve` has the same environment.
     exporting, notes = otel_settings(os.environ)
     odd = [f"environment: {note}" for note in notes]
-    found = Findings(faults, [*config.warnings, *open_secrets(config), *expired, *odd, *shared_names()])
+    found = Findings([*faults], [*config.warnings, *open_secrets(config), *expired, *odd, *shared_names()])
     if strict:
         _be_strict(found)
     found.notes = list(explained(config))
-    parts = worst_case_parts(config, exports=exporting is not None)
-    found.budget = BudgetReport.of(summands(parts), total_bytes(parts))
+    found.budget = BudgetReport.of_lines(worst_case(config, exports=exporting is not None))
     if (excess := found.budget.excess()) is not None:
         found.warnings.append(excess)
     return found
+
+
+def _file_faults(config: Config) -> tuple[list[ConfigProblem | StartFault], list[str]]:
+    """Return the faults of certificates and of all that the start needs, and the certificates that have expired."""
+    faults: list[ConfigProblem | StartFault] = [*start_faults(config)]
+    try:
+        return faults, check(config)
+    except ConfigError as error:
+        return [*error.problems, *faults], []
 
 
 def _be_strict(found: Findings) -> None:

@@ -286,14 +286,16 @@ def _serve(options: argparse.Namespace) -> int:
 def _check_config(options: argparse.Namespace) -> int:
     from proxy.cli.installation import misplaced
 
+    sources = (options.config, os.environ, _overrides(options.set))
     try:
-        config = _load(options)
+        config = Config.load(*sources)
     except ConfigError as error:
-        if not options.json:
+        if misplaced():
+            # The look at files needs packages that are not ours here.
             return _report(error, strict=options.strict)
         from proxy.cli.check import refused
 
-        return refused(error, strict=options.strict)
+        return refused(error, Config.load_what_is_right(*sources), options)
     if foreign := misplaced():
         return _refuse(foreign)
     from proxy.cli.check import run_check

@@ -75,6 +75,9 @@ class ClientSession(ClientView, Hashable, Protocol):
         mode.
         """
 
+    def unread_bytes(self) -> int:
+        """Return the bytes of the client that wait in the kernel to be read."""
+
     def tick(self, now: float) -> None:
         """Called once per keep-alive interval, to PING a silent client or close a dead one."""
 

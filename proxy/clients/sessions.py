@@ -40,6 +40,8 @@ AGE_GRACE_SECONDS: Final = 10.0
 LOOKS_A_TURN: Final = 50
 # Without a read time-out a look only brings a relay's counters up to date: as often as with the default one.
 LOOKS_WITHOUT_TIMEOUT_SECONDS: Final = 18
+# A drain closes clients that ask again and again between two requests, after this time.
+LINGER_SECONDS: Final = 1.0
 _QUIET: Final = frozenset(
     {
         DisconnectCause.CLIENT_CLOSED,
@@ -374,10 +376,13 @@ class Sessions:
     async def drain(self, seconds: float) -> None:
         """Close idle clients at once, busy clients when they are done, and all others after `seconds`."""
         deadline = self._loop.time() + seconds
+        lingers_until = self._loop.time() + min(LINGER_SECONDS, seconds / 2)
         try:
             async with asyncio.timeout_at(deadline):
                 while self._addresses or self._giving_way:
-                    await _a_few_a_turn(partial(self._close_if_idle, session) for session in list(self._addresses))
+                    lingers = self._loop.time() < lingers_until
+                    looks = (partial(self._close_if_idle, session, lingers) for session in list(self._addresses))
+                    await _a_few_a_turn(looks)
                     await self._changed()
         except TimeoutError:
             self._log.warning("closing connections that are still busy", connections=len(self._addresses))
@@ -388,11 +393,21 @@ class Sessions:
             there = (session for session in left if session in self._addresses)
             await _a_few_a_turn(partial(self._abort, session, DisconnectCause.SHUTDOWN) for session in there)
 
-    def _close_if_idle(self, session: Session) -> None:
+    def _close_if_idle(self, session: Session, lingers: bool) -> None:
         if self.finish_handshakes and session in self._handshaking:
             return
-        if session in self._addresses and not session.busy:
+        if session in self._addresses and not session.busy and not (lingers and self._asks_on(session)):
             self._look(session, partial(session.close, DisconnectCause.SHUTDOWN))
+
+    def _asks_on(self, session: Session) -> bool:
+        """Return whether a client has asked since the last look, or a request of it waits to be read.
+
+        A request that is still on its way is lost in any case: no close can tell the client before it sends.
+        """
+        client = cast("ClientSession", session)
+        if session in self._handshaking or not client.in_lookup_mode:
+            return False
+        return not client.idle_since_asked() or client.unread_bytes() > 0
 
     async def _changed(self) -> None:
         try:

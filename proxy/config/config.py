@@ -54,6 +54,25 @@ class Config(ConfigValues):
         return cls._build(cls._loaded(path, environ, overrides))
 
     @classmethod
+    def load_what_is_right(
+        cls, path: str | os.PathLike[str] | None, environ: Mapping[str, str], overrides: Mapping[str, str]
+    ) -> Self:
+        """Return a configuration whose faults `load` has told, to look for others: each wrong key has its default.
+
+        No proxy can run with it: a key that is missing is missing here, too.
+        """
+        loader = cls._loaded(path, environ, overrides)
+        while True:
+            config = cls._checked(loader)
+            wrong = {problem.key for problem in loader.problems} & loader.settings.keys()
+            if not wrong:
+                return config
+            # Keys that only contradict each other are still in the settings: without one the other may be right.
+            for name in wrong:
+                del loader.settings[name]
+            loader.problems.clear()
+
+    @classmethod
     def load_despite_faults(
         cls, needed: Collection[Key[Any]], path: str | os.PathLike[str] | None, environ: Mapping[str, str]
     ) -> tuple[Self, tuple[ConfigProblem, ...]]:

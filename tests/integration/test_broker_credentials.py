@@ -1,8 +1,8 @@
 """What brokers are told of who asks them, and what becomes of a connection when they want to hear it again."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from protocol.commands import error, lookup_connect, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
+from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.endpoint import MOST_CHALLENGES
 from proxy.core.tasks import TaskScope
 from tests.support.auth.credentials import NOON, Court, challenge, challenged, court, presenting, refused, response
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame, eventually
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 NONE_LEFT = 2**64 - 1
@@ -177,6 +179,69 @@ async def test_a_listener_that_sends_questions_without_end_has_few_of_them_answe
         assert (await refused(client)).error == ServerError.AuthenticationError
         await stage.until(lambda: listening.peers[0].sock.fileno() == -1, "the listener's side closed")
         assert answers == [pb.BaseCommand.AUTH_RESPONSE] * MOST_CHALLENGES
+
+
+# --- a probe that is challenged -----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def probed(broker: Strict, **keys: Any) -> AsyncIterator[Mapping[str, object]]:
+    """Run a proxy that no client asks, and yield its row of the broker after the probe."""
+    async with plain(broker, brokerIdleProbeIntervalMillis=3_600_000, **keys) as (stage, _):
+        await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+        yield stage.proxy.broker_side.brokers.shown()[0]
+
+
+@pytest.mark.parametrize("challenges", [1, MOST_CHALLENGES])
+async def test_a_broker_that_challenges_a_probe_is_up_when_it_has_the_proxy_s_own(challenges: int) -> None:
+    broker = Strict(first_challenges=challenges)
+    async with probed(broker, **OWN) as row:
+        assert (row["state"], row["error"]) == ("up", "")
+        assert broker.heard() == [("token", b"mine")] * challenges
+
+
+# What clients send cannot help here, because it was in CONNECT: a broker asks for nothing but the proxy's own.
+@pytest.mark.parametrize("forwards", ["true", "false"])
+@pytest.mark.parametrize(
+    ("own", "challenges", "reason"),
+    [({}, 1, "the broker asks for credentials, the proxy has none"), (OWN, 10**9, "goes on asking for credentials")],
+)
+async def test_a_broker_whose_challenge_cannot_be_met_is_unknown(
+    own: dict[str, Any], challenges: int, reason: str, forwards: str
+) -> None:
+    async with probed(Strict(challenges), forwardAuthorizationCredentials=forwards, **own) as row:
+        assert row["state"] == "unknown"
+        assert reason in str(row["error"])
+
+
+async def test_own_credentials_that_come_too_late_for_a_challenge_are_no_fault_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(_: ConnectFrames) -> bytes:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    monkeypatch.setattr(ConnectFrames, "answer", never)
+    async with probed(Strict(1), brokerProxyConnectTimeoutMs=patient_millis(500), **OWN) as row:
+        assert row["state"] == "unknown"
+        assert "the proxy's own credentials did not come in time" in str(row["error"])
+
+
+async def test_a_broker_that_is_silent_after_the_answer_to_its_challenge_is_down() -> None:
+    async def silent(peer: AsyncClient) -> None:
+        await peer.command()
+        await peer.send(challenge(b"who are you"))
+        with suppress(AssertionError, ConnectionError, asyncio.IncompleteReadError):
+            await peer.command()
+            await peer.command()
+
+    limit = {"brokerProxyConnectTimeoutMs": patient_millis(500)}
+    keys: dict[str, Any] = {**OWN, **limit, "brokerIdleProbeIntervalMillis": 3_600_000}
+    async with raw_broker(silent) as listening, staged(broker_port=listening.port, **keys) as stage:
+        await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+        row = stage.proxy.broker_side.brokers.shown()[0]
+        assert row["state"] in ("down", "trial")
+        assert "did not answer CONNECT within" in str(row["error"])
 
 
 # --- credentials that a broker wants to be renewed ------------------------------------------------------

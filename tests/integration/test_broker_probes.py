@@ -15,6 +15,7 @@ from proxy.cli.demo.script import Failure
 from proxy.cli.main import main
 from tests.support.auth.tls import PemFiles, server_context
 from tests.support.clients.async_client import LOOPBACK
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.sockets.ports import free_port
 from tests.support.web.web_pages import get
@@ -25,6 +26,13 @@ PROBED = {"brokerIdleProbeIntervalMillis": 30_000}
 async def readiness(stage: Stage, query: str = "") -> tuple[int, str]:
     page = await get(stage.proxy.web_port, f"/readyz{query}")
     return page.status, page.text
+
+
+async def refusing(stage: Stage) -> float:
+    """Return the metric that an alert asks."""
+    page = await get(stage.proxy.web_port, "/metrics")
+    (line,) = [line for line in page.text.splitlines() if line.startswith("pulsar_proxy_brokers_refusing{")]
+    return float(line.split()[1])
 
 
 async def test_a_dead_broker_is_down_without_a_client_and_the_proxy_stays_ready() -> None:
@@ -96,8 +104,10 @@ async def test_a_server_of_another_protocol_is_never_up() -> None:
 async def test_a_listener_that_never_answers_connect_is_never_up() -> None:
     async with no_broker(b"") as port:
         url = f"pulsar://{LOOPBACK}:{port}"
-        async with staged(None, brokerServiceURL=url, brokerProxyConnectTimeoutMs=100, **PROBED) as stage:
-            assert "did not answer CONNECT within 0.1 s" in await never_up(stage)
+        async with staged(
+            None, brokerServiceURL=url, brokerProxyConnectTimeoutMs=patient_millis(500), **PROBED
+        ) as stage:
+            assert "did not answer CONNECT within" in await never_up(stage)
 
 
 async def test_a_broker_that_is_not_ready_is_never_up() -> None:
@@ -117,6 +127,21 @@ async def test_a_broker_that_refuses_the_proxys_credentials_is_not_up_and_says_w
             assert brokers.states() == {"unknown": 1, "up": 0, "trial": 0, "down": 0}
             assert "no such token" in str(brokers.shown()[0]["error"])
             assert stage.proxy.counters.brokers.broker_probes == {"reached": 0, "failed": 1}
+            assert await refusing(stage) == 1
+
+
+async def test_a_broker_refuses_no_longer_when_it_was_used_and_one_that_was_never_asked_does_not() -> None:
+    async with EmbeddedBroker() as broker:
+        broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such token")
+        async with staged(None, brokerServiceURL=f"pulsar://{LOOPBACK}:{broker.port}", **PROBED) as stage:
+            await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+            assert await refusing(stage) == 1
+            broker.script.refuse_connect = None
+            await (await stage.connected()).topics("demo/ns-00")
+            assert await refusing(stage) == 0
+    async with staged(None) as stage:
+        assert stage.proxy.broker_side.brokers.states()["unknown"] == 1
+        assert await refusing(stage) == 0
 
 
 async def test_own_credentials_that_are_missing_are_no_fault_of_the_broker(tmp_path: Path) -> None:
@@ -131,6 +156,7 @@ async def test_own_credentials_that_are_missing_are_no_fault_of_the_broker(tmp_p
             brokers = stage.proxy.broker_side.brokers
             await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
             assert brokers.states()["unknown"] == 1
+            assert await refusing(stage) == 1
 
 
 def checked(capsys: pytest.CaptureFixture[str], *keys: str) -> tuple[int, dict[str, list[tuple[str, bool]]]]:

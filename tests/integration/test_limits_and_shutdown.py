@@ -22,7 +22,14 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients import crowds
 from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS
-from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, new_schema_frame
+from tests.support.clients.async_client import (
+    LOOPBACK,
+    AsyncClient,
+    connect_frame,
+    eventually,
+    new_schema_frame,
+    topics_frame,
+)
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.proxies.running_proxy import child_proxy
@@ -32,6 +39,7 @@ OTHER_ADDRESS = "127.0.0.2"
 TOPICS = 100
 STORM = 500
 PLACES = 10
+NEVER_SECONDS = 3600
 
 
 async def refused(client: AsyncClient) -> pb.CommandError:
@@ -283,6 +291,30 @@ async def test_sigterm_lets_a_request_under_way_be_answered_and_ends_with_0(tmp_
         assert await busy.rest() == b""
         assert await proxy.exit_code() == 0
         assert proxy.said("stopped") == 1
+
+
+@pytest.mark.parametrize("cut", [0, 7])
+async def test_a_request_that_has_arrived_when_a_drain_looks_is_answered(
+    cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.clients.sessions.LINGER_SECONDS", NEVER_SECONDS)
+    async with staged() as stage:
+        client, idle = await stage.connected(), await stage.connected()
+        request = topics_frame(1, namespace(0))
+        sent = len(request) - cut
+
+        async def drain() -> None:
+            # In one step of the loop: the kernel has the bytes, and nobody has read them.
+            assert client.send_now(request[:sent]) == sent
+            await stage.proxy.sessions.drain(2 * NEVER_SECONDS)
+
+        draining = asyncio.get_running_loop().create_task(drain())
+        assert await idle.rest() == b""
+        if cut:
+            await client.send(request[sent:])
+        assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) > TOPICS
+        assert await client.rest() == b""
+        await draining
 
 
 async def test_what_is_still_busy_at_the_end_of_the_drain_is_closed(tmp_path: Path) -> None:

@@ -15,12 +15,15 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
+from proxy.app.proxy import Proxy
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time, patient_millis
+from tests.support.proxies.proxy_under_test import staged
 from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.web.admin_api import ask
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -81,6 +84,21 @@ async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.Ca
         documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/monitoring.md").read_text()))
         by_reason = {name for name in shown["spill"] if name.startswith("kept_")} | set(shown["slow_readers_closed"])
         assert set(fields(shown)) <= documented | by_reason
+
+
+async def test_the_budget_is_known_to_the_first_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, start_web = list[Mapping[str, Any]](), Proxy._start_web
+
+    async def asked_before(proxy: Proxy) -> None:
+        # The web port comes last: clients and the control socket are served while its modules are loaded.
+        asked.append((await ask(tmp_path / "control", "GET", "/v1/top")).document)
+        await start_web(proxy)
+        assert proxy.web_port
+
+    monkeypatch.setattr(Proxy, "_start_web", asked_before)
+    async with staged(controlSocketPath=tmp_path / "control") as stage:
+        (first,) = asked
+        assert first["memory"]["budget_bytes"] == stage.proxy.counters.budget_bytes > 0
 
 
 async def test_the_screen_of_a_running_proxy_and_its_restart_line(

@@ -82,6 +82,7 @@ class List:
     task: "asyncio.Task[None] | None" = field(default=None, repr=False)
     share_ends_when_standing: bool = False
     awake_until: float = 0.0
+    unproven: bool = True
 
     @property
     def members(self) -> list[Member]:

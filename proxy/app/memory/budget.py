@@ -436,7 +436,13 @@ def _counted(lines: Iterable[Line], config: Config, facts: Mapping[Fact, bool]) 
         limit = sum(_part_bytes(part, config) for part in counted) // line.divided_by
         # A line without a condition is listed even if its limit is 0.
         if limit or not all(part.when for part in line.parts):
-            yield BudgetLine(line.owner, line.key, limit)
+            yield BudgetLine(line.owner, _first_key(line, counted), limit)
+
+
+def _first_key(line: Line, counted: Iterable[Part]) -> str:
+    """Return the key to change first, which is another where a sum bounds all buffers and not each."""
+    names = [factor.name for part in counted for factor in part.times if isinstance(factor, Key)]
+    return line.key if not names or not line.key or line.key in names else names[0]
 
 
 def _part_bytes(part: Part, config: Config) -> int:

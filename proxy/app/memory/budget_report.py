@@ -3,11 +3,11 @@
 Rule: the sum is held against the container's limit if there is one, and against the machine's memory in any case.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from proxy.app.memory.budget import kernels_choice, summands, total_bytes, worst_case_parts
+from proxy.app.memory.budget import BudgetLine, kernels_choice, summands, total_bytes, worst_case_parts
 from proxy.app.metrics.counters import Counters
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -32,12 +32,23 @@ class BudgetReport:
     largest: Sequence[tuple[str, int]]
     container_bytes: int | None
     machine_bytes: int | None
+    # The key to lower first of each of the largest parts that has one.
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Mapping[str, int], budget_bytes: int, paths: MemoryPaths = SYSTEM_PATHS) -> Self:
         """Return the report of a budget on this machine."""
         largest = sorted(parts.items(), key=lambda part: part[1], reverse=True)[:LARGEST_PARTS]
         return cls(budget_bytes, largest, container_limit_bytes(paths), machine_memory_bytes(paths))
+
+    @classmethod
+    def of_lines(cls, budget: Iterable[BudgetLine]) -> Self:
+        """Return the report of a budget on this machine, with the keys to lower."""
+        by_owner = {line.owner: line for line in budget}
+        parts = {owner: line.limit_bytes for owner, line in by_owner.items()}
+        report = cls.of(summands(parts), total_bytes(parts))
+        keys = {name: by_owner[name].key for name, size in report.largest if size and by_owner[name].key}
+        return replace(report, keys=keys)
 
     @property
     def exceeded(self) -> str | None:
@@ -52,9 +63,10 @@ class BudgetReport:
             return None
         has = self.container_bytes if owner == CONTAINER else self.machine_bytes
         assert has is not None
+        lower = f"lower {', '.join(dict.fromkeys(self.keys.values()))} " if self.keys else ""
         return (
             f"the configured limits allow {mib(self.budget_bytes)} of memory, the {owner} has {mib(has)}: the kernel "
-            "may end the proxy under load (docs/memory.md)"
+            f"may end the proxy under load; {lower}(docs/capacity.md, a smaller container)"
         )
 
     def lines(self) -> Iterator[str]:
@@ -64,7 +76,7 @@ class BudgetReport:
         yield f"memory budget: {mib(self.budget_bytes)} at most (container: {container}, machine: {machine})"
         for name, size in self.largest:
             if size:
-                yield f"  {mib(size):>12}  {name}"
+                yield f"  {mib(size):>12}  {name}{f' ({self.keys[name]})' if name in self.keys else ''}"
         yield f"  {mib(2 * self.budget_bytes):>12}  two at once: a process, and one that takes over (serve --take-over)"
 
     def document(self) -> Mapping[str, object]:
@@ -73,6 +85,7 @@ class BudgetReport:
             "budget_bytes": self.budget_bytes,
             "two_at_once_bytes": 2 * self.budget_bytes,
             "largest_parts": dict(self.largest),
+            "keys_of_parts": dict(self.keys),
             "container_limit_bytes": self.container_bytes,
             "machine_bytes": self.machine_bytes,
             "fits": self.exceeded is None,

@@ -230,6 +230,10 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
                "failure above TCP.",
                lambda s: {(state,): n for state, n in s.counters.brokers.broker_member_states().items()},
                labels=("state",)),
+    gauge("brokers_refusing",
+          "Brokers of brokerServiceURL that live, and refused the proxy's own identity at the last probe, or got none "
+          "because the proxy lacks its credentials; part of the state unknown.",
+          lambda c: c.brokers.broker_members_refusing()),
     labelled("broker_probes", "result",
              "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
              "is closed at once.",

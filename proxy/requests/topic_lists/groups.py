@@ -462,14 +462,14 @@ async def await_a_reader(members: Sequence[GroupMember], heap_bytes: int = 0, *,
 
     The list holds `heap_bytes` of heap memory meanwhile. `without_turn`: its question went out without a turn.
     """
-    if _reserve_first_ready(members):
+    if reserve_first_ready(members):
         return
     changed = asyncio.Event()
     locks = [member.client.output.write_lock for member in members]
     for lock in locks:
         lock.listen(changed.set, heap_bytes, without_turn=without_turn)
     try:
-        while not _reserve_first_ready(members):
+        while not reserve_first_ready(members):
             await changed.wait()
             changed.clear()
     finally:
@@ -477,7 +477,8 @@ async def await_a_reader(members: Sequence[GroupMember], heap_bytes: int = 0, *,
             lock.forget(changed.set)
 
 
-def _reserve_first_ready(members: Sequence[GroupMember]) -> bool:
+def reserve_first_ready(members: Sequence[GroupMember]) -> bool:
+    """Reserve the lock of the first client of `members` that has taken its earlier lists; return if there is any."""
     for member in members:
         # Never reserve for a member that left: nothing would release the reservation, and the client would never get
         # another list.

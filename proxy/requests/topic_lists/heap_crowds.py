@@ -15,7 +15,7 @@ from proxy.requests.topic_lists.groups import ListGroup
 
 
 class AskAgain(Exception):
-    """A list may not wait for its share in heap memory: its question went out without a turn, and there is no room."""
+    """A list may not wait in heap memory: there is no room for lists whose questions went out as this one's did."""
 
 
 class HeapCrowd:
@@ -43,6 +43,10 @@ class HeapCrowd:
         """Return whether questions wait because of lists that wait for a share; questions that are out end soon."""
         return self.asking > 0 and self._passes_the_part(self._waiting_bytes)
 
+    def counts(self, group: ListGroup) -> bool:
+        """Return whether a question of `group` has passed, and its list has not arrived."""
+        return group in self._asked
+
     async def passed(self, group: ListGroup, shares: ReaderShares, expected_bytes: int = 0) -> None:
         """Wait until a question may go out; from then on `expected_bytes` count until `arrived`."""
         if not (shares.in_force and (self.full or self._lines)):
@@ -63,6 +67,11 @@ class HeapCrowd:
         """Count a question no more: its list is there, or never will be. A second call does nothing."""
         self._asked_bytes -= self._asked.pop(group, 0)
         self.let_ask()
+
+    def count_instead_of(self, other: "HeapCrowd", group: ListGroup) -> None:
+        """Count a question that passed at another crowd with those of this one."""
+        self._count(group, other._asked[group])
+        other.arrived(group)
 
     def let_wait(self, group: ListGroup) -> None:
         """Raise AskAgain for a list that has had no turn, while those that wait hold their part of heap memory."""

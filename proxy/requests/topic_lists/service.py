@@ -48,6 +48,7 @@ from proxy.requests.topic_lists.groups import (
     ListGroups,
     SharedAnswer,
     await_a_reader,
+    reserve_first_ready,
     too_large_for,
 )
 from proxy.requests.topic_lists.heap_crowds import AskAgain
@@ -348,8 +349,9 @@ class TopicListService:
         if not recipients:
             return
         # Step 9: wait until a client is ready for the list.
-        ready = await_a_reader(recipients, heap.size, without_turn=not group.unproven)
-        await (self._unproven.behind(heap.size, ready) if group.unproven and group.behind else ready)
+        if not reserve_first_ready(recipients):
+            ready = await_a_reader(recipients, heap.size, without_turn=not group.unproven)
+            await (self._unproven.behind(group, heap.size, ready) if group.unproven else ready)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
         memory = self._limiter.direct
         if request_id != group.charged_member.request_id:

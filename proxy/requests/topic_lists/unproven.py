@@ -9,9 +9,11 @@ Rules:
   goes on at once, with those awake: while their lists that wait hold an eighth of the heap limit, no more of their
   questions go out. Clients that join a group which waits get a PING, too.
 - A client may have a second list under way. While second lists that wait behind their client's first hold an eighth of
-  the heap limit, no more questions for such lists go out, unless the client answers a PING. Those of clients that do
-  have a sixteenth of their own, in which they count until their client is ready: a second list may wait for as long as
-  its client reads the first, and first lists of others must not wait for that.
+  the heap limit, no more questions for such lists go out, unless the client answers a PING. Second lists of clients
+  that are awake have a sixteenth of their own: such a list may wait for as long as its client reads the first, and
+  first lists of others must not wait for that. A first list that its client's next one has overtaken counts with second
+  lists, or is asked for again as a second one.
+- Wherever a list waits, it counts with those whose question had a turn as its own had, until it has a share.
 - A question of a proven reader, or for a list that the send buffer has room for, needs no turn. If its list has to wait
   for a share after all, and those that wait hold their part of heap memory, the list is dropped, and its question is
   asked again with a turn: what a client does after its question must not fill heap memory.
@@ -34,7 +36,7 @@ from proxy.net.output import Output
 from proxy.requests.reader_shares import Call, ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, WaitsOnly, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
-from proxy.requests.topic_lists.heap_crowds import HeapCrowd
+from proxy.requests.topic_lists.heap_crowds import AskAgain, HeapCrowd
 from proxy.telemetry.events.timeline import TimelineStage
 from proxy.telemetry.refusals import Stage
 
@@ -167,8 +169,21 @@ class UnprovenReaders:
         self._awake_crowd.arrived(group)
         self._awake_behind_crowd.arrived(group)
 
-    async def behind(self, heap_bytes: int, ready: Coroutine[Any, Any, None]) -> None:
-        """Wait until a client has taken its earlier lists, and count the heap memory of the next one meanwhile."""
+    async def behind(self, group: ListGroup, heap_bytes: int, ready: Coroutine[Any, Any, None]) -> None:
+        """Wait until a client has taken its earlier lists, and count the heap memory of the next one meanwhile.
+
+        Raises AskAgain for a first list that another of its client has overtaken, if there is no room for second lists.
+        """
+        if not group.behind:
+            awake = self._awake_crowd.counts(group)
+            seconds = self._awake_behind_crowd if awake else self._behind_crowd
+            if seconds.full:
+                ready.close()
+                self.question_over(group)
+                group.behind = True
+                raise AskAgain
+            if awake:
+                seconds.count_instead_of(self._awake_crowd, group)
         with self._behind_crowd.with_one(heap_bytes):
             await ready
 
@@ -210,19 +225,33 @@ class UnprovenReaders:
         charge = group.charge_share(self.share, counted)
         if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
             return at_once
+        # Wherever a list waits it counts with those that had a turn as it had: clients that answer late, or whose lists
+        # are ready late, must not fill the part that lets first questions of those awake out.
+        turn = self._crowd_of(group)
         if not self._is_awake(group):
             self._crowd.let_wait(group)
             with self._crowd.with_one(heap_bytes):
                 silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
-            if silent is not None:
-                return silent
-        self._awake_crowd.let_wait(group)
-        awake = self.shares.awake
-        group.share_ends_when_standing = True
-        with self._awake_crowd.with_one(heap_bytes):
+                if silent is not None:
+                    return silent
+                if turn is self._crowd:
+                    return await self._awake_share(group, size)
+        turn.let_wait(group)
+        with turn.with_one(heap_bytes):
             # Until here the question counts: its list may wait with those that are silent until a second PONG.
             self.question_over(group)
-            return await awake.acquire(size, charge=group.charge_share(awake, size))
+            return await self._awake_share(group, size)
+
+    def _crowd_of(self, group: ListGroup) -> HeapCrowd:
+        """Return the crowd where a question had its turn; those without one count with first lists of those awake."""
+        if self._awake_behind_crowd.counts(group):
+            return self._awake_behind_crowd
+        return self._crowd if group.unproven and not self._awake_crowd.counts(group) else self._awake_crowd
+
+    async def _awake_share(self, group: ListGroup, size: int) -> Permit:
+        awake = self.shares.awake
+        group.share_ends_when_standing = True
+        return await awake.acquire(size, charge=group.charge_share(awake, size))
 
     def memory_that_refused(self, error: Exception) -> AsyncSemaphore:
         """Return the share or direct memory itself, whichever refused with `error`."""

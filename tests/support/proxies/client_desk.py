@@ -48,7 +48,7 @@ LIMITS = ClientLimits(
     keep_alive=True,
 )
 BROKER = BrokerAddress("broker", 6650)
-LOOKUP_SECONDS = 1.0
+LOOKUP_SECONDS = 60.0
 
 
 class Lists:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 LABELS = {"cluster": "blue", "job": "proxy", "instance": "10.0.0.7:8080"}
 LIST = "pulsar_proxy_topic_list_"
+REFUSING = "pulsar_proxy_brokers_refusing"
 DUE = "pulsar_proxy_lists_due_total"
 PROMPT = "pulsar_proxy_lists_prompt_total"
 MIB = 1024 * 1024
@@ -250,6 +251,24 @@ CASES = (
         },
         "10.0.0.7:8080 cannot use 1 of its brokers",
         ({'pulsar_proxy_brokers{S,state="up"}': steady(2), 'pulsar_proxy_brokers{S,state="trial"}': steady(0)},),
+    ),
+    Case(
+        "PulsarProxyBrokerRefusesProxy", "critical",
+        {REFUSING: steady(2), 'pulsar_proxy_brokers{S,state="up"}': "1x9 0x110"},
+        "2 brokers of 10.0.0.7:8080 refuse the proxy's credentials, and none is up",
+        (
+            {REFUSING: steady(1), 'pulsar_proxy_brokers{S,state="up"}': steady(1)},
+            # Brokers that nobody has asked yet.
+            {
+                REFUSING: steady(0), 'pulsar_proxy_brokers{S,state="up"}': steady(0),
+                'pulsar_proxy_brokers{S,state="unknown"}': steady(2),
+            },
+        ),
+        begins_seconds=300,
+    ),
+    Case(
+        "PulsarProxyBrokerRefusesProxy", "warning", {REFUSING: steady(1)},
+        "1 brokers of 10.0.0.7:8080 refuse the proxy's credentials", ({REFUSING: steady(0)},),
     ),
     Case(
         "PulsarProxyDown", "critical",

@@ -282,7 +282,7 @@ async def test_questions_of_a_connection_that_ends_at_once_fail_unwritten() -> N
 
 
 async def test_a_broker_that_goes_on_asking_before_connected_is_left() -> None:
-    async with bench(connected=False) as on:
+    async with bench(lambda: 100.0, connected=False) as on:
         for asked in range(1, MOST_CHALLENGES + 1):
             on.arrives(challenge())
             assert on.owner.challenges == asked
@@ -295,7 +295,7 @@ async def test_a_broker_that_goes_on_asking_before_connected_is_left() -> None:
 
 
 async def test_a_broker_may_ask_for_newer_credentials_as_long_as_it_is_connected() -> None:
-    async with bench() as on:
+    async with bench(lambda: 100.0) as on:
         for _ in range(3 * MOST_CHALLENGES):
             on.arrives(challenge())
             on.connection.respond(b"response")

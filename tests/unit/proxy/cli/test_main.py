@@ -66,6 +66,11 @@ def without_budget(out: str) -> str:
     return "".join(line for line in lines if line not in budget)
 
 
+def errors_in(err: str) -> list[str]:
+    """Return the errors that were printed."""
+    return [line.removeprefix("error: ") for line in err.splitlines() if line.startswith("error: ")]
+
+
 class TestCheckConfig:
     def test_a_good_file_is_called_valid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check-config", "--config", str(conf)]) == 0
@@ -86,6 +91,28 @@ class TestCheckConfig:
         monkeypatch.setattr("proxy.app.memory.budget_report.container_limit_bytes", lambda _: 64 * 1024 * 1024)
         assert main(["check-config", "--config", str(conf)]) == 0
         assert "the container has 64 MiB" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("line", "keys"),
+        [
+            ("", {"clientSocketSendMemoryMB", "maxConcurrentInboundConnections"}),
+            # Without a sum the size of each buffer counts.
+            ("clientSocketSendMemoryMB=-1\n", {"clientSocketSendBufferBytes"}),
+            ("brokerWebServiceURL=http://broker:8080\n", {"maxConcurrentHttpRequests"}),
+        ],
+    )
+    def test_a_machine_of_4_gib_is_told_which_keys_to_lower(
+        self, line: str, keys: set[str], conf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf.write_text(GOOD + line)
+        # MemTotal of a machine that is sold as 4 GiB: the kernel has taken its part.
+        monkeypatch.setattr("proxy.app.memory.budget_report.machine_memory_bytes", lambda _: 3_885 * 1024 * 1024)
+        assert main(["check-config", "--config", str(conf)]) == 0
+        out, err = capsys.readouterr()
+        (warning,) = [line for line in err.splitlines() if "the machine has 3,885 MiB" in line]
+        named = {"maxConcurrentLookupRequests", "brokerConnectionsTotal", *keys}
+        shown = {line.rpartition(" (")[2].rstrip(")") for line in out.splitlines() if " MiB  " in line and "(" in line}
+        assert {key for key in named if key in warning} == named <= shown
 
     @pytest.mark.parametrize("as_json", [False, True])
     @pytest.mark.parametrize("line", ["", "servicePort=x\n"])
@@ -255,6 +282,24 @@ class TestCheckConfig:
         err = capsys.readouterr().err
         assert "tlsCertificateFilePath: got nothing" in err
         assert "basicAuthConf: expected" in err
+
+    @pytest.mark.parametrize("as_json", [False, True])
+    def test_a_missing_file_is_told_beside_a_wrong_key(
+        self, as_json: bool, conf: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        conf.write_text(
+            f"{GOOD}servicePortTls=0\ntlsCertificateFilePath=/no/cert\ntlsKeyFilePath=/no/key\nlogLevel=loud\n"
+            "authenticationEnabled=true\nauthenticationProviders=basic,token\nbasicAuthConf=/no/users\n"
+            "tokenSecretKey=${NOT_SET}\nbrokerClientAuthenticationPlugin=magic\n"
+        )
+        assert main(["check-config", "--config", str(conf), *(["--json"] * as_json)]) == BAD_CONFIG
+        out, err = capsys.readouterr()
+        lines = [fault["text"] for fault in json.loads(out)["errors"]] if as_json else errors_in(err)
+        # A key that was refused is told once: its default is no fault of the file.
+        assert sorted(line.removeprefix(f"{conf}:").partition(": got")[0] for line in lines) == [
+            "10: brokerClientAuthenticationPlugin", "3: tlsCertificateFilePath", "4: tlsKeyFilePath", "5: logLevel",
+            "8: basicAuthConf: cannot read /no/users: No such file or directory", "9: tokenSecretKey",
+        ]  # fmt: skip
 
     def test_it_asks_no_issuer_and_takes_what_serve_would_take(
         self, conf: Path, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,14 @@ from protocol.errors import ServerError
 from proxy.app.metrics.counters import Counters
 from proxy.clients.connection import ClientConnection
 from proxy.clients.crowds import CONNECT_SECONDS, IDLE_SECONDS
-from proxy.clients.sessions import LOOKS_A_TURN, LOOKS_WITHOUT_TIMEOUT_SECONDS, SessionLimits, Sessions
+from proxy.clients.sessions import (
+    DRAIN_LOOK_SECONDS,
+    LINGER_SECONDS,
+    LOOKS_A_TURN,
+    LOOKS_WITHOUT_TIMEOUT_SECONDS,
+    SessionLimits,
+    Sessions,
+)
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.relay import AsyncioRelay
@@ -39,9 +46,15 @@ class FakeClient:
         self.in_lookup_mode = True
         self.output: Any = SimpleNamespace(sent_bytes=0)
         self.end: str | None = None
+        # Looks at which it has asked since the look before, and the bytes that wait in the kernel.
+        self.asks, self.unread = 0, 0
 
     def idle_since_asked(self) -> bool:
-        return not self.busy
+        self.asks -= self.asks > 0
+        return not self.busy and not self.asks
+
+    def unread_bytes(self) -> int:
+        return self.unread
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
@@ -516,6 +529,68 @@ class TestDrain:
             await book.sessions.drain(30.0)
             assert client.end == "closed: shutdown"
             assert book.loop.time() - start == pytest.approx(4.0, abs=0.1)
+
+        run_virtual(main())
+
+    def test_a_client_whose_request_waits_to_be_read_is_served_first(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client, start = book.add(), book.loop.time()
+            book.done(client)
+            client.unread = 100
+
+            def read() -> None:
+                client.unread, client.busy = 0, True
+                book.loop.call_later(3.0, answered)
+
+            def answered() -> None:
+                client.busy = False
+
+            book.loop.call_later(0.02, read)
+            await book.sessions.drain(30.0)
+            assert client.end == "closed: shutdown"
+            assert book.loop.time() - start >= 3.0
+
+        run_virtual(main())
+
+    def test_a_client_that_has_just_asked_is_left_until_a_look_finds_it_quiet(self) -> None:
+        async def main() -> None:
+            book = Book()
+            clients, start = [book.add(), book.add()], book.loop.time()
+            for client in clients:
+                book.done(client)
+            clients[0].asks = 3
+            ends = list[str | None]()
+            book.loop.call_later(1.5 * DRAIN_LOOK_SECONDS, lambda: ends.extend(client.end for client in clients))
+            await book.sessions.drain(30.0)
+            assert ends == [None, "closed: shutdown"]
+            assert clients[0].end == "closed: shutdown"
+            assert book.loop.time() - start < 4 * DRAIN_LOOK_SECONDS
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize(("seconds", "lingers"), [(30.0, LINGER_SECONDS), (0.4, 0.2)])
+    def test_a_client_that_asks_all_the_time_is_closed_between_two_requests(
+        self, seconds: float, lingers: float
+    ) -> None:
+        async def main() -> None:
+            book = Book()
+            client, start = book.add(), book.loop.time()
+            book.done(client)
+            client.asks, client.unread = 10**9, 1
+            await book.sessions.drain(seconds)
+            assert client.end == "closed: shutdown"
+            assert book.loop.time() - start == pytest.approx(lingers, abs=0.1)
+
+        run_virtual(main())
+
+    def test_a_client_in_its_handshake_is_not_waited_for(self) -> None:
+        async def main() -> None:
+            book = Book()
+            client, start = book.add(), book.loop.time()
+            client.asks, client.unread = 10**9, 1
+            await book.sessions.drain(30.0)
+            assert (client.end, book.loop.time()) == ("closed: shutdown", start)
 
         run_virtual(main())
 

@@ -231,7 +231,8 @@ async def waits_behind(scene: Scene, heap_bytes: int) -> asyncio.Event:
     async def until_taken() -> None:
         await taken.wait()
 
-    waiting = scene.rule.behind(heap_bytes, until_taken())
+    second: Any = Group(behind=True)
+    waiting = scene.rule.behind(second, heap_bytes, until_taken())
     scene.tasks.append(asyncio.get_running_loop().create_task(waiting))
     await asyncio.sleep(0)
     return taken
@@ -319,5 +320,83 @@ def test_a_second_list_of_a_client_that_is_awake_waits_for_its_turn_once() -> No
         await settled(asking)
         assert [*rule._awake_behind_crowd._asked.values()] == [SIZE]
         taken.set()
+
+    run(story)
+
+
+def test_who_answers_late_does_not_fill_the_part_that_lets_questions_of_those_awake_out() -> None:
+    async def story(scene: Scene) -> None:
+        rule = scene.rule
+        awake = rule.shares.awake
+        held = awake.try_acquire(awake.limit)
+        assert held is not None
+        late = scene.waits_for_memory()
+        await turns()
+        answered = scene.group.output.answered
+        assert answered is not None
+        others = rule._crowd.with_one(LIMIT // UNPROVEN_HEAP_PART)
+        others.__enter__()
+        next_one: Any = Group()
+        asking = asyncio.get_running_loop().create_task(rule._crowd.passed(next_one, rule.shares))
+        await turns()
+        answered()
+        await turns()
+        assert awake.queue_size == 1
+        assert not asking.done(), "the list is not forgotten between its two waits"
+        asking.cancel()
+        others.__exit__(None, None, None)
+        assert (rule._crowd._waiting_bytes, rule._awake_crowd._waiting_bytes) == (SIZE, 0)
+        held.release()
+        assert await settled(late) is not None
+        assert (rule._crowd._waiting_bytes, rule._awake_crowd._waiting_bytes) == (0, 0)
+
+    run(story)
+
+
+def test_a_list_of_a_client_awake_counts_with_its_turn_until_it_has_a_share() -> None:
+    async def story(scene: Scene) -> None:
+        rule, awake = scene.rule, scene.rule.shares.awake
+        held = awake.try_acquire(awake.limit)
+        assert held is not None
+        for behind, crowd in ((False, rule._awake_crowd), (True, rule._awake_behind_crowd)):
+            scene.group = Group(behind=behind)
+            await scene.asked()
+            waiting = scene.waits_for_memory()
+            await turns()
+            assert (crowd._asked_bytes, crowd._waiting_bytes) == (0, SIZE)
+            waiting.cancel()
+            await turns()
+            assert crowd._waiting_bytes == 0
+
+    run(story)
+
+
+def test_a_first_list_that_waits_for_its_client_counts_with_second_lists_or_is_asked_for_again() -> None:
+    async def story(scene: Scene) -> None:
+        async def ready() -> None:
+            await taken.wait()
+
+        def waits() -> "asyncio.Task[None]":
+            group: Any = scene.group
+            return asyncio.get_running_loop().create_task(scene.rule.behind(group, SIZE, ready()))
+
+        rule, taken = scene.rule, asyncio.Event()
+        await scene.asked()
+        overtaken = waits()
+        await turns()
+        assert (rule._awake_crowd._asked_bytes, rule._awake_behind_crowd._asked_bytes) == (0, SIZE)
+        others: Any = Group()
+        rule._awake_behind_crowd._count(others, LIMIT)
+        scene.group = Group()
+        await scene.asked()
+        with pytest.raises(AskAgain):
+            await waits()
+        assert scene.group.behind
+        assert rule._awake_crowd._asked_bytes == 0
+        scene.group = Group()
+        with rule._behind_crowd.with_one(LIMIT), pytest.raises(AskAgain):
+            await waits()
+        taken.set()
+        await overtaken
 
     run(story)
