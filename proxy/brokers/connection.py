@@ -22,7 +22,7 @@ from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounce
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.brokers.clocks import BrokerClocks
-from proxy.brokers.endpoint import BrokerEndpoint
+from proxy.brokers.endpoint import FRAMES_PER_TURN, MOST_CHALLENGES, BrokerEndpoint, goes_on_asking
 from proxy.brokers.request import BrokerConnectionOwner, BrokerRequest, Decision
 from proxy.core.errors import (
     ConnectionClosed,
@@ -39,8 +39,6 @@ from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 
 # Whole small answers up to this size are stored without a permit: a fixed cost per connection (docs/memory.md).
 SMALL_ANSWER_BYTES: Final = 16 * 1024
-# The largest share of an iteration of the loop that one connection has while others have work.
-FRAMES_PER_TURN: Final = 64
 # A read of small answers, and a read of up to 256 KiB of a large answer.
 READ_SECONDS: Final = 0.00005
 BODY_READ_SECONDS: Final = 0.0002
@@ -64,6 +62,7 @@ class BrokerConnection(BrokerEndpoint):
         "_buffer",
         "_chained",
         "_challenged",
+        "_challenges",
         "_connect_frame",
         "_decoder",
         "_diverted",
@@ -92,6 +91,8 @@ class BrokerConnection(BrokerEndpoint):
         super().__init__(loop, shared, hangup)
         self._buffer = buffers.open(self)
         self._challenged = False
+        # Challenges before CONNECTED that got an answer.
+        self._challenges = 0
         self._owner = owner
         self._loop_budget = loop_budget
         self._connect_frame = connect_frame
@@ -387,9 +388,17 @@ class BrokerConnection(BrokerEndpoint):
 
     def _on_challenge(self, challenge: pb.CommandAuthChallenge) -> None:
         # A broker asks once and waits; a broker that goes on asking gets no more work.
-        if not self._challenged:
-            self._challenged = True
-            self._owner.connection_challenged(self, challenge)
+        if self._challenged:
+            return
+        if self._state.state is State.CONNECTING:
+            if self._challenges == MOST_CHALLENGES:
+                self.give_up(goes_on_asking(), DisconnectCause.BROKER_REFUSED)
+                return
+            self._challenges += 1
+        self._challenged = True
+        # The answer is made in the next iteration of the loop.
+        self._loop_budget.charge(TASK_SECONDS)
+        self._owner.connection_challenged(self, challenge)
 
     def _on_answer(self, command: pb.BaseCommand) -> None:
         field = request_id_field(command.type)

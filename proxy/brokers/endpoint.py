@@ -1,15 +1,31 @@
-"""PING/PONG handling shared by broker request connections and handshakes.
+"""The rules of broker request connections and handshakes: how PINGs are answered, and how much a broker may ask for.
 
-Rule: at most one PONG waits for a broker to read it. A PONG answers all PINGs before it, which only ask whether this
-side is alive.
+Rules:
+- At most one PONG waits for a broker to read it. A PONG answers all PINGs before it, which only ask whether this side
+  is alive.
+- Until CONNECTED a broker, which may be any listener that a client names, gets MOST_CHALLENGES answers.
+- A connection has FRAMES_PER_TURN in an iteration of the loop at most: each frame of 10 bytes costs a few microseconds,
+  and a PING in an unusual form a system call.
 """
 
 import asyncio
+from typing import Final
 
 from protocol import commands
-from proxy.core.errors import DisconnectCause
+from protocol.errors import ServerError
+from proxy.core.errors import DisconnectCause, RequestFailed
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import Endpoint, SharedReadBuffer
+
+# Challenges that are answered in one conversation before CONNECTED; a broker may ask more than once.
+MOST_CHALLENGES: Final = 4
+# The largest share of an iteration of the loop that one connection has while others have work.
+FRAMES_PER_TURN: Final = 64
+
+
+def goes_on_asking() -> RequestFailed:
+    """Return the error of a broker that was answered MOST_CHALLENGES times and asks for credentials again."""
+    return RequestFailed(ServerError.AuthenticationError, "the broker goes on asking for credentials")
 
 
 class BrokerEndpoint(Endpoint):

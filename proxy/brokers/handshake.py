@@ -2,6 +2,9 @@
 
 A port that is open proves no broker: a server of another protocol accepts connections, too, and so does one that hangs.
 So a broker that is not known to be down is probed with CONNECT and the proxy's own credentials.
+
+The other side may be any listener that a client names, and there may be as many as there are clients. So its answer is
+small, its challenges are counted, and what it sends is handled in turns.
 """
 
 import asyncio
@@ -19,7 +22,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, Verdict
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
-from proxy.brokers.endpoint import BrokerEndpoint
+from proxy.brokers.endpoint import FRAMES_PER_TURN, MOST_CHALLENGES, BrokerEndpoint, goes_on_asking
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import (
     BrokerNotReady,
@@ -30,26 +33,27 @@ from proxy.core.errors import (
     RequestFailed,
     protocol_cause,
 )
-from proxy.core.loop_budget import LoopBudget
+from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 
-MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+# The largest answer to CONNECT: part of what a connection may hold without a permit (docs/memory.md). CONNECTED with
+# every field that is known has less than 100 bytes, a refusal is a sentence, and a challenge names a method: the proxy
+# has no SASL, whose challenges carry more (those of DIGEST-MD5 2 KiB at most, RFC 2831).
+MAX_ANSWER_BYTES: Final = 4096
 # A read that filled its buffer, with its frames.
 READ_SECONDS: Final = 0.001
-# Challenges that a probe answers; a broker may ask more than once.
-_MOST_CHALLENGES: Final = 4
 _LATE: Final = "the proxy's own credentials did not come in time"
 _OF_IDENTITY: Final = frozenset({ServerError.AuthenticationError, ServerError.AuthorizationError})
 
 
 class BrokerHandshake(BrokerEndpoint):
-    """Sends CONNECT and waits for the answer: `heard` is CONNECTED, or a challenge for `respond`.
+    """Sends CONNECT and waits for the answer: `heard` is CONNECTED, or None for a challenge, which `respond` answers.
 
     `heard` fails with RequestFailed or ConnectionClosed.
     """
 
-    __slots__ = ("_connect_frame", "_decoder", "_loop_budget", "_state", "heard")
+    __slots__ = ("_behind", "_connect_frame", "_decoder", "_loop_budget", "_state", "heard")
 
     def __init__(
         self,
@@ -60,11 +64,28 @@ class BrokerHandshake(BrokerEndpoint):
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup)
+        # Frames wait here for this connection's next turn.
+        self._behind = False
         self._loop_budget = loop_budget
         self._connect_frame = connect_frame
-        self._decoder = FrameDecoder(MAX_HANDSHAKE_FRAME_BYTES)
+        self._decoder = FrameDecoder(MAX_ANSWER_BYTES)
         self._state = ConnectionState(Role.BROKER)
-        self.heard: asyncio.Future[pb.BaseCommand] = loop.create_future()
+        self.heard: asyncio.Future[pb.CommandConnected | None] = loop.create_future()
+
+    async def converse(self, answer: Callable[[], Awaitable[bytes]]) -> pb.CommandConnected:
+        """Answer the broker's challenges until its CONNECTED, and return that.
+
+        Raise the errors of `heard` and `answer`, and RequestFailed for a broker that goes on asking.
+        """
+        for _ in range(MOST_CHALLENGES):
+            if (connected := await self.heard) is not None:
+                return connected
+            # A broker that sends challenges but reads no answers must not fill the write buffer.
+            await self.drained()
+            self.respond(await answer())
+        if (connected := await self.heard) is None:
+            raise goes_on_asking()
+        return connected
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Send CONNECT as soon as the connection is open."""
@@ -75,7 +96,12 @@ class BrokerHandshake(BrokerEndpoint):
     def data_arrived(self, count: int) -> None:
         """Wait for CONNECTED; the bytes after it belong to the client."""
         self._decoder.receive_data(self._shared.small[:count])
-        self._process()
+        # A transport may deliver once more after a pause.
+        if not self._behind and not self.heard.done():
+            if self._loop_budget.spent():
+                self._fall_behind()
+            else:
+                self._process()
         if count >= SMALL_READ_BYTES:
             self.rest(self._loop_budget, READ_SECONDS)
 
@@ -86,20 +112,45 @@ class BrokerHandshake(BrokerEndpoint):
             self._fail(ConnectionClosed(self.cause, "the broker ended the connection before CONNECTED"))
             return
         self.write(frame)
-        self._process()
-        if not self.heard.done():
+        if self._decoder.stored_bytes:
+            # Here at once, a read full of challenges would be answered in one step of one task.
+            self._fall_behind()
+        else:
+            self.resume_reading()
+
+    def _fall_behind(self) -> None:
+        """Leave the frames that are here to this connection's next turn, and read no more until then."""
+        self._behind = True
+        self.pause_reading()
+        self._loop_budget.defer_cheap(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._behind = False
+        if self.cause is not None:
+            return
+        try:
+            self._process()
+        except Exception as error:
+            self.crashed(error)
+        if not self._behind and not self.heard.done():
             self.resume_reading()
 
     def _process(self) -> None:
+        decoder, budget, frames = self._decoder, self._loop_budget, 0
         try:
             while not self.heard.done():
-                pings, _ = self._decoder.take_keep_alives()
+                pings, _ = decoder.take_keep_alives()
                 if pings:
                     self.answer_ping()
-                event = self._decoder.next_event()
+                event = decoder.next_event()
                 if not isinstance(event, Frame):
                     return
                 self._on_frame(event)
+                frames += 1
+                more = decoder.stored_bytes and not self.heard.done()
+                if more and (frames >= FRAMES_PER_TURN or budget.spent()):
+                    self._fall_behind()
+                    return
         except ProtocolError as error:
             self.abort(protocol_cause(error))
 
@@ -110,7 +161,9 @@ class BrokerHandshake(BrokerEndpoint):
         return transport, self._decoder.take_rest()
 
     def lost(self, cause: DisconnectCause) -> None:
-        """Fail the handshake."""
+        """Fail the handshake, unless its answer had come and waited for a turn: who refuses CONNECT closes then."""
+        if self._behind:
+            self._process()
         if not self.heard.done():
             self._fail(ConnectionClosed(cause, "the broker ended the connection before CONNECTED"))
 
@@ -125,8 +178,11 @@ class BrokerHandshake(BrokerEndpoint):
         if command.type in (CommandType.CONNECTED, CommandType.AUTH_CHALLENGE):
             # Pausing here keeps the bytes that follow in the kernel until the relay reads them.
             self.pause_reading()
-            self.heard.set_result(command)
+            # The task that waits for this goes on in the next iteration of the loop.
+            self._loop_budget.charge(TASK_SECONDS)
+            self.heard.set_result(command.connected if command.type == CommandType.CONNECTED else None)
         elif command.type == CommandType.ERROR:
+            self._loop_budget.charge(TASK_SECONDS)
             self._fail(RequestFailed(command.error.error, command.error.message))
 
     def _fail(self, error: Exception) -> None:
@@ -204,8 +260,8 @@ class ConnectProbe:
         """
         ends, answered = asyncio.get_running_loop().time() + self.timeout_seconds, 0
         while not await self._accepted(broker, handshake, ends):
-            if answered == _MOST_CHALLENGES:
-                raise RequestFailed(ServerError.AuthenticationError, "the broker goes on asking for credentials")
+            if answered == MOST_CHALLENGES:
+                raise goes_on_asking()
             answered += 1
             try:
                 async with asyncio.timeout_at(ends):
@@ -220,7 +276,11 @@ class ConnectProbe:
         """
         try:
             async with asyncio.timeout_at(ends):
-                return (await handshake.heard).type == CommandType.CONNECTED
+                if await handshake.heard is not None:
+                    return True
+                # As for a relay: a broker that reads no answers must not fill the write buffer.
+                await handshake.drained()
+                return False
         except RequestFailed as error:
             if error.code not in _OF_IDENTITY:
                 raise BrokerNotReady(f"broker {broker} refuses CONNECT: {error.code}: {error.message}") from error

@@ -166,7 +166,7 @@ def _fields(text: str) -> dict[str, str]:
     if text.startswith("{"):
         try:
             given = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             # The parser's own text would quote the value.
             raise BadParameters(PARAMETERS, "JSON that can be read") from None
         if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Self
 
 from protocol import commands
-from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import ProxyHeader, encode
@@ -216,7 +215,7 @@ class DirectMode:
     async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
-                connected = await self._converse(handshake)
+                connected = await handshake.converse(self._connect_frames.answer)
         except TimeoutError:
             handshake.abort(DisconnectCause.BROKER_SILENT)
             raise DirectRefused(
@@ -247,14 +246,6 @@ class DirectMode:
             )
         frame = commands.connected_direct(connected, self._connect_frames.versions.server_version)
         return JoinedBroker(handshake, frame, partial(self._gate.named, target))
-
-    async def _converse(self, handshake: BrokerHandshake) -> pb.CommandConnected:
-        """Answer the broker's challenges until its CONNECTED."""
-        while (command := await handshake.heard).type == CommandType.AUTH_CHALLENGE:
-            # A broker that sends challenges but reads no answers must not fill the write buffer.
-            await handshake.drained()
-            handshake.respond(await self._connect_frames.answer())
-        return command.connected
 
 
 def _without_credentials(error: CredentialsUnavailable) -> DirectRefused:

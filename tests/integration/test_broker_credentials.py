@@ -14,6 +14,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
 from proxy.brokers.connect_frames import ConnectFrames
+from proxy.brokers.endpoint import MOST_CHALLENGES
 from proxy.core.tasks import TaskScope
 from tests.support.auth.credentials import NOON, Court, challenge, challenged, court, presenting, refused, response
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, raw_broker
@@ -26,6 +27,8 @@ FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
 PLUGIN = "brokerClientAuthenticationPlugin"
 PARAMETERS = "brokerClientAuthenticationParameters"
 OWN: dict[str, Any] = {PLUGIN: "token", PARAMETERS: "token:mine"}
+ANY_TARGET: dict[str, Any] = {"brokerProxyCredentialsToAnyTarget": "true"}
+ENDLESS = "the broker goes on asking for credentials"
 
 
 @dataclass
@@ -111,7 +114,7 @@ async def test_without_its_token_the_proxy_says_which_key_is_at_fault(tmp_path: 
         assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
 
 
-@pytest.mark.parametrize("challenges", [1, 3])
+@pytest.mark.parametrize("challenges", [1, MOST_CHALLENGES])
 async def test_a_challenge_before_connected_is_answered_with_the_proxy_s_own(challenges: int) -> None:
     broker = Strict(first_challenges=challenges)
     async with strict(broker, **OWN, **FORWARDING) as held:
@@ -146,13 +149,36 @@ async def test_a_refusal_of_the_proxy_reaches_the_client_as_it_is(code: ServerEr
 
 
 async def test_a_broker_that_never_ends_its_questions_is_left() -> None:
-    async with strict(Strict(first_challenges=10**9), **OWN, brokerProxyConnectTimeoutMs=200) as held:
+    broker = Strict(first_challenges=10**9)
+    async with strict(broker, **OWN) as held:
         client = await held.client("alice")
-        assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
+        answer = await client.lookup(TOPIC)
+        assert (answer.error, answer.message) == (ServerError.AuthenticationError, ENDLESS)
+        assert broker.heard() == [("token", b"mine")] * MOST_CHALLENGES
         relayed = await held.stage.client()
         await relayed.send(presenting("alice", target=f"127.0.0.1:{held.stage.proxy.config.broker_hosts[0][1]}"))
-        assert (await refused(relayed)).error == ServerError.ServiceNotReady
-        assert held.stage.caused("broker_silent") >= 1
+        error = await refused(relayed)
+        assert (error.error, error.message) == (ServerError.AuthenticationError, ENDLESS)
+        assert held.stage.caused("broker_refused") >= 1
+        assert broker.heard() == [("token", b"mine")] * MOST_CHALLENGES * 2
+
+
+async def test_a_listener_that_sends_questions_without_end_has_few_of_them_answered() -> None:
+    async def ask(peer: AsyncClient) -> None:
+        connect = await peer.command()
+        assert connect.type == pb.BaseCommand.CONNECT
+        await peer.send(challenge() * 500)
+        for _ in range(MOST_CHALLENGES):
+            answers.append((await peer.command()).type)
+        await peer.rest()
+
+    answers: list[int] = []
+    async with raw_broker(ask) as listening, staged(**OWN, **ANY_TARGET) as stage:
+        client = await stage.client()
+        await client.send(connect_frame(f"127.0.0.1:{listening.port}"))
+        assert (await refused(client)).error == ServerError.AuthenticationError
+        await stage.until(lambda: listening.peers[0].sock.fileno() == -1, "the listener's side closed")
+        assert answers == [pb.BaseCommand.AUTH_RESPONSE] * MOST_CHALLENGES
 
 
 # --- a probe that is challenged -----------------------------------------------------------------------
@@ -166,7 +192,7 @@ async def probed(broker: Strict, **keys: Any) -> AsyncIterator[Mapping[str, obje
         yield stage.proxy.broker_side.brokers.shown()[0]
 
 
-@pytest.mark.parametrize("challenges", [1, 4])
+@pytest.mark.parametrize("challenges", [1, MOST_CHALLENGES])
 async def test_a_broker_that_challenges_a_probe_is_up_when_it_has_the_proxy_s_own(challenges: int) -> None:
     broker = Strict(first_challenges=challenges)
     async with probed(broker, **OWN) as row:

@@ -24,11 +24,13 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
+from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import (
     LOOPBACK,
     PING,
     AsyncClient,
     connect_frame,
+    eventually,
     lookup_frame,
     new_schema_frame,
     topics_frame,
@@ -321,6 +323,36 @@ async def test_relays_at_rest_cost_two_connections_at_rest_at_most(tmp_path: Pat
         await proxy.quiet("active_connections")
         allowed = proxy.allowed(0, 0, 2 * relays)
         report("relays at rest", proxy, allowed)
+        assert proxy.growth_bytes <= allowed
+
+
+@pytest.mark.parametrize("announced", [4 * KIB, 64 * KIB])
+async def test_listeners_that_never_end_their_answer_to_connect_cost_two_connections_each(
+    tmp_path: Path, announced: int
+) -> None:
+    answered = 0
+
+    async def begin(peer: AsyncClient) -> None:
+        nonlocal answered
+        await peer.frame()
+        size = (announced - 4).to_bytes(4, "big") + (announced - 8).to_bytes(4, "big")
+        with suppress(ConnectionError):
+            await asyncio.get_running_loop().sock_sendall(peer.sock, (size + connected).ljust(announced - 1, b"v"))
+        answered += 1
+        await peer.rest()
+
+    # The first bytes of CONNECTED, as far as its version's text.
+    connected = b"\x08\x03\x1a\x80\x80\x04\x0a\x80\x80\x04"
+    relays = 400
+    keys = {"brokerProxyConnectTimeoutMs": 600_000, **limits(1, 1)}
+    async with weighed(tmp_path, **keys) as proxy, raw_broker(begin) as listening:
+        for _ in range(relays):
+            client = await proxy.client()
+            await client.send(connect_frame(f"{LOOPBACK}:{listening.port}"))
+        await eventually(lambda: answered == relays, "all answers sent", 40)
+        await proxy.quiet("active_connections")
+        allowed = proxy.allowed(0, 0, 2 * relays)
+        report(f"answers of {announced} bytes to CONNECT", proxy, allowed)
         assert proxy.growth_bytes <= allowed
 
 

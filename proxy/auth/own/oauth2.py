@@ -232,7 +232,7 @@ def read_key(url: str) -> tuple[str, str]:
     data = read_file(path_of(url)) if url.startswith("file:") else _data_url(url)
     try:
         key = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CredentialsUnavailable(f"{PARAMETERS}: privateKey is no JSON") from None
     found = (key.get("client_id"), key.get("client_secret")) if isinstance(key, dict) else (None, None)
     if not isinstance(found[0], str) or not isinstance(found[1], str):

@@ -109,7 +109,10 @@ class AdminClient:
             with suppress(BrokenPipeError):
                 host.request(method, path, sent, self._headers)
             answer = host.getresponse()
-            document = json.loads(answer.read())
+            try:
+                document = json.loads(answer.read())
+            except RecursionError:
+                document = None
         finally:
             host.close()
         if not isinstance(document, dict):

@@ -99,7 +99,7 @@ class Child:
         for text in self._output.read_text(errors="replace").splitlines():
             try:
                 line = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(line, dict) and key in line:
                 return line

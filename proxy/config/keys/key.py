@@ -405,7 +405,7 @@ def json_object() -> Kind[str]:
 
         try:
             found = json.loads(value) if value else {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadValue(expected) from error
         if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
             raise BadValue(expected)

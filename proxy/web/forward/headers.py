@@ -99,7 +99,7 @@ def extra_headers(text: str) -> Headers:
         return []
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"proxyHttpResponseHeadersJson: expected a json object, got {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"proxyHttpResponseHeadersJson: expected a json object, got {type(found).__name__}")

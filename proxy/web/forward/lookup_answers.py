@@ -28,7 +28,7 @@ def _parsed(answer: bytes, tls_to_brokers: bool) -> tuple[str | None, dict[str, 
     """Return the broker's URL and all fields of a lookup's answer; no URL for any other answer."""
     try:
         found = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, {}
     if not isinstance(found, dict):
         return None, {}
@@ -62,4 +62,8 @@ def rewritten(
     for name, scheme, web_port in zip(_WEB, ("http", "https"), web_ports, strict=True):
         if found.get(name) and web_port is not None:
             found[name] = f"{scheme}://{host_port(host, web_port)}"
-    return json.dumps(found, separators=(",", ":")).encode()
+    try:
+        return json.dumps(found, separators=(",", ":")).encode()
+    except RecursionError:
+        # An answer that could just be read may be too deep to be written.
+        return answer

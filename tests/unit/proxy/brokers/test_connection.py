@@ -14,11 +14,13 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabBody, SlabPool
 from proxy.brokers import connection as brokers_connection
 from proxy.brokers.clocks import BrokerClocks
-from proxy.brokers.connection import FRAMES_PER_TURN, BrokerConnection
+from proxy.brokers.connection import BrokerConnection
+from proxy.brokers.endpoint import FRAMES_PER_TURN, MOST_CHALLENGES
 from proxy.brokers.request import BrokerRequest, SmallRequest
-from proxy.core.errors import DisconnectCause, QuestionUnanswered
+from proxy.core.errors import DisconnectCause, QuestionUnanswered, RequestFailed
 from proxy.core.loop_budget import ITERATION_SECONDS, TASK_SECONDS, LoopBudget
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
+from tests.support.auth.credentials import challenge
 from tests.support.brokers.raw_broker import CONNECTED, list_answer
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
@@ -43,7 +45,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.causes: list[DisconnectCause] = []
-        self.unknown = self.unanswered = 0
+        self.unknown = self.unanswered = self.challenges = 0
 
     def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
         pass
@@ -65,7 +67,7 @@ class Owner:
         self.unknown += 1
 
     def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
-        pass
+        self.challenges += 1
 
     def connection_crashed(self, error: BaseException) -> None:
         raise error
@@ -121,7 +123,7 @@ def answered(question: Question) -> bool:
 
 
 @asynccontextmanager
-async def bench(now: Callable[[], float] | None = None) -> AsyncIterator[Bench]:
+async def bench(now: Callable[[], float] | None = None, *, connected: bool = True) -> AsyncIterator[Bench]:
     loop = asyncio.get_running_loop()
     budget, owner = LoopBudget(loop, now or loop.time), Owner()
     async with hangup_watcher() as hangup:
@@ -129,7 +131,8 @@ async def bench(now: Callable[[], float] | None = None) -> AsyncIterator[Bench]:
         socket = MemoryTransport(loop)
         socket.connect(connection)
         on = Bench(connection, owner, socket, budget)
-        on.arrives(CONNECTED)
+        if connected:
+            on.arrives(CONNECTED)
         yield on
         connection.abort(DisconnectCause.SHUTDOWN)
         await turns()
@@ -273,6 +276,31 @@ async def test_questions_of_a_connection_that_ends_at_once_fail_unwritten() -> N
         await turns(2)
         assert isinstance(question.outcome, Exception)
         assert "write 8" not in on.socket.events
+
+
+# --- challenges -----------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_goes_on_asking_before_connected_is_left() -> None:
+    async with bench(lambda: 100.0, connected=False) as on:
+        for asked in range(1, MOST_CHALLENGES + 1):
+            on.arrives(challenge())
+            assert on.owner.challenges == asked
+            on.connection.respond(b"response")
+        assert on.connection.open
+        on.arrives(challenge())
+        assert on.owner.challenges == MOST_CHALLENGES
+        assert isinstance(on.connection.ready.exception(), RequestFailed)
+        assert on.owner.causes == [DisconnectCause.BROKER_REFUSED]
+
+
+async def test_a_broker_may_ask_for_newer_credentials_as_long_as_it_is_connected() -> None:
+    async with bench(lambda: 100.0) as on:
+        for _ in range(3 * MOST_CHALLENGES):
+            on.arrives(challenge())
+            on.connection.respond(b"response")
+        assert on.owner.challenges == 3 * MOST_CHALLENGES
+        assert on.connection.usable
 
 
 # --- turns ----------------------------------------------------------------------------------------

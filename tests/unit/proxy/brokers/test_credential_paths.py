@@ -18,7 +18,10 @@ ALLOWED = {
     # A probe of a configured broker sends the CONNECT that requests send, behind the same gate.
     ".for_requests(": {"proxy/brokers/pool.py", "proxy/brokers/handshake.py"},
     "._connect_frames.renewed(": {"proxy/brokers/pool.py"},
-    "._connect_frames.answer(": {"proxy/brokers/pool.py", "proxy/relay/direct_mode.py"},
+    "._connect_frames.answer(": {"proxy/brokers/pool.py"},
+    # Answers the challenges of a peer that was dialled as above.
+    ".converse(": {"proxy/relay/direct_mode.py"},
+    "._frames.answer(": {"proxy/brokers/handshake.py"},
     "._dialer.connect(": {"proxy/brokers/handshake.py", "proxy/brokers/pool.py", "proxy/relay/direct_mode.py"},
     # The credentials themselves. The event log's topic is written to the configured cluster.
     "._own.current(": {"proxy/brokers/connect_frames.py", "proxy/telemetry/events/topic_credentials.py"},

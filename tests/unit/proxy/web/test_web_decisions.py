@@ -15,7 +15,7 @@ from proxy.net.write_watch import WriteLimits
 from proxy.web.access_log import LINES_A_SECOND
 from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
-from proxy.web.forward.lookup_answers import rewritten
+from proxy.web.forward.lookup_answers import broker_of, rewritten
 from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
@@ -354,6 +354,12 @@ def test_with_tls_to_brokers_the_port_leads_to_the_tls_address() -> None:
 
 def test_without_a_port_the_answer_stays() -> None:
     assert written({}) == ANSWER
+
+
+@pytest.mark.parametrize("deep", [b"[" * 15_000, b'{"brokerUrl":"pulsar://b:6650","deep":' + b"[" * 15_000])
+def test_an_answer_of_nothing_but_brackets_stays(deep: bytes) -> None:
+    assert rewritten(deep, "proxy", lambda url, tls: 1, (80, None)) == deep
+    assert broker_of(deep) is None
 
 
 @pytest.mark.parametrize(
