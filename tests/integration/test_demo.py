@@ -114,7 +114,8 @@ def test_a_directory_that_the_proxy_would_refuse_is_passed_over(tmp_path: Path) 
 
 
 def test_refusals_can_be_meant() -> None:
-    tight = ["--set", "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize=1", "--slow-share", "1"]
+    # A request has less time than a timer's step, so that each is refused, however quick or busy the machine is.
+    tight = ["--set", "topicListRequestTimeoutMillis=1", "--slow-share", "1"]
     code, output, _ = finished(*SMALL, *tight)
     assert code == 1, output
     code, output, _ = finished(*SMALL, *tight, "--accept-refusals")

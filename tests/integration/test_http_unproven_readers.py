@@ -112,8 +112,8 @@ async def test_a_web_client_that_reads_is_served_soon_behind_those_that_stand(mo
                 await swept(at, 1, second)
                 second += 1
                 assert at.stage.direct.held <= LIMIT_MIB * MIB * 3 // 4
-        # A batch goes on every few seconds.
-        assert second < 40
+        # A batch goes on every few seconds; a busy machine moves the list's bytes in several of them.
+        assert second < 120
         assert at.stage.caused("reads_too_slowly")
 
 

@@ -19,6 +19,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.tasks import TaskScope
 
 MESSAGE_BYTES: Final = 8192
+PRODUCER_BYTES_PER_SECOND: Final = 200e3
+MOST_BYTES_PER_SECOND: Final = 12e6
 # Messages of a producer that no receipt has come for.
 MOST_PENDING: Final = 16
 # The memory in use when the storm begins, as a part of the limit.
@@ -29,11 +31,15 @@ _TOPIC: Final = "persistent://demo/overload/t-{}"
 
 @dataclass(frozen=True, slots=True)
 class OverloadPlan:
-    """A storm: producers, its seconds, and bytes a second in all; half of that leaves the broker."""
+    """A storm: producers and its seconds; half of the bytes that they send leaves the broker."""
 
     producers: int
     seconds: float
-    bytes_per_second: float = 12e6
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The bytes a second of all producers: few of them leave a busy machine time to send as much."""
+        return min(MOST_BYTES_PER_SECOND, self.producers * PRODUCER_BYTES_PER_SECOND)
 
     @property
     def drained_per_second(self) -> float:
@@ -66,7 +72,8 @@ class StoringBroker:
         self._scope = TaskScope(self._crashed)
         self._servers: list[asyncio.Server] = []
         self._stored = FILLED_AT_FIRST * plan.limit_bytes
-        self._drained_at = self._loop.time()
+        # Consumers begin to read with the first message: the proxy may take seconds to start.
+        self._drained_at: float | None = None
         self._next: dict[tuple[str, int], int] = {}
         self.most_bytes = 0.0
         self.crash: BaseException | None = None
@@ -90,12 +97,15 @@ class StoringBroker:
     @property
     def stored_bytes(self) -> float:
         """The memory in use now."""
-        now = self._loop.time()
-        taken = (now - self._drained_at) * self._plan.drained_per_second
-        self._stored, self._drained_at = max(0.0, self._stored - taken), now
+        if self._drained_at is not None:
+            now = self._loop.time()
+            taken = (now - self._drained_at) * self._plan.drained_per_second
+            self._stored, self._drained_at = max(0.0, self._stored - taken), now
         return self._stored
 
     def _store(self, count: int) -> None:
+        if self._drained_at is None:
+            self._drained_at = self._loop.time()
         self._stored = self.stored_bytes + count
         self.most_bytes = max(self.most_bytes, self._stored)
 
