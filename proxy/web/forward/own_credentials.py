@@ -9,7 +9,7 @@ from typing import Final
 
 from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header, has_credentials
 from proxy.core.errors import CredentialsUnavailable
-from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
+from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, UnsafeHeader, check
 from proxy.web.http.errors import HttpRefused
 
 AUTHORIZATION: Final = "Authorization"
@@ -17,6 +17,10 @@ _METHOD: Final = "X-Pulsar-Auth-Method-Name"
 _NEEDS_OWN: Final = (
     "websockets need an authorization header of their client: the broker would give a client without one the rights of "
     "the proxy (brokerClientAuthenticationPlugin)"
+)
+_NOT_ASCII: Final = (
+    "the role of these credentials has characters beyond ASCII, which a broker would read as another role: over HTTP "
+    "use credentials whose role is ASCII"
 )
 
 
@@ -28,6 +32,9 @@ async def identity_headers(own: BrokerCredentials | None, role: str | None, *, h
     if role is None:
         # Without a role header a broker would treat any client as the proxy itself.
         return []
+    if not role.isascii():
+        # Servers read ISO-8859-1, this proxy's HTTP client writes UTF-8: another role would arrive.
+        raise UnsafeHeader(_NOT_ASCII)
     headers = [(ORIGINAL_PRINCIPAL, role)]
     if own is not None and not has_authorization:
         authorization = await _own_authorization(own)
