@@ -16,9 +16,11 @@ from proxy.core.files import read_regular
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.revocation import load_revocation_lists
 from proxy.net.tls.suites import BadTlsSetting, restrict
+from proxy.net.tls.unresumed import UnresumedContext
 
 Name = Literal["server", "web", "broker_client"]
-# A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire.
+# A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire. Where
+# clients are asked for certificates there is none.
 TICKETS: Final = 1
 
 
@@ -157,14 +159,12 @@ def _broker_client(config: Config) -> ContextSettings:
 
 def load(settings: ContextSettings, now: float) -> LoadedContext:
     """Make the context at the Unix time `now`; raises BadTlsSetting."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if settings.server_side else ssl.PROTOCOL_TLS_CLIENT)
+    context = _blank(settings)
     context.check_hostname = settings.check_hostname
     context.verify_mode = settings.verify
     # As in Java, any certificate of the trust file is a trust anchor, not only a self-signed certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    if settings.server_side:
-        context.num_tickets = TICKETS
     restrict(context, settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key)
     lists_expire_at = None
     if settings.verify is not ssl.CERT_NONE:
@@ -179,6 +179,20 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
         _load_certificate(context, settings)
         return LoadedContext(context, _expiry(pem, certificate), lists_expire_at)
     return LoadedContext(context, None, lists_expire_at)
+
+
+def _blank(settings: ContextSettings) -> ssl.SSLContext:
+    if not settings.server_side:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if settings.verify is ssl.CERT_NONE:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.num_tickets = TICKETS
+        return context
+    # A resumed session would outlive the certificate of its client.
+    context = UnresumedContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    return context
 
 
 def unreadable(settings: ContextSettings) -> Iterator[BadTlsSetting]:
