@@ -76,11 +76,15 @@ class ContextSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedContext:
-    """A context, and the Unix times at which its certificate and its revocation lists expire; None without them."""
+    """A context, and the Unix times at which its certificate and its revocation lists expire; None without them.
+
+    `without_certificate` is the same towards brokers for what is not the proxy's own business.
+    """
 
     context: ssl.SSLContext
     expires_at: float | None
-    lists_expire_at: float | None = None
+    lists_expire_at: float | None
+    without_certificate: ssl.SSLContext
 
 
 def context_settings(config: Config) -> tuple[ContextSettings, ...]:
@@ -159,6 +163,19 @@ def _broker_client(config: Config) -> ContextSettings:
 
 def load(settings: ContextSettings, now: float) -> LoadedContext:
     """Make the context at the Unix time `now`; raises BadTlsSetting."""
+    context, lists_expire_at = _without_certificate(settings, now)
+    if not settings.shows_certificate:
+        return LoadedContext(context, None, lists_expire_at, context)
+    bare = context if settings.server_side else _without_certificate(settings, now)[0]
+    certificate = settings.certificate
+    pem = certificate.read()
+    settings.private_key.read()
+    _load_certificate(context, settings)
+    return LoadedContext(context, _expiry(pem, certificate), lists_expire_at, bare)
+
+
+def _without_certificate(settings: ContextSettings, now: float) -> tuple[ssl.SSLContext, float | None]:
+    """Return the context without a certificate of its own, and when its revocation lists expire."""
     context = _blank(settings)
     context.check_hostname = settings.check_hostname
     context.verify_mode = settings.verify
@@ -172,13 +189,7 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
         if settings.revoked.path:
             pem = settings.revoked.read()
             lists_expire_at = load_revocation_lists(context, settings.revoked.key, settings.revoked.path, pem, now)
-    certificate = settings.certificate
-    if settings.shows_certificate:
-        pem = certificate.read()
-        settings.private_key.read()
-        _load_certificate(context, settings)
-        return LoadedContext(context, _expiry(pem, certificate), lists_expire_at)
-    return LoadedContext(context, None, lists_expire_at)
+    return context, lists_expire_at
 
 
 def _blank(settings: ContextSettings) -> ssl.SSLContext:
