@@ -32,7 +32,7 @@ from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.replay_copies import ReplayCopies
 from proxy.web.forward.routes import RouteTable
-from proxy.web.forward.settings import METRICS_CONNECTIONS, BrokerTls, WebLimits, WebTargets
+from proxy.web.forward.settings import METRICS_CONNECTIONS, CurrentTls, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.http.clients import Guard
 from proxy.web.http.counters import WebCounters
@@ -78,7 +78,7 @@ class WebParts:
     guard: Guard | None = None
     own: BrokerCredentials | None = None
     tls_server: "TlsStreams | None" = None
-    tls_client: BrokerTls | None = None
+    tls_client: CurrentTls | None = None
     names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
     listening: ListeningSockets = field(default_factory=ListeningSockets)

@@ -15,7 +15,7 @@ from typing import Any, Final
 _KEEPS_SESSIONS: Final = frozenset({"TLSv1.2", "TLSv1.1", "TLSv1"})
 
 
-class _Connection(ssl.SSLObject):
+class _Unresumed(ssl.SSLObject):
     """A connection whose session is forgotten before any other connection is made."""
 
     def do_handshake(self) -> None:
@@ -58,7 +58,7 @@ class UnresumedContext(ssl.SSLContext):
     def _bare(self) -> ssl.SSLContext:
         """Return a context with all that a connection takes from the context that it was made with."""
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        bare.sslobject_class = _Connection
+        bare.sslobject_class = _Unresumed
         bare.verify_mode = self.verify_mode
         bare.verify_flags = self.verify_flags
         bare.options = self.options

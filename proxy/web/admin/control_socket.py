@@ -1,6 +1,6 @@
 """The control socket: the Unix socket on which a running proxy serves its admin API to its own user.
 
-Rules: only the proxy's user can open the socket, from the moment it exists. Whoever asks a proxy believes a process of
+Rules: only the proxy's user can open the socket, from the moment it exists. A command believes a process of
 its own user or of root only: another user may have made a default path first.
 """
 

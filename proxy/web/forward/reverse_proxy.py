@@ -49,7 +49,7 @@ from proxy.web.forward.own_credentials import (
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, same_origin, too_many
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
-from proxy.web.forward.settings import BrokerTls, WebLimits, WebTargets
+from proxy.web.forward.settings import CurrentTls, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
 from proxy.web.forward.upstreams import Upstreams
@@ -87,7 +87,7 @@ class ProxyServices:
     list_permits: TopicListPermits
     lookups: LookupAnswers
     own: BrokerCredentials | None
-    tls: BrokerTls | None
+    tls: CurrentTls | None
     extra_headers: Headers
     log: Logger
     connections: ServerConnections

@@ -17,7 +17,7 @@ WINDOW_BUFFERS: Final = 4
 METRICS_CONNECTIONS: Final = 16
 
 
-class BrokerTls(Protocol):
+class CurrentTls(Protocol):
     """Returns the context in force towards servers, with the certificate of the proxy or without."""
 
     def __call__(self, *, certificate: bool) -> ssl.SSLContext:
