@@ -18,7 +18,7 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.net.listen.listening import Handed, PortPurpose
 from proxy.net.listen.unix_sockets import answers, credentials_of
-from proxy.web.admin.control_socket import control_paths
+from proxy.web.admin.control_socket import NotBelieved, connected, control_paths
 
 if TYPE_CHECKING:
     from proxy.cli.admin.client import AdminClient
@@ -94,13 +94,25 @@ def inherited_of(config: Config, environ: MutableMapping[str, str], log: Logger,
     if not take_over:
         return Inherited(handed)
     paths = control_paths(config.control_socket_path, config.client_port, environ)
-    live = next((path for path in paths if answers(path)), None)
+    live = next((path for path in paths if answers(path) and _is_own(path, log)), None)
     if live is None:
         log.info("nobody to take over from", key=Config.control_socket_path.name)
         return Inherited(handed)
     predecessor, theirs = take_over_from(live)
     log.info("taking over", pid=predecessor.pid, path=str(live))
     return Inherited([*handed, *theirs], predecessor)
+
+
+def _is_own(path: Path, log: Logger) -> bool:
+    """Return whether the proxy at a path may be of this user; an error that does not say counts as one."""
+    try:
+        connected(path, LOOK_AGAIN_SECONDS).close()
+    except NotBelieved as error:
+        log.warning("nothing is taken over from another user's process", path=str(path), detail=str(error.strerror))
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def sockets_of_systemd(environ: MutableMapping[str, str], pid: int, log: Logger) -> Iterator[Handed]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from proxy.config.credential_parameters import is_secret
+from proxy.config.credential_parameters import is_secret, shown_certificate
 from proxy.config.keys.key import Key
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.values import ConfigValues
@@ -74,7 +74,29 @@ def url_keys(config: ConfigValues) -> tuple[Key[str], Key[tuple[str, ...]]]:
 
 
 def explained(config: ConfigValues) -> list[str]:
-    """Return lines that say who gets the proxy's own secret credentials; none without such credentials."""
+    """Return lines that say who gets the proxy's own credentials; none where there is nothing to say."""
+    return [*_of_secrets(config), *_of_certificate(config)]
+
+
+def _of_certificate(config: ConfigValues) -> list[str]:
+    """Return a line that says who is not shown a certificate."""
+    web = config.broker_web_service_url_tls or config.function_worker_web_service_url_tls
+    plugin, parameters = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
+    key = ConfigKeys.broker_client_certificate_file_path.name
+    if shown_certificate(plugin, parameters) is not None:
+        key = ConfigKeys.broker_client_authentication_plugin.name
+    elif not config.broker_client_certificate_file_path:
+        return []
+    if config.authentication_enabled or not (config.tls_enabled_with_broker and config.has_web_port and web):
+        return []
+    authenticates = ConfigKeys.authentication_enabled.name
+    return [
+        f"certificate ({key}) is not shown for requests over HTTP: their clients have no role ({authenticates}=false); "
+        "a web service of a broker that demands one is not reached"
+    ]
+
+
+def _of_secrets(config: ConfigValues) -> list[str]:
     plugin = ConfigKeys.broker_client_authentication_plugin.name
     if not is_secret(config.broker_client_authentication_plugin):
         return []

@@ -38,6 +38,8 @@ BROKER_CONNECTION_BYTES: Final = 20 * 1024
 # Most that TLS adds to a connection: OpenSSL's object (16 KiB at rest), an incomplete record with a small read after it
 # (22 KiB), and a record that the kernel has not accepted (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
+# A context with a cache for one TLS 1.2 client that is asked for a certificate (14.4 KiB), and its session.
+TLS_CACHE_BYTES: Final = 20 * 1024
 # OpenSSL's buffer for the certificates of a client: as many bytes as they claim to need, at most 100 KiB and a third.
 # The limit of a handshake does not help here: OpenSSL allocates by the claim, which stands in the first four bytes.
 CLIENT_CHAIN_BYTES: Final = 136 * 1024
@@ -170,6 +172,7 @@ _WEB_REQUESTS: Final = Config.max_concurrent_http_requests
 _TUNNELS: Final = Config.max_http_tunnels_percent
 _WEB_BUFFER: Final = Config.http_output_buffer_size
 _CLIENT_TLS: Final = Given((Config.service_port_tls,))
+_ASKS_CERTIFICATES: Final = Given((Config.tls_trust_certs_file_path,))
 _BROKER_TLS: Final = Is(Config.tls_enabled_with_broker, "true")
 _FORWARDS: Final = (Is(Config.authentication_enabled, "true"), Is(Config.forward_authorization_credentials, "true"))
 _WEB_TLS: Final = Given((Config.web_service_port_tls,))
@@ -217,13 +220,14 @@ _CONNECTION_LINES: Final = (
     Line("books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
     Line("TLS connections", _CLIENTS.name,
          (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
+          Part(TLS_CACHE_BYTES, (_CLIENTS,), (_CLIENT_TLS, _ASKS_CERTIFICATES)),
           Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
     Line("certificates in TLS handshakes", Config.max_concurrent_tls_handshakes.name,
          (Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
-               (_CLIENT_TLS, Given((Config.tls_trust_certs_file_path,)))),
+               (_CLIENT_TLS, _ASKS_CERTIFICATES)),
           Part(CLIENT_CHAIN_BYTES, (Config.max_concurrent_tls_handshakes,),
-               (_WEB_TLS, Given((Config.tls_trust_certs_file_path,)))))),
+               (_WEB_TLS, _ASKS_CERTIFICATES)))),
     # Linux doubles the buffer size that a program sets. The large buffers of a few connections fill their sum, so that
     # line stands beside the relays.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
@@ -296,7 +300,8 @@ _WEB_LINES: Final = (
           Part(2 * METRICS_CONNECTIONS, (Config.http_max_request_header_size,), (_METRICS_PORT,)),
           Part(PAGE_KERNEL_BUFFERS * METRICS_CONNECTIONS, (_WEB_BUFFER,), (_METRICS_PORT,)))),
     Line("TLS of the web ports", _WEB_CONNECTIONS.name,
-         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),)),
+         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),
+          Part(TLS_CACHE_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS, _ASKS_CERTIFICATES)))),
     # A window in each direction, and kernel buffers.
     Line("requests passed on", _WEB_REQUESTS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),

@@ -4,9 +4,10 @@ Rules:
 - An issuer gets a single request at a time, shared by all waiters; the request continues if a waiter leaves.
 - Cached keys that are no longer fresh are refreshed in the background and stay in use until they expire: an issuer that
   is down locks out no client whose key is cached.
-- An unknown key id causes a request at most once per `miss_seconds`, so made-up ids cannot flood an issuer. An issuer
-  that failed is left alone for a second, then twice as long each time, up to a quarter less at random; checks that need
-  it in this pause fail at once.
+- Unknown key ids cause at most `MISSES_A_WINDOW` requests at once, and one for each such part of `miss_seconds` in the
+  long run, so made-up ids cannot flood an issuer; nor can they keep a new key out for longer than such a part. An id
+  that was looked for in vain waits as long. An issuer that failed is left alone for a second, then twice as long each
+  time, up to a quarter less at random; checks that need it in this pause fail at once.
 - At most `MOST_WAITING` checks wait for an issuer, with at most `MOST_WAITING_BYTES` of tokens; further checks fail
   with a busy error. Any client may name an issuer, and a waiting check holds memory.
 """
@@ -15,7 +16,7 @@ import asyncio
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from proxy.auth.failures import Reason
@@ -28,6 +29,9 @@ from proxy.core.tasks import Draw, spread
 MOST_WAITING: Final = 1024
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 REST_SECONDS: Final = 1.0
+MISSES_A_WINDOW: Final = 5
+# Ids of each issuer that are known not to be there.
+MOST_VAIN_IDS: Final = 64
 LONGEST_REST_SECONDS: Final = 10.0
 
 _NO_ANSWER: Final = IssuerFault(Reason.ERROR_RETRIEVING_PROVIDER_METADATA, "the issuer has not answered")
@@ -39,6 +43,32 @@ Start = Callable[[Coroutine[Any, Any, None], Callable[[], None]], object]
 class _HeldKeys:
     keys: Keys
     since: float
+
+
+@dataclass(slots=True)
+class _Misses:
+    """Decides which unknown ids of an issuer are worth a request; `part` is the time that one request stands for."""
+
+    part: float
+    paid_until: float = 0.0
+    # When the last request for an id ended that did not find it, oldest first.
+    vain: OrderedDict[str, float] = field(default_factory=OrderedDict)
+
+    def allows(self, key_id: str, now: float) -> bool:
+        """Return whether a request may be made for an id, and count the request if so."""
+        if now - self.vain.get(key_id, -self.part) < self.part:
+            return False
+        if self.paid_until - now > (MISSES_A_WINDOW - 1) * self.part:
+            return False
+        self.paid_until = max(self.paid_until, now) + self.part
+        return True
+
+    def in_vain(self, key_id: str, now: float) -> None:
+        """Remember that the issuer does not publish an id."""
+        self.vain[key_id] = now
+        self.vain.move_to_end(key_id)
+        while len(self.vain) > MOST_VAIN_IDS:
+            self.vain.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +100,7 @@ class IssuerKeys:
         self._held: OrderedDict[str, _HeldKeys] = OrderedDict()
         self._requests: dict[str, asyncio.Future[None]] = {}
         self._failures: dict[str, _Failure] = {}
+        self._misses: dict[str, _Misses] = {}
         self._waiting: Counter[str] = Counter()
         self._waiting_bytes: Counter[str] = Counter()
 
@@ -86,13 +117,28 @@ class IssuerKeys:
             if held is not None and self._age(held) >= self._rules.refresh_seconds and not self._rests(issuer):
                 self._ask(issuer)
             return found
-        if held is None or self._age(held) >= max(self._rules.miss_seconds, REST_SECONDS):
+        if held is None or self._may_miss(issuer, key_id, held):
+            before = held
             await self._asked(issuer, token_bytes)
             held = self._fresh(issuer)
             found = held.keys.get(key_id) if held else None
+            if found is None and held is not None and held is not before:
+                self._misses_of(issuer).in_vain(key_id, self._monotonic())
         if found is None:
             raise self._why_not(issuer, held)
         return found
+
+    def _may_miss(self, issuer: str, key_id: str, held: _HeldKeys) -> bool:
+        """Return whether an unknown id waits for newer keys."""
+        if issuer in self._requests:
+            return True
+        if self._age(held) < REST_SECONDS or self._rests(issuer):
+            return False
+        return self._misses_of(issuer).allows(key_id, self._monotonic())
+
+    def _misses_of(self, issuer: str) -> _Misses:
+        part = max(self._rules.miss_seconds, REST_SECONDS) / MISSES_A_WINDOW
+        return self._misses.setdefault(issuer, _Misses(part))
 
     async def _asked(self, issuer: str, token_bytes: int) -> None:
         if issuer not in self._requests and self._rests(issuer):

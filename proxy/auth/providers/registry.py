@@ -200,7 +200,8 @@ def build_authenticator(settings: AuthenticationSettings, context: AuthContext) 
             "authenticationProviders", f"expected at least one of {_expected()}, because authenticationEnabled=true"
         )
     if settings.anonymous_role and not is_role(settings.anonymous_role):
-        raise SettingFault("anonymousUserRole", "expected printable text of at most 1,024 characters")
+        expected = "expected printable text of at most 1,024 characters, no blank at an end"
+        raise SettingFault("anonymousUserRole", expected)
     tasks = TaskScope(context.crashed)
     providers = [_make(name, settings, context, tasks) for name in dict.fromkeys(names)]
     return Authenticator(providers, settings, context, tasks)

@@ -102,7 +102,7 @@ def role_in(claims: dict[str, Any], claim: str) -> str:
     found = claims.get(claim)
     role = found[0] if isinstance(found, list) and found else found
     if not is_role(role):
-        raise BadToken(Flaw.CLAIM, f"claim {claim} is no role: expected printable text")
+        raise BadToken(Flaw.CLAIM, f"claim {claim} is no role: expected printable text, no blank at an end")
     assert isinstance(role, str)
     return role
 

@@ -2,7 +2,8 @@
 
 Rule: the kind of the key decides which algorithms are allowed, never the token. A public key is no secret, so a token
 that is "signed" with a public key by HMAC proves nothing, and no key allows "none". Keys that upstream's library calls
-too weak are refused (RFC 7518, sections 3.2 and 3.3). This module knows no configuration key.
+too weak are refused (RFC 7518, sections 3.2 and 3.3), and RSA keys whose checks would take longer than they are charged
+for: the time grows with the exponent. This module knows no configuration key.
 """
 
 from base64 import urlsafe_b64decode
@@ -27,6 +28,9 @@ Family = Literal["", "RSA", "EC"]
 
 LEAST_SECRET_BYTES: Final = 32
 LEAST_RSA_BITS: Final = 2048
+MOST_RSA_BITS: Final = 8192
+# Usual is 65537. With an exponent as long as the key a check takes as long as a signature: 10 ms.
+LARGEST_RSA_EXPONENT: Final = 2**32
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 # Upstream's OpenID provider does not allow PSS.
 ISSUER_RSA: Final = frozenset({"RS256", "RS384", "RS512"})
@@ -76,7 +80,7 @@ def public_key(raw: bytes, family: Family) -> VerifyingKey:
         raise ValueError("expected an RSA or EC public key, DER or PEM") from error
     pem = loaded.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if isinstance(loaded, RSAPublicKey) and family != "EC":
-        _check_bits(loaded.key_size)
+        _check_rsa(loaded.key_size, loaded.public_numbers().e)
         return VerifyingKey(RSAKey.import_key(pem), _RSA)
     if isinstance(loaded, EllipticCurvePublicKey) and family != "RSA":
         return _ec(ECKey.import_key(pem))
@@ -88,7 +92,8 @@ def issuer_key(published: dict[str, Any]) -> VerifyingKey:
     # Pass only the parts of a public key: private or unknown parts must not have an effect.
     try:
         if published.get("kty") == "RSA":
-            _check_bits(len(urlsafe_b64decode(published["n"] + "==").lstrip(b"\0")) * 8)
+            modulus, exponent = (urlsafe_b64decode(published[name] + "==").lstrip(b"\0") for name in ("n", "e"))
+            _check_rsa(len(modulus) * 8, int.from_bytes(exponent))
             key = VerifyingKey(RSAKey.import_key({name: published[name] for name in ("kty", "n", "e")}), ISSUER_RSA)
         elif published.get("kty") == "EC":
             key = _ec(ECKey.import_key({name: published[name] for name in ("kty", "crv", "x", "y")}))
@@ -110,10 +115,14 @@ def _seconds(key: Key) -> float:
     return SLOW_SECONDS if isinstance(key, ECKey) and key.curve_name != "P-256" else QUICK_SECONDS
 
 
-def _check_bits(bits: int) -> None:
-    # Checked before the import, which would only warn.
+def _check_rsa(bits: int, exponent: int) -> None:
+    # Checked before the import, which would only warn of a small key, and which takes long for a huge one.
     if bits < LEAST_RSA_BITS:
         raise ValueError(f"got an RSA key of {bits} bits, expected at least {LEAST_RSA_BITS}")
+    if bits > MOST_RSA_BITS:
+        raise ValueError(f"got an RSA key of {bits} bits, expected at most {MOST_RSA_BITS}")
+    if exponent > LARGEST_RSA_EXPONENT:
+        raise ValueError("got an RSA key with a public exponent above 2^32, expected a small one such as 65537")
 
 
 def _ec(key: ECKey) -> VerifyingKey:

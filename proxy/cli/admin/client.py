@@ -1,11 +1,10 @@
 """A client of the admin API: over the control socket, or at `adminApiAddress` with the token.
 
-Rule: if no proxy answers, the error says what was tried and which key to check.
+Rules: if no proxy answers, the error says what was tried and which key to check. An answer is read up to a bound: who
+listens at the address may be no proxy.
 """
 
 import json
-import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
@@ -13,11 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from proxy.web.admin.control_socket import connected
+
 PATIENCE_SECONDS: Final = 5.0
 LONG_PATIENCE_SECONDS: Final = 30.0
 _KEY: Final = "controlSocketPath"
 _ADDRESS_KEY: Final = "adminApiAddress"
 _LARGEST_PAGE: Final = 1000
+# The largest of a proxy is a page of a thousand connections, or a profile: some MB.
+LARGEST_ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 
 class NoAnswer(Exception):
@@ -39,16 +42,10 @@ class _ByPath(HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
+        self._seconds = timeout
 
     def connect(self) -> None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(self.timeout)
-        try:
-            sock.connect(os.fspath(self._path))
-        except OSError:
-            sock.close()
-            raise
-        self.sock = sock
+        self.sock = connected(self._path, self._seconds)
 
 
 class AdminClient:
@@ -109,12 +106,15 @@ class AdminClient:
             with suppress(BrokenPipeError):
                 host.request(method, path, sent, self._headers)
             answer = host.getresponse()
-            try:
-                document = json.loads(answer.read())
-            except RecursionError:
-                document = None
+            found = answer.read(LARGEST_ANSWER_BYTES + 1)
         finally:
             host.close()
+        if len(found) > LARGEST_ANSWER_BYTES:
+            raise ValueError(f"got an answer of more than {LARGEST_ANSWER_BYTES} bytes")
+        try:
+            document = json.loads(found)
+        except RecursionError:
+            document = None
         if not isinstance(document, dict):
             raise ValueError("expected an answer with a JSON object")
         return answer.status, document

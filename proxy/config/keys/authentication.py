@@ -142,7 +142,8 @@ class AuthenticationKeys:
     open_id_key_id_cache_miss_refresh_seconds = Key(
         "openIDKeyIdCacheMissRefreshSeconds", 300, whole(1, DAY_SECONDS),
         since="pulsar", section=AUTHENTICATION, unit=SECONDS,
-        doc="Shortest time between fetches that unknown key ids cause.",
+        doc="Time in which unknown key ids cause five fetches in the long run. Made-up ids keep a new key out for a "
+        "fifth of it at most.",
     )  # fmt: skip
     open_id_require_issuers_use_https = Key(
         "openIDRequireIssuersUseHttps", True, boolean(), since="pulsar", section=AUTHENTICATION,

@@ -16,9 +16,11 @@ from proxy.core.files import read_regular
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.revocation import load_revocation_lists
 from proxy.net.tls.suites import BadTlsSetting, restrict
+from proxy.net.tls.unresumed import UnresumedContext
 
 Name = Literal["server", "web", "broker_client"]
-# A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire.
+# A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire. Where
+# clients are asked for certificates there is none.
 TICKETS: Final = 1
 
 
@@ -74,11 +76,15 @@ class ContextSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedContext:
-    """A context, and the Unix times at which its certificate and its revocation lists expire; None without them."""
+    """A context, and the Unix times at which its certificate and its revocation lists expire; None without them.
+
+    `without_certificate` is the same towards brokers for what is not the proxy's own business.
+    """
 
     context: ssl.SSLContext
     expires_at: float | None
-    lists_expire_at: float | None = None
+    lists_expire_at: float | None
+    without_certificate: ssl.SSLContext
 
 
 def context_settings(config: Config) -> tuple[ContextSettings, ...]:
@@ -157,14 +163,25 @@ def _broker_client(config: Config) -> ContextSettings:
 
 def load(settings: ContextSettings, now: float) -> LoadedContext:
     """Make the context at the Unix time `now`; raises BadTlsSetting."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if settings.server_side else ssl.PROTOCOL_TLS_CLIENT)
+    context, lists_expire_at = _without_certificate(settings, now)
+    if not settings.shows_certificate:
+        return LoadedContext(context, None, lists_expire_at, context)
+    bare = context if settings.server_side else _without_certificate(settings, now)[0]
+    certificate = settings.certificate
+    pem = certificate.read()
+    settings.private_key.read()
+    _load_certificate(context, settings)
+    return LoadedContext(context, _expiry(pem, certificate), lists_expire_at, bare)
+
+
+def _without_certificate(settings: ContextSettings, now: float) -> tuple[ssl.SSLContext, float | None]:
+    """Return the context without a certificate of its own, and when its revocation lists expire."""
+    context = _blank(settings)
     context.check_hostname = settings.check_hostname
     context.verify_mode = settings.verify
     # As in Java, any certificate of the trust file is a trust anchor, not only a self-signed certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    if settings.server_side:
-        context.num_tickets = TICKETS
     restrict(context, settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key)
     lists_expire_at = None
     if settings.verify is not ssl.CERT_NONE:
@@ -172,13 +189,21 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
         if settings.revoked.path:
             pem = settings.revoked.read()
             lists_expire_at = load_revocation_lists(context, settings.revoked.key, settings.revoked.path, pem, now)
-    certificate = settings.certificate
-    if settings.shows_certificate:
-        pem = certificate.read()
-        settings.private_key.read()
-        _load_certificate(context, settings)
-        return LoadedContext(context, _expiry(pem, certificate), lists_expire_at)
-    return LoadedContext(context, None, lists_expire_at)
+    return context, lists_expire_at
+
+
+def _blank(settings: ContextSettings) -> ssl.SSLContext:
+    if not settings.server_side:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if settings.verify is ssl.CERT_NONE:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.num_tickets = TICKETS
+        return context
+    # A resumed session would outlive the certificate of its client.
+    context = UnresumedContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
+    return context
 
 
 def unreadable(settings: ContextSettings) -> Iterator[BadTlsSetting]:

@@ -101,9 +101,10 @@ class TlsFiles:
         """Return the context for the next client."""
         return self._contexts["server"].context
 
-    def broker_client(self) -> ssl.SSLContext:
-        """Return the context for the next connection to a broker."""
-        return self._contexts["broker_client"].context
+    def broker_client(self, *, certificate: bool = True) -> ssl.SSLContext:
+        """Return the context for the next connection to a broker, which shows the proxy's certificate if asked to."""
+        loaded = self._contexts["broker_client"]
+        return loaded.context if certificate else loaded.without_certificate
 
     def web(self) -> ssl.SSLContext:
         """Return the context for the next connection to the web port."""

@@ -1,6 +1,7 @@
 """The control socket: the Unix socket on which a running proxy serves its admin API to its own user.
 
-Rule: only the proxy's user can open the socket, from the moment it exists.
+Rules: only the proxy's user can open the socket, from the moment it exists. A command believes a process of
+its own user or of root only: another user may have made a default path first.
 """
 
 import errno
@@ -13,13 +14,18 @@ from pathlib import Path
 from typing import Final
 
 from proxy.core.log import Logger
-from proxy.net.listen.unix_sockets import SocketFile, Taken, listen_at, refusal_of
+from proxy.net.listen.unix_sockets import SocketFile, Taken, credentials_of, listen_at, refusal_of
 
 NO_SOCKET: Final = "none"
 BACKLOG: Final = 128
 _KEY: Final = "controlSocketPath"
 _PRIVATE: Final = 0o700
 _OWNERS: Final = 0o600
+_ROOT: Final = 0
+
+
+class NotBelieved(OSError):
+    """Another user's process may listen at a path."""
 
 
 def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -42,6 +48,37 @@ def control_paths(setting: str, port: int, environ: Mapping[str, str]) -> Iterat
 def _own_directory(environ: Mapping[str, str]) -> Path:
     # The tempfile module returns the same directory, but its import costs 9 ms of the start.
     return Path(environ.get("TMPDIR") or "/tmp", f"pulsar-proxy-{os.getuid()}")
+
+
+def connected(path: Path, seconds: float) -> socket.socket:
+    """Return a connection to the proxy that listens at `path`; raises NotBelieved, and OSError."""
+    if _is_default(path):
+        _check_owner(path.parent)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(os.fspath(path))
+        user = credentials_of(sock).uid
+        if user not in _believed(path):
+            raise NotBelieved(errno.EPERM, f"a process of another user ({user}) listens there")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _believed(path: Path) -> set[int]:
+    """Return the users whose processes are believed at a path."""
+    own = os.geteuid()
+    if own != _ROOT or _is_default(path):
+        return {own, _ROOT}
+    # Root names the socket of a proxy that runs as another user, in the directory of that user.
+    return {own, path.parent.stat().st_uid}
+
+
+def _is_default(path: Path) -> bool:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return path.parent == _own_directory(os.environ) or bool(runtime and path.parent == Path(runtime))
 
 
 class ControlSocket:
@@ -105,6 +142,10 @@ def _check_directory(directory: Path) -> None:
     if directory == _own_directory(os.environ):
         with suppress(FileExistsError):
             directory.mkdir(_PRIVATE)
+    _check_owner(directory)
+
+
+def _check_owner(directory: Path) -> None:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise OSError(errno.EPERM, f"expected {directory} to be a directory that only its owner writes to")
+        raise NotBelieved(errno.EPERM, f"expected {directory} to be a directory that only its owner writes to")

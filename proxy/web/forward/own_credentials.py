@@ -2,14 +2,15 @@
 
 Rules: only servers that are configured as brokers or function workers, or that these redirect to, get the headers: any
 other server could use the proxy's credentials on every broker. A service that does not heed the client's role gets
-none of the proxy's credentials: it would give the proxy's rights to the client.
+none of the proxy's credentials: it would give the proxy's rights to the client. So it is with the certificate of the
+proxy, which TLS shows: only requests that name the client's role go over a connection that has shown it.
 """
 
 from typing import Final
 
 from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header, has_credentials
 from proxy.core.errors import CredentialsUnavailable
-from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, check
+from proxy.web.forward.headers import ORIGINAL_PRINCIPAL, Headers, UnsafeHeader, check
 from proxy.web.http.errors import HttpRefused
 
 AUTHORIZATION: Final = "Authorization"
@@ -17,6 +18,15 @@ _METHOD: Final = "X-Pulsar-Auth-Method-Name"
 _NEEDS_OWN: Final = (
     "websockets need an authorization header of their client: the broker would give a client without one the rights of "
     "the proxy (brokerClientAuthenticationPlugin)"
+)
+# A part of the reason why a server did not answer.
+UNSHOWN: Final = (
+    "; if it demands a certificate: brokers are not shown that of the proxy for a client without a role "
+    "(authenticationEnabled)"
+)
+_NOT_ASCII: Final = (
+    "the role of these credentials has characters beyond ASCII, which a broker would read as another role: over HTTP "
+    "use credentials whose role is ASCII"
 )
 
 
@@ -28,6 +38,9 @@ async def identity_headers(own: BrokerCredentials | None, role: str | None, *, h
     if role is None:
         # Without a role header a broker would treat any client as the proxy itself.
         return []
+    if not role.isascii():
+        # Servers read ISO-8859-1, this proxy's HTTP client writes UTF-8: another role would arrive.
+        raise UnsafeHeader(_NOT_ASCII)
     headers = [(ORIGINAL_PRINCIPAL, role)]
     if own is not None and not has_authorization:
         authorization = await _own_authorization(own)

@@ -7,7 +7,6 @@ the answer begins is a JSON error with the key to change; a later failure cuts t
 
 import asyncio
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -40,11 +39,17 @@ from proxy.web.forward.headers import (
     without_credentials,
 )
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
-from proxy.web.forward.own_credentials import AUTHORIZATION, check_rights, identity_headers, judged_by_header
+from proxy.web.forward.own_credentials import (
+    AUTHORIZATION,
+    UNSHOWN,
+    check_rights,
+    identity_headers,
+    judged_by_header,
+)
 from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, same_origin, too_many
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
-from proxy.web.forward.settings import WebLimits, WebTargets
+from proxy.web.forward.settings import CurrentTls, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
 from proxy.web.forward.upstreams import Upstreams
@@ -82,7 +87,7 @@ class ProxyServices:
     list_permits: TopicListPermits
     lookups: LookupAnswers
     own: BrokerCredentials | None
-    tls: Callable[[], ssl.SSLContext] | None
+    tls: CurrentTls | None
     extra_headers: Headers
     log: Logger
     connections: ServerConnections
@@ -118,6 +123,11 @@ class _Exchange:
         if self.connection is not None:
             self.connection.release()
             self.connection = None
+
+    @property
+    def names_role(self) -> bool:
+        """Return whether the server that is asked now is told the role of the client, and heeds it."""
+        return self.trusted and bool(self.identity_headers) and self.destination.heeds_roles
 
     @property
     def has_own_credentials(self) -> bool:
@@ -273,6 +283,10 @@ class ReverseProxy:
                     await body.stop()
                     body.redirected(answer.status, str(url))
 
+    def unshown(self, *, names_role: bool) -> str:
+        """Return what to add to the reason why a server did not answer: it may have demanded a certificate."""
+        return UNSHOWN if self._shows_certificate and not names_role else ""
+
     # --- asking -----------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -301,7 +315,8 @@ class ReverseProxy:
             servers.worked(server)
             return answer
         wait = servers.seconds_to_wait
-        raise HttpRefused(503, f"no server of {key} can be reached", "unreachable", retry_after(wait))
+        reason = f"no server of {key} can be reached{self.unshown(names_role=exchange.names_role)}"
+        raise HttpRefused(503, reason, "unreachable", retry_after(wait))
 
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
@@ -331,7 +346,10 @@ class ReverseProxy:
             if exchange.body is not None and exchange.body.refusal is not None:
                 raise exchange.body.refusal from error
             self._note_failure(str(url.origin()), error)
-            raise HttpRefused(502, "the connection to the broker broke before it answered", "broken") from error
+            reason = (
+                f"the connection to the broker broke before it answered{self.unshown(names_role=exchange.names_role)}"
+            )
+            raise HttpRefused(502, reason, "broken") from error
 
     async def _connected(
         self, exchange: _Exchange, url: URL, headers: CIMultiDict[str], payload: BodyPayload | None
@@ -340,10 +358,10 @@ class ReverseProxy:
         exchange.connection = await self._services.connections.enter(url.raw_host or "", url.port, exchange.visit)
         tls = self._services.tls
         try:
-            # Use the context in force: certificates may have been replaced.
+            # Use the context in force: certificates may have been replaced. The connections of each are kept apart.
             answer = await self._client.request(
                 exchange.method, url, headers=headers, data=payload, allow_redirects=False,
-                ssl=tls() if tls is not None else True,
+                ssl=tls(certificate=exchange.names_role) if tls is not None else True,
             )  # fmt: skip
         except BaseException:
             exchange.leave_server()

@@ -1,7 +1,8 @@
 """Limits and targets of the web ports, read from the configuration."""
 
+import ssl
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
@@ -14,6 +15,13 @@ from proxy.web.http.origins import OriginRules
 WINDOW_BUFFERS: Final = 4
 # Connections of `metricsPort`: those of a few monitors, and of probes, each of which asks for a page and leaves.
 METRICS_CONNECTIONS: Final = 16
+
+
+class CurrentTls(Protocol):
+    """Returns the context in force towards servers, with the certificate of the proxy or without."""
+
+    def __call__(self, *, certificate: bool) -> ssl.SSLContext:
+        """Return the context for the next connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from proxy.web.forward.broker_client import socket_for
 from proxy.web.forward.headers import UnsafeHeader, to_client
 from proxy.web.forward.open_tunnels import OpenTunnels
 from proxy.web.forward.paced_streams import StreamTurns
+from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -79,7 +80,9 @@ class WebSocketTunnels:
         """Open a tunnel and wait until it ends; raises HttpRefused if the tunnel cannot be opened."""
         writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer, host = await self._connected(destination)
+            # The method that the opening names keeps the certificate from being the client's credential.
+            names_role = client.role is not None and not isinstance(destination.servers, ExtraRoute)
+            reader, writer, host = await self._connected(destination, names_role=names_role)
             head = await self._asked(request, client, destination, host, reader, writer)
             leave_gate()
             return await self._join(request, client, reader, writer, head)
@@ -107,7 +110,9 @@ class WebSocketTunnels:
             raise _not_opened(head)
         return _answer_to_client(head)
 
-    async def _connected(self, destination: "Destination") -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+    async def _connected(
+        self, destination: "Destination", *, names_role: bool
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
         servers, key = self._reverse_proxy.servers(destination)
         for server in servers.in_turn():
             url = URL(server)
@@ -115,7 +120,7 @@ class WebSocketTunnels:
             try:
                 async with asyncio.timeout(self._services.limits.connect_seconds):
                     target = BrokerAddress(url.host, url.port or 80)
-                    reader, writer = await self._open(target, tls=url.scheme == "https")
+                    reader, writer = await self._open(target, tls=url.scheme == "https", certificate=names_role)
             except (OSError, TargetRefused, BrokerUnavailable, TimeoutError):
                 servers.failed(server)
                 self._services.counters.server_failures += 1
@@ -123,13 +128,15 @@ class WebSocketTunnels:
             servers.worked(server)
             return reader, writer, url.raw_authority
         wait = retry_after(servers.seconds_to_wait)
-        raise HttpRefused(503, f"no server of {key} can be reached", "unreachable", wait)
+        reason = f"no server of {key} can be reached{self._reverse_proxy.unshown(names_role=names_role)}"
+        raise HttpRefused(503, reason, "unreachable", wait)
 
-    async def _open(self, target: BrokerAddress, *, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(
+        self, target: BrokerAddress, *, tls: bool, certificate: bool
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         failure: OSError | None = None
         for address in await resolve(target):
-            current = self._services.tls or ssl.create_default_context
-            context = current() if tls else None
+            context = self._context(certificate=certificate) if tls else None
             try:
                 reader, writer = await self._connect(address, target, context)
             except OSError as error:
@@ -138,6 +145,10 @@ class WebSocketTunnels:
             writer.transport.set_write_buffer_limits(high=0)
             return reader, writer
         raise failure or BrokerUnavailable(f"{target} has no address")
+
+    def _context(self, *, certificate: bool) -> ssl.SSLContext:
+        current = self._services.tls
+        return ssl.create_default_context() if current is None else current(certificate=certificate)
 
     async def _connect(
         self, address: str, target: BrokerAddress, context: ssl.SSLContext | None

@@ -73,6 +73,10 @@ def test_tls_counts_for_each_end_that_has_it() -> None:
     with_broker = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker:6651"}
     assert budget(**keys)[0]["TLS connections"] == 10 * 56 * 1024
     assert budget(**keys, **with_broker)[0]["TLS connections"] == (10 + 10 + 2) * 56 * 1024
+    asked = {"tlsTrustCertsFilePath": "/ca.pem", "webServicePortTls": 8443, "maxHttpServerConnections": 3}
+    lines, _ = budget(**keys, **asked)
+    assert lines["TLS connections"] == 10 * (56 + 20) * 1024
+    assert lines["TLS of the web ports"] == 3 * (56 + 20) * 1024
 
 
 def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() -> None:

@@ -192,6 +192,31 @@ class TestFaults:
         assert explained(Config.load(overrides=BROKER | keys)) == []
 
     @pytest.mark.parametrize(
+        ("keys", "key"),
+        [
+            (
+                {
+                    "brokerClientAuthenticationPlugin": "tls",
+                    "brokerClientAuthenticationParameters": "tlsCertFile:/c.pem,tlsKeyFile:/k.pem",
+                },
+                "brokerClientAuthenticationPlugin",
+            ),
+            ({"brokerClientCertificateFilePath": "/c.pem"}, "brokerClientCertificateFilePath"),
+        ],
+    )
+    def test_a_certificate_that_no_request_over_http_shows_is_explained(self, keys: dict[str, str], key: str) -> None:
+        with_tls = {
+            "tlsEnabledWithBroker": "true",
+            "brokerServiceURLTLS": "pulsar+ssl://broker",
+            "brokerWebServiceURLTLS": "https://broker",
+        }
+        (line,) = explained(Config.load(overrides=BROKER | with_tls | keys))
+        assert line.startswith(f"certificate ({key}) is not shown")
+        assert "(authenticationEnabled=false)" in line
+        for other in ({"authenticationEnabled": "true"}, {"tlsEnabledWithBroker": "false"}, {"webServicePort": ""}):
+            assert explained(Config.load(overrides=BROKER | with_tls | keys | other)) == []
+
+    @pytest.mark.parametrize(
         ("keys", "in_force"),
         [
             ({}, "ab"),

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from proxy.core.log import open_log
+from proxy.net.listen.unix_sockets import PeerCredentials
 from proxy.web.admin import control_socket as control
-from proxy.web.admin.control_socket import ControlSocket, control_paths, open_control
+from proxy.web.admin.control_socket import ControlSocket, NotBelieved, connected, control_paths, open_control
 
 PORT = 7001
 
@@ -174,6 +175,77 @@ def test_a_directory_of_another_user_is_no_place(tmp_path: Path, monkeypatch: py
         found.close()
     assert found is None
     assert not own.exists()
+
+
+# --- who is believed by those who ask -------------------------------------------------------------
+
+
+def default_path(directory: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the default path below `directory`; it is in force."""
+    monkeypatch.setenv("TMPDIR", directory)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    (path,) = control_paths("", PORT, os.environ)
+    return path
+
+
+def runs_as(user: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every process that listens be one of `user`."""
+    monkeypatch.setattr(control, "credentials_of", lambda sock: PeerCredentials(1, user, user))
+
+
+def test_a_process_of_another_user_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, myself = tmp_path / "s", 1000
+    monkeypatch.setattr(os, "geteuid", lambda: myself)
+    with listening(path):
+        for believed in (myself, 0):
+            runs_as(believed, monkeypatch)
+            connected(path, 1).close()
+        runs_as(myself + 1, monkeypatch)
+        with pytest.raises(NotBelieved, match=r"another user \(1001\)"):
+            connected(path, 1)
+
+
+def test_root_believes_the_user_whose_directory_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, owner = tmp_path / "s", tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with listening(path):
+        runs_as(owner, monkeypatch)
+        connected(path, 1).close()
+        runs_as(owner + 1, monkeypatch)
+        with pytest.raises(NotBelieved):
+            connected(path, 1)
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR"])
+@pytest.mark.parametrize("theirs", ["mode", "owner", "symlink"])
+def test_nobody_is_asked_in_a_default_directory_that_others_own_or_write_to(
+    variable: str, theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TemporaryDirectory() as directory:
+        path = default_path(directory, monkeypatch)
+        if variable == "XDG_RUNTIME_DIR":
+            path = Path(directory, "runtime", path.name)
+            monkeypatch.setenv(variable, str(path.parent))
+        real = Path(directory, "real") if theirs == "symlink" else path.parent
+        real.mkdir(0o700)
+        if theirs == "symlink":
+            path.parent.symlink_to(real)
+        elif theirs == "mode":
+            real.chmod(0o777)
+        with listening(path) as there:
+            if theirs == "owner":
+                uid = os.getuid()
+                lstat = Path.lstat
+                monkeypatch.setattr(Path, "lstat", lambda self: _of(lstat(self), uid + 1))
+            with pytest.raises(NotBelieved, match="only its owner writes to"):
+                connected(path, 1)
+            with pytest.raises(BlockingIOError):
+                there.listening.accept()
+            monkeypatch.undo()
+
+
+def _of(found: os.stat_result, user: int) -> os.stat_result:
+    return os.stat_result((*found[:4], user, *found[5:]))
 
 
 def test_none_is_no_socket() -> None:

@@ -6,17 +6,29 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
 
 from proxy.cli.admin.client import NoAnswer, Refused
-from proxy.cli.inherited import Predecessor, TakeOverFailed, _received, sockets_of_systemd, take_over_from
+from proxy.cli.inherited import (
+    Inherited,
+    Predecessor,
+    TakeOverFailed,
+    _received,
+    inherited_of,
+    sockets_of_systemd,
+    take_over_from,
+)
+from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.net.listen import unix_sockets
 from proxy.net.listen.listening import Handed, PortPurpose
 from proxy.web.admin import hand_over
+from proxy.web.admin.control_socket import control_paths
 from proxy.web.admin.hand_over import SOCKETS_A_MESSAGE, send_sockets
 
 PURPOSE = PortPurpose("servicePort")
@@ -59,6 +71,22 @@ def test_a_process_of_another_user_gets_nothing(waiting: socket.socket, monkeypa
     accepted, _ = waiting.accept()
     with accepted:
         assert accepted.recv(1) == b""
+
+
+def test_a_default_path_that_another_user_made_first_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as theirs:
+        environ = {"TMPDIR": directory}
+        monkeypatch.setattr(os, "environ", environ)
+        config = Config.load(overrides={"brokerServiceURL": "pulsar://broker"})
+        (path,) = control_paths("", config.client_port, environ)
+        path.parent.mkdir()
+        path.parent.chmod(0o777)
+        theirs.bind(str(path))
+        theirs.listen(4)
+        written = BytesIO()
+        found = inherited_of(config, environ, open_log("info", "json", written), take_over=True)
+        assert found == Inherited([], None)
+        assert b"nothing is taken over from another user's process" in written.getvalue()
 
 
 def test_a_stranger_who_connects_first_is_passed_over(waiting: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,13 @@ async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -
     assert "X-Original-Principal" not in found
 
 
+@pytest.mark.parametrize("role", ["\u00fcber", "admin\u00b7", "admin\u4e2d"])
+async def test_a_role_that_would_arrive_as_another_is_refused_with_the_reason(role: str) -> None:
+    with pytest.raises(UnsafeHeader, match="whose role is ASCII") as caught:
+        await identity_headers(None, role, has_authorization=False)
+    assert role not in str(caught.value)
+
+
 def test_beside_a_certificate_of_the_proxy_a_broker_is_told_to_judge_by_the_client_s_credentials() -> None:
     claim = ("x-pulsar-AUTH-method-name", "tls")
     for authorization, method in (("Basic YTpi", "basic"), ("Bearer t", "token")):
