@@ -41,7 +41,7 @@ class RelayTraffic:
         self._idle_since = self._rates_since = now
         self._seen = self._rated_bytes = self._rated_reads = 0
         self._seen_at_retire = -1
-        # What the peers had still to take at the last look; 0 if nobody has looked since a byte was read.
+        # Bytes that the peers had still to take at the last look; 0 if nobody has looked since a byte was read.
         self._untaken = 0
         self.read_timeout_seconds = read_timeout_seconds
         self.to_broker_bytes = self.to_client_bytes = 0

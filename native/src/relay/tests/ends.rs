@@ -200,7 +200,7 @@ fn a_peer_of_a_failed_side_may_take_its_time_but_not_for_ever() {
 
 #[test]
 fn a_fin_behind_bytes_that_wait_is_told_and_so_is_what_the_receiver_has_to_take() {
-    let mut stand = Stand::new(1);
+    let stand = Stand::new(1);
     let mut pair = stand.join();
     assert_eq!(stand.record(&pair).untaken_bytes, 0);
     let bytes = noise(64 * 1024);
