@@ -54,12 +54,12 @@ def make_engines(
         return _bound(engines, config, counters, origins, log, loop)
 
     # Only installations with the extension need these modules.
-    from proxy.relay.native_api import NativePairs
+    from proxy.relay.native_api import NativePairs, linger_millis
     from proxy.relay.native_engine import NativeEngine
 
     def make_pairs() -> NativePairs:
         assert extension.module is not None
-        limits = (choice.threads, config.relay_buffer_bytes, config.relay_pool_bytes, unsent)
+        limits = (choice.threads, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
         wide_window = windows.wide_bytes if windows is not None and windows.may_narrow else None
         return cast(NativePairs, extension.module.RelayEngine(*limits, slots.books, wide_window))
 

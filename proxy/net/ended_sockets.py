@@ -7,6 +7,8 @@ takes as much as he likes. So such a socket is kept here. Rules (`EndedQuota`):
   would turn the close into an RST, and what is under way would be lost. So the socket stays until the peer ends, too.
 - A peer that takes nothing for `STALL_SECONDS`, or is not done after `LONGEST_SECONDS`, is reset; one that has taken
   everything is merely closed.
+- Bytes of a relay in user space, too, be the kernel's few or many, are sent by these clocks, by both relay engines
+  (`Ending` in `native/src/relay/pair.rs`).
 - All together hold at most `most_bytes`. For a newcomer those who take least are reset, unless they take
   `WELL_BYTES_PER_SECOND`; if these do not suffice, the newcomer is.
 """
@@ -50,7 +52,7 @@ class Left(NamedTuple):
     memory: int
 
 
-class _EndedSocket:
+class EndedSocket:
     """A socket, and how much its peer has taken of it."""
 
     __slots__ = ("began_at", "first", "left", "taken_at")
@@ -64,6 +66,15 @@ class _EndedSocket:
         """Return the bytes a second that the peer has taken."""
         return (self.first - self.left.unsent) / max(now - self.began_at, 1.0)
 
+    def saw(self, left: Left, now: float) -> EndedReset | None:
+        """Take note of what is left, and return why the peer has to be reset, if it has."""
+        if left.unsent < self.left.unsent:
+            self.taken_at = now
+        self.left = left
+        if now - self.taken_at >= STALL_SECONDS:
+            return EndedReset.STALLED
+        return EndedReset.TOO_LONG if now - self.began_at >= LONGEST_SECONDS else None
+
 
 class EndedQuota:
     """Chooses the ended sockets that have to go. No I/O, no clock; the caller closes what is removed."""
@@ -71,7 +82,7 @@ class EndedQuota:
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.used_bytes = 0
-        self._sockets: dict[int, _EndedSocket] = {}
+        self._sockets: dict[int, EndedSocket] = {}
         # Sockets whose peers took little at the last look; the one that took most is the first.
         self._slowest: list[int] = []
 
@@ -80,7 +91,7 @@ class EndedQuota:
 
     def add(self, number: int, left: Left, now: float) -> list[int]:
         """Add a socket, and return those that have to go for it; if room cannot be made, the new one alone."""
-        self._sockets[number] = _EndedSocket(left, now)
+        self._sockets[number] = EndedSocket(left, now)
         self.used_bytes += left.memory
         gone: list[int] = []
         while self._full:
@@ -102,13 +113,8 @@ class EndedQuota:
     def saw(self, number: int, left: Left, now: float) -> EndedReset | None:
         """Take note of what a socket has left, and return why the peer has to be reset, if it has."""
         ended = self._sockets[number]
-        if left.unsent < ended.left.unsent:
-            ended.taken_at = now
         self.used_bytes += left.memory - ended.left.memory
-        ended.left = left
-        if now - ended.taken_at >= STALL_SECONDS:
-            return EndedReset.STALLED
-        return EndedReset.TOO_LONG if now - ended.began_at >= LONGEST_SECONDS else None
+        return ended.saw(left, now)
 
     def looked_at_all(self, now: float) -> None:
         """Choose who goes first when a newcomer finds no room."""

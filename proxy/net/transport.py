@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from protocol.host_port import host_port
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
-from proxy.net.ended_sockets import RESET_ON_CLOSE
+from proxy.net.ended_sockets import RESET_ON_CLOSE, EndedSocket, Left
 from proxy.net.hangup import HangupWatcher
 
 SMALL_READ_BYTES: Final = 4096
@@ -31,6 +31,9 @@ LINGER_SECONDS: Final = 5.0
 DISSOLVE_SECONDS: Final = 1.0
 # An aborted connection may leave at most this much in the kernel's send queue; with more it is reset.
 LEFT_TO_THE_KERNEL_BYTES: Final = 64 * 1024
+# Looks whether a peer that is to be reset has everything: soon, then each time twice as late.
+_DELIVERY_LOOK_SECONDS: Final = 0.02
+_RARE_LOOK_SECONDS: Final = 1.0
 
 
 class SharedReadBuffer:
@@ -295,7 +298,8 @@ class Endpoint(asyncio.BufferedProtocol):
     def close(self, cause: DisconnectCause) -> None:
         """Close the connection once written bytes have left, or after `LINGER_SECONDS`; accept no more writes.
 
-        If the kernel has much to send, the rules of `ended_sockets.py` hold instead: the peer may take it.
+        If the kernel has much to send, or a relay any unsent byte, the rules of `ended_sockets.py` hold instead: the
+        peer may take it.
         """
         self._end(cause, abort=False)
 
@@ -303,9 +307,10 @@ class Endpoint(asyncio.BufferedProtocol):
         """Close the connection at once and drop what is unsent.
 
         Send an RST if the kernel still has much to send: after a mere close the kernel would keep those bytes for a
-        peer that does not read until its own time-out, in memory that is counted for no connection any more.
+        peer that does not read until its own time-out, in memory that is counted for no connection any more. So with a
+        relay's unsent bytes: a FIN would say that this is all.
         """
-        if self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES:
+        if self._outlives():
             self._reset_when_closed()
         self._end(cause, abort=True)
 
@@ -313,6 +318,23 @@ class Endpoint(asyncio.BufferedProtocol):
         """Close the connection at once with an RST; the kernel drops what it still has to send."""
         self._reset_when_closed()
         self._end(cause, abort=True)
+
+    def reset_when_delivered(self, cause: DisconnectCause) -> None:
+        """Send an RST once all written bytes have been acknowledged, or by the clocks of `ended_sockets.py`."""
+        self.pause_reading()
+        left = Left(self.untaken_bytes, 0)
+        self._reset_if_delivered(cause, EndedSocket(left, self.loop.time()), _DELIVERY_LOOK_SECONDS)
+
+    def _reset_if_delivered(self, cause: DisconnectCause, ended: EndedSocket, look: float) -> None:
+        if self.cause is not None:
+            return
+        # An RST drops what the kernel has still to send.
+        left = Left(self.untaken_bytes, 0)
+        if left.unsent and ended.saw(left, self.loop.time()) is None:
+            later = min(2 * look, _RARE_LOOK_SECONDS)
+            self.loop.call_later(look, self._reset_if_delivered, cause, ended, later)
+        else:
+            self.reset(cause)
 
     def _reset_when_closed(self) -> None:
         transport = self.transport
@@ -329,6 +351,16 @@ class Endpoint(asyncio.BufferedProtocol):
             return int.from_bytes(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         except OSError:
             return 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return the bytes in user space that wait to be sent to this endpoint."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Return the bytes that this endpoint's peer has still to take, those in the kernel with them."""
+        return self.unsent_bytes + self.kernel_queue_bytes()
 
     def unread_bytes(self) -> int:
         """Return the bytes that wait in the kernel to be read; 0 if the kernel won't say."""
@@ -388,10 +420,9 @@ class Endpoint(asyncio.BufferedProtocol):
             return
         self.cause = cause
         transport = self.transport
-        much = not abort and self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES
-        if much and transport is not None and not transport.is_closing():
+        if not abort and transport is not None and not transport.is_closing() and self._outlives():
             self._kept = self._hangup.ended.keep_behind(transport)
-            if self._kept is None:
+            if self._kept is None and self._left_much():
                 # Without a descriptor nobody could look after the socket.
                 self._reset_when_closed()
                 abort = True
@@ -401,6 +432,13 @@ class Endpoint(asyncio.BufferedProtocol):
             # A connection that has ended must not keep its socket, although `lost` raises.
             if transport is not None:
                 self._end_transport(transport, abort)
+
+    def _left_much(self) -> bool:
+        return self.kernel_queue_bytes() > LEFT_TO_THE_KERNEL_BYTES
+
+    def _outlives(self) -> bool:
+        """Return whether the socket is to be looked after behind the end of this connection."""
+        return self._left_much()
 
     def _end_transport(self, transport: asyncio.Transport, abort: bool) -> None:
         if abort:

@@ -12,6 +12,11 @@ Rules of the contract:
   one read may still pass after `pause` returned.
 - Messages of clients are counted by topic if `TopicSlots.enabled` was set when the relay joined. A PRODUCER has its
   slot before the next frame is looked at. Counting never changes, drops or refuses a byte; a limit only stops reading.
+- A FIN is passed on when all bytes that came before it have left, and the other direction stays open (TLS knows no such
+  thing: the relay is closed). Bytes go on to leave for as long as their receiver takes any, whatever is over.
+- The clocks of a receiver that takes nothing: in a relay that is open, half-closed too, the kernel's and the read
+  time-out; in one that ends (both FINs, a side that failed, `close`) those of `proxy/net/ended_sockets.py`. A receiver
+  that is cut off from bytes that were held gets an RST: a FIN would say that this is all.
 - `on_end` is called once, with the cause, when nobody will count another byte of the relay.
 """
 
@@ -60,7 +65,7 @@ class RelaySnapshot(NamedTuple):
     `moved`: bytes that were read, those that came with the handshakes left out. `unsent`: bytes in user space, kernel
     pipes included, that wait for their receiver. `permit_bytes`: the permit for frames to a watcher. `idle_seconds`:
     since a byte came or left, None if the engine does not note that. `spliced_bytes`: bytes that the kernel passed from
-    one socket to the other.
+    one socket to the other. `untaken_bytes`: what both peers have still to take, in the kernel too, maybe a second old.
     """
 
     moved: tuple[int, int]
@@ -70,6 +75,7 @@ class RelaySnapshot(NamedTuple):
     half_open: bool
     idle_seconds: float | None = None
     spliced_bytes: int = 0
+    untaken_bytes: int = 0
 
     def reads(self, direction: Direction) -> bool:
         """Return whether the sender of `direction` is read."""
@@ -151,8 +157,9 @@ class Relay(Hashable, Protocol):
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out.
 
-        The time-out does not run while a reason pauses a direction. POOL is no such reason: only a direction whose
-        receiver takes nothing has it.
+        A byte that a peer takes moves, too. Without a time-out a relay of which one side has sent its FIN has the
+        longest time of an ended socket. The time-out does not run while a reason pauses a direction. POOL is no such
+        reason: only a direction whose receiver takes nothing has it.
         """
 
     def retire(self, now_or_never: bool) -> None:

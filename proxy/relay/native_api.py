@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
+from proxy.net import ended_sockets
 from proxy.net.away import BodyThreads
 
 
@@ -56,12 +57,24 @@ PASSED_AT_END: Final = 1
 PRODUCES: Final = 1
 CONSUMES: Final = 2
 
+
+def linger_millis() -> tuple[int, int]:
+    """Return how long a pair that ends may send what is held: without a byte that is taken, and in all.
+
+    The rules are those of the sockets that outlive their connections.
+    """
+    return round(ended_sockets.STALL_SECONDS * 1000), round(ended_sockets.LONGEST_SECONDS * 1000)
+
+
 # Kind, pair, and five numbers.
 EventTuple = tuple[int, int, int, int, int, int, int]
 
 
 class PairRecord(NamedTuple):
-    """The counters of one pair. Bytes and reads are those of reads; what came with the handshakes is left out."""
+    """The counters of one pair. Bytes and reads are those of reads; what came with the handshakes is left out.
+
+    `untaken_bytes`: what is held, and what the kernel had still to send at a look that comes once a second.
+    """
 
     pair: int
     to_broker_bytes: int
@@ -76,6 +89,7 @@ class PairRecord(NamedTuple):
     asks: int
     thread: int
     spliced_bytes: int
+    untaken_bytes: int
 
 
 class NativePairs(BodyThreads, Protocol):
@@ -112,8 +126,8 @@ class NativePairs(BodyThreads, Protocol):
     def unread_of(self, pair: int) -> int:
         """Return the bytes of the client that waited in the kernel at the last call."""
 
-    def close(self, pair: int, linger_ms: int) -> None:
-        """Send what is held, then close both sockets."""
+    def close(self, pair: int, stall_ms: int) -> None:
+        """Send what is held, then close both sockets, at the latest when no byte is taken for `stall_ms`."""
 
     def abort(self, pair: int) -> None:
         """Close both sockets at once."""

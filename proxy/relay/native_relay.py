@@ -13,19 +13,27 @@ from typing import Final, Protocol
 from protocol.scanner import FrameMatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
-from proxy.net.transport import LINGER_SECONDS, peer_name
+from proxy.net.transport import peer_name
 from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, Relay, RelayOrder, RelaySnapshot
 from proxy.relay.frame_permits import FramePermits
 from proxy.relay.hand_over import BROKER, CLIENT, HandOver
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
-from proxy.relay.native_api import CAUSES, CONSUMES, PASSED_AT_END, PRODUCES, NativePairs, PairEnd, PairRecord
+from proxy.relay.native_api import (
+    CAUSES,
+    CONSUMES,
+    PASSED_AT_END,
+    PRODUCES,
+    NativePairs,
+    PairEnd,
+    PairRecord,
+    linger_millis,
+)
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.traffic import RelayRates, RelayTraffic
 from proxy.relay.watch_limits import WatchLimits
 
-LINGER_MILLIS: Final = int(LINGER_SECONDS * 1000)
 _NO_PAIR: Final = 0
 _ENDED_BY_BROKER: Final = frozenset({PairEnd.BROKER_FIN, PairEnd.BROKER_ERROR})
 
@@ -133,7 +141,7 @@ class NativeRelay:
             self._engine.pairs.drip(pair, direction, whole_read)
         self._drips.clear()
         if self._cause is not None:
-            self._engine.pairs.close(pair, LINGER_MILLIS)
+            self._engine.pairs.close(pair, linger_millis()[0])
 
     def replaced_by(self, relay: Relay) -> None:
         """Pass everything on to a relay of the event loop, which has both sockets and has not begun."""
@@ -180,9 +188,10 @@ class NativeRelay:
         record = self._look()
         permits, traffic = self._permits, self._traffic
         paused = (self._paused[Direction.TO_BROKER], self._paused[Direction.TO_CLIENT])
-        unsent, idle_seconds, spliced = (0, 0), None, 0
+        unsent, idle_seconds, spliced, untaken = (0, 0), None, 0, 0
         if record is not None:
             idle_seconds, spliced = record.idle_millis / 1000, record.spliced_bytes
+            untaken = record.untaken_bytes
             paused = (PauseReason(record.paused_to_broker), PauseReason(record.paused_to_client))
             unsent = (record.held_for_broker, record.held_for_client)
         return RelaySnapshot(
@@ -193,6 +202,7 @@ class NativeRelay:
             half_open=self._half_open,
             idle_seconds=idle_seconds,
             spliced_bytes=spliced,
+            untaken_bytes=untaken,
         )
 
     def socket_bytes(self) -> SocketMemory:
@@ -270,10 +280,12 @@ class NativeRelay:
             self._instead.tick(now)
             return
         record = self._look()
-        reads = paused = 0
+        reads = paused = untaken = 0
         if record is not None:
             reads, paused = record.client_reads, record.paused_to_client | record.paused_to_broker
-        if self._traffic.tick(now, reads, paused=bool(paused) or any(self._paused)):
+            untaken = record.untaken_bytes
+        waits = bool(paused) or any(self._paused)
+        if self._traffic.tick(now, reads, lambda: untaken, paused=waits, half_open=self._half_open):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
@@ -292,7 +304,7 @@ class NativeRelay:
         elif self._cause is None:
             self._cause = cause
             if self.pair:
-                self._engine.pairs.close(self.pair, LINGER_MILLIS)
+                self._engine.pairs.close(self.pair, linger_millis()[0])
 
     def abort(self, cause: DisconnectCause) -> None:
         """Close both connections at once; the cause is that of an earlier `close`, if there was one."""

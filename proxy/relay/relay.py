@@ -17,7 +17,6 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import (
     DISSOLVE_SECONDS,
     LARGE_READ_BYTES,
-    LINGER_SECONDS,
     SMALL_READ_BYTES,
     Endpoint,
     SealedStream,
@@ -37,7 +36,6 @@ TURN_SECONDS: Final = 0.0005
 COSTLY_READ_SECONDS: Final = 0.001
 # A turn of a relay that is read a little at a time: the read, the write, and what the loop does for both.
 SMALL_READ_SECONDS: Final = 0.00002
-_DELIVERY_LOOK_SECONDS: Final = 0.02
 
 
 class RelayEndpoint(Endpoint):
@@ -219,10 +217,8 @@ class RelayEndpoint(Endpoint):
         """Return the bytes of the permit for frames from this endpoint."""
         return 0
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Return the bytes in user space that wait to be sent to this endpoint."""
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+    def _outlives(self) -> bool:
+        return self.unsent_bytes > 0 or super()._outlives()
 
     @property
     def reasons(self) -> PauseReason:
@@ -233,20 +229,6 @@ class RelayEndpoint(Endpoint):
     def truncation(self) -> Truncation | None:
         """Return where this endpoint's stream was cut off; always None without TLS, where a FIN says all there is."""
         return self.transport.truncation if isinstance(self.transport, SealedStream) else None
-
-    def reset_when_delivered(self, cause: DisconnectCause) -> None:
-        """Send an RST once all written bytes have been acknowledged, or after `LINGER_SECONDS`."""
-        self.pause_reading()
-        self._reset_if_delivered(cause, self.loop.time() + LINGER_SECONDS)
-
-    def _reset_if_delivered(self, cause: DisconnectCause, deadline: float) -> None:
-        if self.cause is not None:
-            return
-        # An RST drops what the kernel has still to send.
-        if self.loop.time() < deadline and (self.write_pending or self.kernel_queue_bytes()):
-            self.loop.call_later(_DELIVERY_LOOK_SECONDS, self._reset_if_delivered, cause, deadline)
-        else:
-            self.reset(cause)
 
     def stream_ended(self) -> None:
         """Relay the FIN and keep the other direction open; the second FIN ends the relay."""
@@ -275,6 +257,7 @@ class RelayEndpoint(Endpoint):
             stalled = error == errno.ETIMEDOUT
             self.abort(DisconnectCause.WRITE_STALLED if stalled else DisconnectCause.CONNECTION_RESET)
         elif self.cause is None and not self._reading:
+            self.relay.fin_waits = True
             # After a mere FIN bytes may be left to relay: from now on watch for a reset only.
             self._hangup.watch(self.fd, self._hung_up, half_close=False)
 
@@ -293,7 +276,7 @@ class AsyncioRelay(MaybeMetered):
 
     __slots__ = (
         "_counters", "_cut_off", "_finished", "_on_end", "_traffic", "broker", "broker_name", "client", "client_name",
-        "loop_budget", "meter", "network", "principal",
+        "fin_waits", "loop_budget", "meter", "network", "principal",
     )  # fmt: skip
     plain_endpoint: ClassVar[type[RelayEndpoint]] = RelayEndpoint
 
@@ -315,6 +298,8 @@ class AsyncioRelay(MaybeMetered):
         self._counters = counters
         self._on_end = on_end
         self._finished: RelayEndpoint | None = None
+        # A FIN has come that is not read yet: bytes in front of it wait for their receiver.
+        self.fin_waits = False
         self._cut_off: RelayEndpoint | None = None
         # Bytes up to the last look; the endpoints' `received` counts the bytes since then, so that it stays small.
         self._traffic = RelayTraffic(counters, loop.time(), read_timeout_seconds)
@@ -370,6 +355,7 @@ class AsyncioRelay(MaybeMetered):
             paused=(client.reasons, broker.reasons),
             permit_bytes=broker.held_bytes,
             half_open=self.half_open,
+            untaken_bytes=self._untaken(),
         )
 
     def socket_bytes(self) -> SocketMemory:
@@ -407,7 +393,7 @@ class AsyncioRelay(MaybeMetered):
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
         self._count_moved()
-        if self._traffic.tick(now, self.client.reads, paused=self._paused):
+        if self._traffic.tick(now, self.client.reads, self._untaken, paused=self._paused, half_open=self.half_open):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
@@ -428,7 +414,7 @@ class AsyncioRelay(MaybeMetered):
     @property
     def half_open(self) -> bool:
         """Return whether client or broker has sent its FIN."""
-        return self._finished is not None
+        return self.fin_waits or self._finished is not None
 
     def finished_by(self, endpoint: RelayEndpoint) -> bool:
         """Return whether the FIN of `endpoint` was the first."""
@@ -479,6 +465,9 @@ class AsyncioRelay(MaybeMetered):
     @property
     def _paused(self) -> bool:
         return bool(self.client.reasons | self.broker.reasons)
+
+    def _untaken(self) -> int:
+        return self.client.untaken_bytes + self.broker.untaken_bytes
 
     def _sender(self, direction: Direction) -> RelayEndpoint:
         return self.client if direction is Direction.TO_BROKER else self.broker

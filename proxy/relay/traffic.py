@@ -1,7 +1,9 @@
 """The traffic of one relay, for every engine: its bytes, rates, idle time and age. No I/O, no clock."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from proxy.net import ended_sockets
 from proxy.relay.counters import RelayCounters
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class RelayTraffic:
         "_rates_since",
         "_seen",
         "_seen_at_retire",
+        "_untaken",
         "rates",
         "read_timeout_seconds",
         "to_broker_bytes",
@@ -38,6 +41,8 @@ class RelayTraffic:
         self._idle_since = self._rates_since = now
         self._seen = self._rated_bytes = self._rated_reads = 0
         self._seen_at_retire = -1
+        # Bytes that the peers had still to take at the last look; 0 if nobody has looked since a byte was read.
+        self._untaken = 0
         self.read_timeout_seconds = read_timeout_seconds
         self.to_broker_bytes = self.to_client_bytes = 0
         self.rates = RelayRates(0.0, 0.0)
@@ -51,10 +56,12 @@ class RelayTraffic:
         self.to_broker_bytes += to_broker
         self.to_client_bytes += to_client
 
-    def tick(self, now: float, reads: int, *, paused: bool) -> bool:
+    def tick(self, now: float, reads: int, untaken: Callable[[], int], *, paused: bool, half_open: bool) -> bool:
         """Take the rates, with `reads` of the client's socket in all; return whether the read time-out is over.
 
-        The time-out begins anew with each byte, and with the end of a pause of ours.
+        The time-out begins anew with each byte that is read or taken, and with the end of a pause of ours. `untaken`
+        tells the bytes that both peers have still to take; in the second half of the time-out it is asked at each tick.
+        Without a time-out a relay of which one side has sent its FIN has the longest time of an ended socket.
         """
         seconds = now - self._rates_since
         if seconds > 0:
@@ -62,9 +69,15 @@ class RelayTraffic:
             self.rates = RelayRates((reads - self._rated_reads) / seconds, moved / seconds)
             self._rates_since, self._rated_bytes, self._rated_reads = now, self.to_broker_bytes, reads
         if paused or self._seen != self._moved:
-            self._seen, self._idle_since = self._moved, now
+            self._seen, self._idle_since, self._untaken = self._moved, now, 0
             return False
-        return 0 < self.read_timeout_seconds <= now - self._idle_since
+        timeout = self.read_timeout_seconds or (ended_sockets.LONGEST_SECONDS if half_open else 0.0)
+        if not timeout or now - self._idle_since < timeout / 2:
+            return False
+        before, self._untaken = self._untaken, untaken()
+        if self._untaken < before:
+            self._idle_since = now
+        return timeout <= now - self._idle_since
 
     def pause_ended(self, now: float) -> None:
         """Begin the read time-out anew: no byte could move while a reason of ours paused the relay."""

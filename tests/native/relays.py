@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from proxy.relay.native_api import linger_millis
 from tests.support.patience import patient
 
 BUFFER_BYTES = 64 * 1024
@@ -44,7 +45,7 @@ class Relays:
     """An engine; closes the far ends and stops."""
 
     def __init__(self, extension: Any, threads: int) -> None:
-        self.engine = extension.RelayEngine(threads, BUFFER_BYTES)
+        self.engine = extension.RelayEngine(threads, BUFFER_BYTES, linger_millis())
         self._far: list[socket.socket] = []
         self._seen: list[Event] = []
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from proxy.relay.native_api import linger_millis
 from tests.native.relays import (
     BROKER_CLOSED,
     BUFFER_BYTES,
@@ -154,7 +155,7 @@ def test_refused_pair_stays_the_callers(relays: Relays) -> None:
 @pytest.mark.parametrize(("threads", "size"), [(0, BUFFER_BYTES), (65, BUFFER_BYTES), (1, 4095), (1, 1 << 40)])
 def test_engine_of_senseless_size_is_refused(extension: Any, threads: int, size: int) -> None:
     with pytest.raises(ValueError, match=f"got {threads} threads and {size} bytes, expected"):
-        extension.RelayEngine(threads, size)
+        extension.RelayEngine(threads, size, linger_millis())
 
 
 @pytest.mark.parametrize(("direction", "reason"), [(2, POOL), (0, 0), (0, 1), (1, 3)])
@@ -230,7 +231,7 @@ def test_beats_are_those_of_all_threads(relays: Relays) -> None:
 LEAVES = """
 import os, socket, sys
 from proxy.core.native import native
-engine = native().module.RelayEngine(2, 65536)
+engine = native().module.RelayEngine(2, 65536, (10_000, 300_000))
 near = [socket.socketpair() for _ in range(2)]
 for pair in near:
     pair[0].setblocking(False)

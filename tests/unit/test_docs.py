@@ -253,7 +253,8 @@ def test_a_part_of_a_room_that_does_not_exist_is_found() -> None:
 
 # Times that docs/architecture.md says of a wait, by the beginning of its item; other waits have keys.
 TIMES = {
-    "closing with unsent bytes": (transport.LINGER_SECONDS, ended_sockets.LONGEST_SECONDS),
+    "closing with unsent bytes": (transport.LINGER_SECONDS,),
+    "a relay on which no byte moves": (ended_sockets.LONGEST_SECONDS,),
     "bytes in the kernel of a connection": (ended_sockets.STALL_SECONDS, ended_sockets.LONGEST_SECONDS),
     "a place for a request over HTTP": (gate.GATE_SECONDS, broker_client.WAIT_SECONDS),
     "a broker, when none is up": (discovery.WAIT_SECONDS,),

@@ -11,7 +11,7 @@ use std::{io, process};
 
 use super::body::{Body, Written};
 use super::pool::{Pool, PoolRecord};
-use super::queue::{lock, Command, CommandQueue, Event, EventQueue, Joined, Kind};
+use super::queue::{lock, Command, CommandQueue, Event, EventQueue, Joined, Kind, Linger};
 use super::slots::{Books, Hold, Waiting};
 use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD_BYTES};
 use super::sys;
@@ -44,31 +44,29 @@ pub struct Engine {
     pool: Option<Arc<Pool>>,
     books: Option<Arc<Books>>,
     windows: Option<Arc<Windows>>,
+    linger: Linger,
     process: u32,
 }
 
 /// Kernel memory of a pair's sockets, as of the last second, and the bytes that the pair read in that second.
 pub type SocketLoad = (u64, u64, u64);
 
-/// The limit of the relay pool in bytes, 0 for none, and the kernel's bound for unsent bytes of a socket.
-#[derive(Clone, Copy, Default)]
-pub struct PoolLimits {
+/// The limit of the relay pool in bytes, 0 for none, the kernel's bound for unsent bytes of a socket, and the clocks of
+/// pairs that end.
+#[derive(Clone, Copy)]
+pub struct Limits {
     pub pool_bytes: u64,
     pub unsent_bytes: usize,
     /// The size of the receive window of those that have shown that they take bytes, 0 for the kernel's autotuning; None
     /// leaves all windows alone.
     pub wide_window: Option<usize>,
+    pub linger: Linger,
 }
 
 impl Engine {
     /// Starts `threads` threads, each with one read buffer; all share a relay pool, if it has a limit. `books` count what
     /// clients of counted pairs send.
-    pub fn start(
-        threads: usize,
-        buffer_bytes: usize,
-        limits: PoolLimits,
-        books: Option<Arc<Books>>,
-    ) -> io::Result<Engine> {
+    pub fn start(threads: usize, buffer_bytes: usize, limits: Limits, books: Option<Arc<Books>>) -> io::Result<Engine> {
         let sizes = SMALLEST_BUFFER..=LARGEST_BUFFER;
         if !(1..=MOST_THREADS).contains(&threads) || !sizes.contains(&buffer_bytes) {
             let told = format!(
@@ -94,6 +92,7 @@ impl Engine {
             pool,
             books,
             windows: limits.wide_window.map(|wide| Arc::new(Windows::new(wide))),
+            linger: limits.linger,
             process: process::id(),
         };
         for index in 0..threads {
@@ -155,8 +154,8 @@ impl Engine {
         thread.pairs.fetch_add(1, Relaxed);
         let [client_fd, broker_fd] = [sys::adopt(client), sys::adopt(broker)];
         let counted = self.books.clone().filter(|_| count).map(|books| (books, self.clock.epoch()));
-        let (client, broker, windows) = (client_fd, broker_fd, self.windows.clone());
-        let joined = Joined { stats, client, broker, to_client, to_broker, scan, counted, windows };
+        let (client, broker, windows, linger) = (client_fd, broker_fd, self.windows.clone(), self.linger);
+        let joined = Joined { stats, client, broker, to_client, to_broker, scan, counted, windows, linger };
         let Err(command) = thread.inbox.send(Command::Join(Box::new(joined))) else {
             return Ok(id);
         };

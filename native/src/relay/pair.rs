@@ -8,18 +8,15 @@ use std::sync::Arc;
 use super::direction::{Direction, Ends, Step, Turn};
 use super::meter::Meter;
 use super::pipes::Pipe;
-use super::queue::{Cause, Joined, Kind};
+use super::queue::{Cause, Joined, Kind, Linger};
 use super::slots::Hold;
 use super::stats::{Stats, PAUSED_BY_WATCH};
 use super::sys;
 use super::watch::Teller;
 use super::windows::Window;
 
-/// Bytes that are held are sent for this long after the other side has failed, and for as long again while the peer
-/// takes any. In Python: `proxy/net/transport.py`.
-pub const LINGER_MS: u64 = 5_000;
-/// But for no longer than this in all. In Python: `proxy/net/ended_sockets.py`.
-const LONGEST_LINGER_MS: u64 = 300_000;
+/// Of a pair that ends the peers are looked at as often as those of `proxy/net/ended_sockets.py`.
+const LOOK_MS: u64 = 1_000;
 /// Turns for what a failed side sent before: enough for a receive buffer of the usual largest size (6 MiB).
 const LAST_TURNS: usize = 64;
 /// After a mere close the kernel keeps up to this much for a peer that does not read. With more, a pair whose bytes were
@@ -93,10 +90,20 @@ pub enum Outcome {
 struct Ending {
     cause: Cause,
     errno: i32,
-    deadline: u64,
+    /// A peer that takes nothing for this long gets no more.
+    stall_ms: u64,
     latest: u64,
-    /// What the kernel had to send at the last look.
-    unsent: usize,
+    /// When a peer was last seen to have taken bytes.
+    taken_at: u64,
+    looks_at: u64,
+    /// What the peers had still to take at the last look.
+    untaken: usize,
+}
+
+impl Ending {
+    fn deadline(&self) -> u64 {
+        self.latest.min(self.taken_at.saturating_add(self.stall_ms))
+    }
 }
 
 /// The state of a pair. Side and direction have the same number: 0 is the client and what is read from it.
@@ -115,12 +122,13 @@ pub struct Pair {
     ending: Option<Ending>,
     unanswered: u64,
     windows: [Window; 2],
+    linger: Linger,
 }
 
 impl Pair {
     /// Takes over what Python handed over; the first bytes leave in the first turn.
     pub fn new(joined: Joined, turn: &mut Turn<'_>) -> Self {
-        let Joined { stats, client, broker, to_client, to_broker, scan, counted, windows } = joined;
+        let Joined { stats, client, broker, to_client, to_broker, scan, counted, windows, linger } = joined;
         let meter = counted.map(|(books, epoch)| Meter::new(books, epoch));
         let mut pair = Pair {
             stats,
@@ -134,6 +142,7 @@ impl Pair {
             ending: None,
             unanswered: 0,
             windows: [Window::new(windows.as_ref(), false), Window::new(windows.as_ref(), true)],
+            linger,
         };
         for socket in &pair.sockets {
             // They are already, by contract; a socket that blocks would stop all pairs of the thread.
@@ -163,6 +172,10 @@ impl Pair {
         }
         if events & sys::MORE_THAN_DATA != 0 {
             self.directions[side].thorough = true;
+        }
+        if events & sys::ENDED != 0 {
+            // The bytes in front of the FIN may wait for their receiver for long.
+            self.stats.half_close(side);
         }
         if events & sys::MAY_WRITE != 0 {
             self.directions[1 - side].writable = true;
@@ -226,26 +239,32 @@ impl Pair {
         step
     }
 
-    /// Puts the end off while a peer takes what the kernel has to send in front of the bytes that are held.
+    /// Puts the end off while a peer takes what is held, or what the kernel has to send in front of that.
     fn linger_on(&mut self, now: u64) {
-        let Some(ending) = self.ending.as_mut() else {
-            return;
-        };
-        if now < ending.deadline || now >= ending.latest {
+        if self.ending.as_ref().is_none_or(|ending| now < ending.looks_at) {
             return;
         }
-        let unsent = self.sockets.iter().map(|socket| sys::unsent(socket.as_fd())).sum();
-        if unsent < ending.unsent {
-            ending.deadline = ending.latest.min(now + LINGER_MS);
+        let untaken = self.untaken();
+        if let Some(ending) = self.ending.as_mut() {
+            if untaken < ending.untaken {
+                ending.taken_at = now;
+            }
+            ending.untaken = untaken;
+            ending.looks_at = ending.deadline().min(now + LOOK_MS);
         }
-        ending.unsent = unsent;
+    }
+
+    fn untaken(&self) -> usize {
+        let in_the_kernel: usize = self.sockets.iter().map(|socket| sys::unsent(socket.as_fd())).sum();
+        in_the_kernel + self.directions.iter().map(Direction::held_bytes).sum::<usize>()
     }
 
     fn verdict(&self, now: u64) -> Option<Over> {
         let [to_broker, to_client] = &self.directions;
-        if let Some(Ending { cause, errno, deadline, .. }) = self.ending {
+        if let Some(ending) = self.ending.as_ref() {
             let sent = to_broker.held_bytes() + to_client.held_bytes() == 0;
-            return (sent || now >= deadline).then_some(Over { cause, errno, abrupt: !sent });
+            let over = Over { cause: ending.cause, errno: ending.errno, abrupt: !sent };
+            return (sent || now >= ending.deadline()).then_some(over);
         }
         let both = to_broker.finished() && to_client.finished();
         both.then(|| {
@@ -300,13 +319,13 @@ impl Pair {
     }
 
     fn end(&mut self, cause: Cause, errno: i32, now: u64) {
-        self.ending = Some(self.ending_at(cause, errno, now, LINGER_MS));
+        self.ending = Some(self.ending_at(cause, errno, now, self.linger.stall_ms));
     }
 
-    fn ending_at(&self, cause: Cause, errno: i32, now: u64, linger_ms: u64) -> Ending {
-        let unsent = self.sockets.iter().map(|socket| sys::unsent(socket.as_fd())).sum();
-        let latest = now + if linger_ms == 0 { 0 } else { LONGEST_LINGER_MS };
-        Ending { cause, errno, deadline: now.saturating_add(linger_ms), latest, unsent }
+    fn ending_at(&self, cause: Cause, errno: i32, now: u64, stall_ms: u64) -> Ending {
+        let latest = now.saturating_add(self.linger.longest_ms);
+        let looks_at = now + LOOK_MS.min(stall_ms);
+        Ending { cause, errno, stall_ms, latest, taken_at: now, looks_at, untaken: self.untaken() }
     }
 
     fn note_held(&self, number: usize) {
@@ -331,6 +350,8 @@ impl Pair {
             let memory = sys::socket_memory(socket.as_fd());
             moved += self.windows[side].look(self.stats.lanes[side].bytes(), memory, socket.as_fd());
             self.stats.weigh(side, memory);
+            // Who has no memory of the kernel's has nothing to take either.
+            self.stats.set_unsent(side, if memory == 0 { 0 } else { sys::unsent(socket.as_fd()) });
             self.stats.set_received(side, sys::received_memory(socket.as_fd()));
         }
         self.stats.set_moved_lately(moved);
@@ -363,11 +384,14 @@ impl Pair {
         self.directions[0].looks_at().is_some()
     }
 
-    /// Stops reading; the pair is over when what is held has left, or after `linger_ms`.
-    pub fn close(&mut self, linger_ms: u64, now: u64) {
-        let ending = self.ending_at(Cause::ByPython, 0, now, linger_ms);
+    /// Stops reading; the pair is over when what is held has left, or when nobody takes any of it for `stall_ms`.
+    pub fn close(&mut self, stall_ms: u64, now: u64) {
+        let ending = self.ending_at(Cause::ByPython, 0, now, stall_ms);
         match self.ending.as_mut() {
-            Some(earlier) => earlier.deadline = earlier.deadline.min(ending.deadline),
+            Some(earlier) => {
+                earlier.stall_ms = earlier.stall_ms.min(stall_ms);
+                earlier.looks_at = earlier.looks_at.min(ending.looks_at);
+            }
             None => self.ending = Some(ending),
         }
         for number in 0..2 {
@@ -390,11 +414,11 @@ impl Pair {
 
     /// Returns when a timer has to look at the pair, if at all.
     pub fn wants_timer(&mut self) -> Option<u64> {
-        let deadline = self.ending.as_ref().map(|ending| ending.deadline);
+        let ends_at = self.ending.as_ref().map(|ending| ending.looks_at);
         let tells_at = self.directions[1].watch().and_then(|watch| watch.tells_at());
         let unloads_at = self.directions.iter().filter_map(Direction::unloads_at).min();
         let looks_at = self.directions[0].looks_at();
-        deadline.into_iter().chain(tells_at).chain(unloads_at).chain(looks_at).min()
+        ends_at.into_iter().chain(tells_at).chain(unloads_at).chain(looks_at).min()
     }
 
     /// Closes both sockets and tells of the end. Python may still have descriptors of them, so they leave the epoll set
@@ -404,9 +428,12 @@ impl Pair {
             self.unanswered |= DROPPED_AT_END;
         }
         let mut teller = Teller { pair: self.stats.id, events: turn.events };
-        for (socket, dead) in self.sockets.into_iter().zip(self.dead) {
+        let held = [1, 0].map(|number: usize| self.directions[number].held_bytes() > 0);
+        for ((socket, dead), cut) in self.sockets.into_iter().zip(self.dead).zip(held) {
             let _ = sys::epoll_remove(epoll, socket.as_raw_fd());
-            if dead || sys::unsent(socket.as_fd()) <= LEFT_TO_THE_KERNEL {
+            // A FIN would say that this is all.
+            let cut = cut && over.abrupt;
+            if dead || !(cut || sys::unsent(socket.as_fd()) > LEFT_TO_THE_KERNEL) {
                 continue;
             }
             if over.abrupt {

@@ -6,10 +6,10 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::engine::{Engine, PoolLimits, Refused};
+use super::engine::{Engine, Limits, Refused};
 use super::meter::Meter;
 use super::producers::{self, Sink, Stop};
-use super::queue::{Command, Event};
+use super::queue::{Command, Event, Linger};
 use super::scanner;
 use super::slots::{Books, Hold, TokenBucket};
 use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD};
@@ -59,7 +59,7 @@ fn checked(direction: usize, reason: u32) -> PyResult<()> {
     Ok(())
 }
 
-fn fields(record: &Record) -> [u64; 13] {
+fn fields(record: &Record) -> [u64; 14] {
     [
         record.id,
         record.to_broker_bytes,
@@ -74,6 +74,7 @@ fn fields(record: &Record) -> [u64; 13] {
         u64::from(record.asks),
         u64::from(record.thread),
         record.spliced_bytes,
+        record.untaken_bytes,
     ]
 }
 
@@ -81,7 +82,8 @@ fn fields(record: &Record) -> [u64; 13] {
 ///
 /// A record of RECORD has: id, bytes to broker, bytes to client, reads of the client's socket, held for broker, held
 /// for client, reasons that pause the reading of the client and of the broker, half-closed sides (1 client, 2 broker),
-/// ms since a byte came or left, questions about frames, index of the thread, bytes spliced. First bytes count as none.
+/// ms since a byte came or left, questions about frames, index of the thread, bytes spliced, bytes that both sides have still
+/// to take. First bytes count as none.
 #[pyclass(frozen, module = "pulsar_proxy_native")]
 struct RelayEngine {
     engine: Engine,
@@ -89,18 +91,23 @@ struct RelayEngine {
 
 #[pymethods]
 impl RelayEngine {
-    /// Without books no pair can be counted.
+    /// Without books no pair can be counted. `linger_ms`: a pair that ends with bytes held is over when nobody has taken
+    /// any for the first, or after the second.
     #[new]
-    #[pyo3(signature = (threads, buffer_bytes, pool_bytes = 0, unsent_bytes = 0, books = None, wide_window = None))]
+    #[pyo3(signature = (
+        threads, buffer_bytes, linger_ms, pool_bytes = 0, unsent_bytes = 0, books = None, wide_window = None
+    ))]
     fn new(
         threads: usize,
         buffer_bytes: usize,
+        linger_ms: (u64, u64),
         pool_bytes: u64,
         unsent_bytes: usize,
         books: Option<&SlotBooks>,
         wide_window: Option<usize>,
     ) -> PyResult<Self> {
-        let limits = PoolLimits { pool_bytes, unsent_bytes, wide_window };
+        let (stall_ms, longest_ms) = linger_ms;
+        let limits = Limits { pool_bytes, unsent_bytes, wide_window, linger: Linger { stall_ms, longest_ms } };
         let books = books.map(|books| Arc::clone(&books.books));
         let engine = Engine::start(threads, buffer_bytes, limits, books).map_err(|error| os_error(&error))?;
         Ok(RelayEngine { engine })
@@ -186,8 +193,8 @@ impl RelayEngine {
         self.engine.unread_of(pair)
     }
 
-    fn close(&self, pair: u64, linger_ms: u64) {
-        self.engine.send(pair, Command::Close(pair, linger_ms));
+    fn close(&self, pair: u64, stall_ms: u64) {
+        self.engine.send(pair, Command::Close(pair, stall_ms));
     }
 
     fn abort(&self, pair: u64) {

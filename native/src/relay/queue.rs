@@ -130,6 +130,16 @@ pub struct Joined {
     pub counted: Option<(Arc<Books>, f64)>,
     /// The broker's window is narrow; None if windows are left alone.
     pub windows: Option<Arc<Windows>>,
+    pub linger: Linger,
+}
+
+/// How long a pair that ends may send what is held, in ms: Python says so, by the rules of its ended sockets.
+#[derive(Clone, Copy, Debug)]
+pub struct Linger {
+    /// Without a byte that its peer takes.
+    pub stall_ms: u64,
+    /// In all.
+    pub longest_ms: u64,
 }
 
 /// What a thread is asked to do. A command for a pair or a body that has ended is ignored.
@@ -139,7 +149,7 @@ pub enum Command {
     Look(u64),
     /// The frames of this generation may pass.
     Pass(u64, u64),
-    /// Send what is held and close, after this many ms at the latest.
+    /// Send what is held and close, at the latest when nobody has taken any of it for this many ms.
     Close(u64, u64),
     Abort(u64),
     Write(Box<Body>),

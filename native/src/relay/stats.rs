@@ -21,9 +21,9 @@ pub const PRODUCES: u32 = 1;
 pub const CONSUMES: u32 = 2;
 
 /// Layout of one record of a snapshot, as Python's `struct` writes it.
-pub const RECORD: &str = "<QQQQIIIIIIIIQ";
+pub const RECORD: &str = "<QQQQIIIIIIIIQQ";
 /// Size of one record.
-pub const RECORD_BYTES: usize = 4 * 8 + 8 * 4 + 8;
+pub const RECORD_BYTES: usize = 4 * 8 + 8 * 4 + 2 * 8;
 
 /// The counters of one direction.
 #[derive(Default)]
@@ -124,6 +124,8 @@ pub struct Stats {
     moved_lately: AtomicU64,
     /// The part of the sockets' memory that was received and is not read.
     received: [AtomicU32; 2],
+    /// Bytes in the kernel that a side has not acknowledged.
+    unsent: [AtomicU64; 2],
     seen: AtomicU32,
     queued: AtomicU64,
     /// The question about a PRODUCER that waits, and its topic.
@@ -146,6 +148,8 @@ pub struct Record {
     pub asks: u32,
     pub thread: u32,
     pub spliced_bytes: u64,
+    /// What both sides have still to take; the kernel's part is that of the last look.
+    pub untaken_bytes: u64,
 }
 
 impl Stats {
@@ -167,6 +171,7 @@ impl Stats {
             sockets: Default::default(),
             moved_lately: AtomicU64::new(0),
             received: Default::default(),
+            unsent: Default::default(),
             seen: AtomicU32::new(0),
             queued: AtomicU64::new(0),
             topic: Mutex::default(),
@@ -238,6 +243,11 @@ impl Stats {
         self.received[side].store(u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX), Relaxed);
     }
 
+    /// Records the bytes in the kernel that a side has not acknowledged.
+    pub fn set_unsent(&self, side: usize, bytes: usize) {
+        self.unsent[side].store(bytes as u64, Relaxed);
+    }
+
     /// Returns what a side's socket had received and nobody had read at the last look.
     pub fn received(&self, side: usize) -> u64 {
         u64::from(self.received[side].load(Relaxed)) * 1024
@@ -266,6 +276,9 @@ impl Stats {
             asks: self.asks.load(Relaxed),
             thread: self.thread,
             spliced_bytes: to_broker.spliced.load(Relaxed) + to_client.spliced.load(Relaxed),
+            untaken_bytes: self.unsent.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>()
+                + to_broker.held()
+                + to_client.held(),
         }
     }
 }
@@ -292,6 +305,8 @@ impl Record {
         for (place, value) in narrows.chunks_exact_mut(4).zip(narrow) {
             place.copy_from_slice(&value.to_le_bytes());
         }
-        last.copy_from_slice(&self.spliced_bytes.to_le_bytes());
+        for (place, value) in last.chunks_exact_mut(8).zip([self.spliced_bytes, self.untaken_bytes]) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
     }
 }

@@ -21,6 +21,8 @@ pub const QUIET: u32 = libc::EPOLLET as u32;
 pub const MAY_READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI) as u32;
 /// More follows than what a short read shows.
 pub const MORE_THAN_DATA: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI) as u32;
+/// The other side has sent its FIN.
+pub const ENDED: u32 = libc::EPOLLRDHUP as u32;
 /// A socket may take bytes, or fail to.
 pub const MAY_WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 /// SO_ERROR has something to say.

@@ -445,9 +445,9 @@ impl Worker {
                         self.queue(id);
                     }
                 }
-                Command::Close(id, linger_ms) => {
+                Command::Close(id, stall_ms) => {
                     if let Some(pair) = self.pairs.get_mut(&id) {
-                        pair.close(linger_ms, self.now);
+                        pair.close(stall_ms, self.now);
                         self.queue(id);
                     }
                 }

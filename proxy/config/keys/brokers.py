@@ -75,8 +75,8 @@ class BrokerKeys:
     broker_proxy_read_timeout_ms = Key(
         "brokerProxyReadTimeoutMs", 75_000, whole(0, HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=MILLIS, dynamic=True,
-        doc="Time after which a relayed connection is closed if no byte moved in either direction; without "
-        "keep-alive also a silent client connection. 0: never.",
+        doc="Time after which a relayed connection is closed if no byte came from either side, and none was taken; "
+        "without keep-alive also a silent client connection. 0: never, but half-closed relays after 300 s.",
     )  # fmt: skip
 
     broker_proxy_allowed_host_names = Key(

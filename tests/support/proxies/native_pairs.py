@@ -86,7 +86,7 @@ class FakePairs:
     def unread_of(self, pair: int) -> int:
         return 0
 
-    def close(self, pair: int, linger_ms: int) -> None:
+    def close(self, pair: int, stall_ms: int) -> None:
         self.asked.append(("close", pair))
 
     def abort(self, pair: int) -> None:
@@ -124,7 +124,7 @@ class FakePairs:
 
     def snapshot_of(self, pair: int) -> tuple[int, ...] | None:
         to_broker, to_client = self.counted.get(pair, (0, 0))
-        return (pair, to_broker, to_client, *(0,) * 10)
+        return (pair, to_broker, to_client, *(0,) * 11)
 
     def beats(self) -> list[int]:
         return self.beating

@@ -7,9 +7,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{fill, is_reset, noise, read, read_all, reset, tcp, Joined, Stand};
-use crate::relay::engine::Refused;
-use crate::relay::queue::{Cause, Command, Kind};
+use super::{fill, is_reset, noise, read, read_all, reset, tcp, Joined, Stand, BUFFER, NO_LIMITS};
+use crate::relay::engine::{Limits, Refused};
+use crate::relay::queue::{Cause, Command, Kind, Linger};
 use crate::relay::sys;
 
 const PAUSED: u32 = 2;
@@ -169,6 +169,53 @@ fn a_close_goes_on_while_its_peer_takes_bytes() {
     }
     got.extend_from_slice(&read_all(&mut pair.client));
     assert!(got == bytes[..passed]);
+}
+
+/// A stand whose pairs end when nobody has taken a byte for `stall_ms`.
+fn lingering(stall_ms: u64, longest_ms: u64) -> Stand {
+    Stand::limited(1, BUFFER, Limits { linger: Linger { stall_ms, longest_ms }, ..NO_LIMITS })
+}
+
+#[test]
+fn a_peer_of_a_failed_side_that_takes_nothing_is_reset_by_the_clock_that_python_gave() {
+    let mut stand = lingering(100, 600_000);
+    let mut pair = stand.join();
+    fill(&mut pair.broker, &noise(40_000_000));
+    reset(pair.broker);
+    assert_eq!(cause(stand.next().values), Cause::BrokerReset as u64);
+    assert!(is_reset(&mut pair.client));
+}
+
+#[test]
+fn a_peer_of_a_failed_side_may_take_its_time_but_not_for_ever() {
+    let mut stand = lingering(600_000, 300);
+    let mut pair = stand.join();
+    fill(&mut pair.broker, &noise(40_000_000));
+    let began = Instant::now();
+    reset(pair.broker);
+    assert_eq!(cause(stand.next().values), Cause::BrokerReset as u64);
+    assert!(began.elapsed() >= Duration::from_millis(299));
+    assert!(is_reset(&mut pair.client));
+}
+
+#[test]
+fn a_fin_behind_bytes_that_wait_is_told_and_so_is_what_the_receiver_has_to_take() {
+    let stand = Stand::new(1);
+    let mut pair = stand.join();
+    assert_eq!(stand.record(&pair).untaken_bytes, 0);
+    let bytes = noise(64 * 1024);
+    // A window that is shut would hold up the FIN.
+    while stand.record(&pair).held_for_client == 0 {
+        let before = stand.record(&pair).to_client_bytes;
+        pair.broker.write_all(&bytes).unwrap();
+        stand.until(&pair, |record| record.held_for_client > 0 || record.to_client_bytes == before + 65_536);
+    }
+    pair.broker.shutdown(Shutdown::Write).unwrap();
+    stand.until(&pair, |record| record.half_closed == 2);
+    // More than what is held: the kernel's part is looked at once a second.
+    stand.until(&pair, |record| record.untaken_bytes > u64::from(record.held_for_client));
+    read_all(&mut pair.client);
+    stand.until(&pair, |record| record.untaken_bytes == 0);
 }
 
 #[test]

@@ -23,14 +23,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
-use super::engine::{Engine, PoolLimits};
-use super::queue::{Command, Event, Kind};
+use super::engine::{Engine, Limits};
+use super::queue::{Command, Event, Kind, Linger};
 use super::slots::Books;
 use super::stats::Record;
 use super::sys;
 
 pub const BUFFER: usize = 64 * 1024;
 const PATIENCE_MS: i32 = 300_000;
+pub const LINGER: Linger = Linger { stall_ms: 10_000, longest_ms: 300_000 };
+pub const NO_LIMITS: Limits = Limits { pool_bytes: 0, unsent_bytes: 0, wide_window: None, linger: LINGER };
 
 /// An engine and the events that no test has asked for yet.
 pub struct Stand {
@@ -88,10 +90,10 @@ impl Stand {
     }
 
     pub fn with_buffer(threads: usize, buffer_bytes: usize) -> Self {
-        Stand::limited(threads, buffer_bytes, PoolLimits::default())
+        Stand::limited(threads, buffer_bytes, NO_LIMITS)
     }
 
-    pub fn limited(threads: usize, buffer_bytes: usize, limits: PoolLimits) -> Self {
+    pub fn limited(threads: usize, buffer_bytes: usize, limits: Limits) -> Self {
         let books = Arc::<Books>::default();
         let engine = Engine::start(threads, buffer_bytes, limits, Some(Arc::clone(&books))).unwrap();
         let poll = sys::epoll().unwrap();

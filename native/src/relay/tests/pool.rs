@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use super::{fill, noise, read, reset, tcp, until, Joined, Random, Stand, BUFFER};
-use crate::relay::engine::PoolLimits;
+use super::{fill, noise, read, reset, tcp, until, Joined, Random, Stand, BUFFER, NO_LIMITS};
+use crate::relay::engine::Limits;
 use crate::relay::pool::{Pool, PoolRecord, Share, PAUSED_BY_POOL};
 use crate::relay::queue::Command;
 use crate::relay::sys;
@@ -18,11 +18,8 @@ const LITTLE: usize = 16;
 const FLOOD: usize = 16 * 1024 * 1024;
 
 fn limited(threads: usize, pool_bytes: usize) -> Stand {
-    Stand::limited(
-        threads,
-        BUFFER,
-        PoolLimits { pool_bytes: pool_bytes as u64, unsent_bytes: UNSENT, wide_window: None },
-    )
+    let limits = Limits { pool_bytes: pool_bytes as u64, unsent_bytes: UNSENT, ..NO_LIMITS };
+    Stand::limited(threads, BUFFER, limits)
 }
 
 fn pool(stand: &Stand) -> PoolRecord {

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::{tcp, until, Joined, Stand, BUFFER};
-use crate::relay::engine::PoolLimits;
+use super::{tcp, until, Joined, Stand, BUFFER, NO_LIMITS};
+use crate::relay::engine::Limits;
 use crate::relay::sys;
 use crate::relay::windows::{Window, Windows, NARROW_BYTES, PROVEN_BYTES};
 
@@ -24,7 +24,7 @@ fn join(stand: &Stand) -> (Joined, TcpStream) {
 }
 
 fn stand(wide: usize) -> Stand {
-    Stand::limited(1, BUFFER, PoolLimits { wide_window: Some(wide), ..PoolLimits::default() })
+    Stand::limited(1, BUFFER, Limits { wide_window: Some(wide), ..NO_LIMITS })
 }
 
 fn pass(pair: &mut Joined, bytes: usize) {

@@ -37,8 +37,6 @@ TWINS = {
 }
 # What has another name or unit: file and constant of the crate, file and name of the twin, units of Rust in one of it.
 OTHER_NAMES = [
-    ("relay/pair.rs", "LINGER_MS", "proxy/net/transport.py", "LINGER_SECONDS", 1_000),
-    ("relay/pair.rs", "LONGEST_LINGER_MS", "proxy/net/ended_sockets.py", "LONGEST_SECONDS", 1_000),
     ("relay/pair.rs", "LEFT_TO_THE_KERNEL", "proxy/net/transport.py", "LEFT_TO_THE_KERNEL_BYTES", 1),
     ("relay/body.rs", "RETRY_MS", "proxy/net/pump.py", "RETRY_SECONDS", 1_000),
     ("relay/slots.rs", "MAX_PAUSE_MS", "proxy/relay/rates/slot_books.py", "MAX_PAUSE_MILLIS", 1),

@@ -1,0 +1,206 @@
+"""Half-closed and ending relays: what came before the end arrives as long as it is taken, and nobody waits for ever."""
+
+from collections.abc import Callable
+
+import pytest
+
+from proxy.core.errors import DisconnectCause
+from proxy.net import ended_sockets, transport
+from proxy.relay.engine import Direction
+from tests.integration.test_direct_mode import Pair, Side, paired, sides, stop_the_relay
+from tests.integration.test_relay_contract import read_on, turns
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards, unsent
+from tests.support.sockets.frames import watch_update
+
+pytestmark = pytest.mark.usefixtures("relay_engine")
+
+# Little stays in the kernel: less than what is looked after there.
+LITTLE_IN_THE_KERNEL = {"relayUnsentBytes": 16 * 1024}
+QUICK_STALL_SECONDS = 0.2
+# A clock that only the test's own looks let run.
+HOUR = 3600.0
+HOUR_MILLIS = 3_600_000
+
+
+async def held(pair: Pair, side: Side) -> bytes:
+    """Have the proxy hold bytes of `side` for a receiver that takes none, and no bytes that it has not read."""
+    _, _, direction = pair.ends(side)
+    sent = b""
+    # An engine that has just begun may look as if it held something for long.
+    while not (sent and unsent(pair.relay, direction)):
+        sent += await stop_the_relay(pair, side)
+        await turns(2)
+    return sent
+
+
+def reset_by_sender(pair: Pair, sender: AsyncClient) -> None:
+    sender.reset()
+
+
+def closed_by_us(pair: Pair, sender: AsyncClient) -> None:
+    pair.relay.close(DisconnectCause.CONNECTION_AGE)
+
+
+ends = pytest.mark.parametrize("end", [reset_by_sender, closed_by_us])
+End = Callable[[Pair, AsyncClient], None]
+
+
+# --- relays that end ------------------------------------------------------------------------------
+
+
+@sides
+@ends
+async def test_bytes_that_were_held_at_the_end_reach_a_receiver_that_comes_late(
+    monkeypatch: pytest.MonkeyPatch, side: Side, end: End
+) -> None:
+    monkeypatch.setattr(transport, "LINGER_SECONDS", 0.0)
+    async with paired(**LITTLE_IN_THE_KERNEL) as pair:
+        sent = await held(pair, side)
+        sender, reader, _ = pair.ends(side)
+        end(pair, sender)
+        await turns()
+        assert await reader.rest() == sent
+        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions), "no session")
+
+
+@sides
+@ends
+async def test_a_receiver_that_stands_still_is_reset_by_the_clock_of_ended_sockets(
+    monkeypatch: pytest.MonkeyPatch, side: Side, end: End
+) -> None:
+    monkeypatch.setattr(ended_sockets, "STALL_SECONDS", QUICK_STALL_SECONDS)
+    monkeypatch.setattr(transport, "LINGER_SECONDS", HOUR)
+    async with paired(**LITTLE_IN_THE_KERNEL) as pair:
+        await held(pair, side)
+        sender, reader, _ = pair.ends(side)
+        end(pair, sender)
+        kept = pair.stage.proxy.sockets.hangup.ended
+        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions) and not len(kept), "nothing left of the pair")
+        # A FIN would say that this was all.
+        with pytest.raises(ConnectionResetError):
+            await read_on(reader)
+
+
+@sides
+async def test_a_receiver_that_takes_for_ever_is_reset_when_the_longest_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, side: Side
+) -> None:
+    monkeypatch.setattr(ended_sockets, "LONGEST_SECONDS", QUICK_STALL_SECONDS)
+    monkeypatch.setattr(transport, "LINGER_SECONDS", HOUR)
+    async with paired(**LITTLE_IN_THE_KERNEL) as pair:
+        await held(pair, side)
+        sender, reader, _ = pair.ends(side)
+        sender.reset()
+        kept = pair.stage.proxy.sockets.hangup.ended
+        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions) and not len(kept), "nothing left of the pair")
+        with pytest.raises(ConnectionResetError):
+            await read_on(reader)
+
+
+# --- relays of which one side has sent its FIN ----------------------------------------------------
+
+
+async def with_a_fin(pair: Pair, side: Side) -> bytes:
+    """Have a FIN come behind bytes that are held."""
+    sent = await held(pair, side)
+    sender, _, _ = pair.ends(side)
+    sender.fin()
+    await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSE_WAIT, "the FIN at the proxy")
+    await pair.stage.until(lambda: pair.relay.snapshot().half_open, "a relay that knows of the FIN")
+    return sent
+
+
+@sides
+async def test_the_read_timeout_does_not_end_a_relay_whose_peer_takes_what_came_before_a_fin(side: Side) -> None:
+    async with paired(brokerProxyReadTimeoutMs=HOUR_MILLIS) as pair:
+        sent = await with_a_fin(pair, side)
+        _, reader, direction = pair.ends(side)
+        relay, now = pair.relay, pair.stage.proxy.loop.time()
+        relay.tick(now)
+        await pair.stage.until(lambda: relay.snapshot().untaken_bytes > unsent(relay, direction), "bytes in the kernel")
+        relay.tick(now + 0.6 * HOUR)
+        taken, before = b"", relay.snapshot().untaken_bytes
+        while not taken or (relay.snapshot().untaken_bytes >= before and len(taken) < len(sent)):
+            taken += await reader.receive(min(16 * 1024, len(sent) - len(taken)))
+            await turns(2)
+        await pair.stage.until(lambda: relay.snapshot().untaken_bytes < before, "bytes that were taken")
+        relay.tick(now + 1.1 * HOUR)
+        await turns()
+        assert len(pair.stage.proxy.sessions) == 1
+        assert taken + await reader.rest() == sent
+        reader.close()
+        await pair.over(f"{side}_closed")
+
+
+@sides
+async def test_the_read_timeout_ends_a_relay_whose_peer_takes_nothing_of_what_came_before_a_fin(side: Side) -> None:
+    async with paired(brokerProxyReadTimeoutMs=HOUR_MILLIS) as pair:
+        await with_a_fin(pair, side)
+        relay, now = pair.relay, pair.stage.proxy.loop.time()
+        relay.tick(now)
+        await pair.stage.until(lambda: relay.snapshot().untaken_bytes, "bytes that nobody takes")
+        for look in (0.6, 0.8, 1.0):
+            relay.tick(now + look * HOUR + 1)
+        await pair.over("read_timeout")
+
+
+@sides
+@pytest.mark.parametrize("behind", ["bytes", "nothing"])
+async def test_without_a_read_timeout_a_half_closed_relay_on_which_nothing_moves_ends(side: Side, behind: str) -> None:
+    async with paired(brokerProxyReadTimeoutMs=0) as pair:
+        if behind == "bytes":
+            await with_a_fin(pair, side)
+        else:
+            pair.ends(side)[0].fin()
+            assert await pair.ends(side)[1].rest() == b""
+        relay, now = pair.relay, pair.stage.proxy.loop.time()
+        await pair.stage.until(lambda: relay.snapshot().half_open, "a relay that knows of the FIN")
+        relay.tick(now)
+        relay.tick(now + 0.9 * ended_sockets.LONGEST_SECONDS)
+        await turns()
+        assert len(pair.stage.proxy.sessions) == 1
+        relay.tick(now + ended_sockets.LONGEST_SECONDS + 1)
+        await pair.over("read_timeout")
+
+
+async def test_without_a_read_timeout_a_silent_relay_without_a_fin_lives() -> None:
+    async with paired(brokerProxyReadTimeoutMs=0) as pair:
+        relay, now = pair.relay, pair.stage.proxy.loop.time()
+        for look in (0.0, 0.6 * HOUR, 2 * HOUR):
+            relay.tick(now + look)
+        await pair.client.send(b"still here")
+        assert await pair.broker.receive(10) == b"still here"
+
+
+@sides
+async def test_one_that_still_sends_behind_the_fin_of_the_other_takes_its_bytes_meanwhile(side: Side) -> None:
+    async with paired(**LITTLE_IN_THE_KERNEL) as pair:
+        sent = await with_a_fin(pair, side)
+        sender, reader, direction = pair.ends(side)
+        got = b""
+        while len(got) < len(sent):
+            await reader.send(b"and more")
+            assert await sender.receive(8) == b"and more"
+            got += await reader.receive(min(64 * 1024, len(sent) - len(got)))
+        assert got + await reader.rest() == sent
+        assert pair.relay.snapshot().moved[Direction(1 - direction)] > 0
+        reader.fin()
+        assert await sender.rest() == b""
+        await pair.over(f"{side}_closed")
+
+
+@sides
+async def test_a_fin_in_the_middle_of_a_frame_passes_behind_the_bytes_that_came(side: Side) -> None:
+    part = watch_update(1, ["persistent://public/default/" + "n" * 60_000])[:-1]
+    async with paired() as pair:
+        sender, reader, _ = pair.ends(side)
+        await sender.send(part)
+        sender.fin()
+        assert await reader.rest() == part
+        await pair.stage.until(lambda: not pair.stage.direct.held, "no permit for a frame that nobody ends")
+        await reader.send(b"heard")
+        assert await sender.receive(5) == b"heard"
+        reader.fin()
+        assert await sender.rest() == b""
+        await pair.over(f"{side}_closed")
