@@ -480,8 +480,7 @@ async def await_a_reader(members: Sequence[GroupMember], heap_bytes: int = 0, *,
 def reserve_first_ready(members: Sequence[GroupMember]) -> bool:
     """Reserve the lock of the first client of `members` that has taken its earlier lists; return if there is any."""
     for member in members:
-        # Never reserve for a member that left: nothing would release the reservation, and the client would never get
-        # another list.
+        # Never reserve for a member that left: nothing would release that, and the client would get no more lists.
         if not member.left and member.client.output.write_lock.free:
             member.reserve()
             return True
