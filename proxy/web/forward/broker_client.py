@@ -218,7 +218,7 @@ class _Connector(aiohttp.TCPConnector):
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
     ) -> "Connection":
         connection = await super().connect(req, traces, timeout)
-        # One of the pool that may not be used is out of the pool now.
+        # A connection that may not be used has left the pool by now.
         while isinstance(connection.protocol, BrokerAnswers) and not connection.protocol.may_be_used:
             connection.close()
             connection = await super().connect(req, traces, timeout)
