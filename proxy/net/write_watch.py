@@ -189,6 +189,11 @@ class WriteLock(asyncio.Lock):
         return not self._reserved and (self._on_disk or not self.locked())
 
     @property
+    def on_disk(self) -> bool:
+        """Return whether the list being written is on disk."""
+        return self._on_disk
+
+    @property
     def awaited(self) -> bool:
         """Return whether anybody listens for the lock to become free."""
         return bool(self._listeners)

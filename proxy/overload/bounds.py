@@ -7,6 +7,10 @@ MOST_TOPICS: Final = 65_536
 TOPIC_BYTES: Final = 1280
 # A paused connection: its number, two table entries, its record.
 PAUSED_BYTES: Final = 512
-# A broker's metrics have some 600 bytes for each namespace bundle; parsed, they take up to ten times as much.
+# A broker's metrics have some 600 bytes for each namespace bundle, so this is 7,000 bundles. The budget counts ten
+# times as much; metrics are parsed in steps and take less.
 LARGEST_METRICS_BYTES: Final = 4 * 1024 * 1024
 PARSED_METRICS_BYTES: Final = 10 * LARGEST_METRICS_BYTES
+# Statistics of a topic, and load reports, are parsed at once: some 6 ms. So many values have some 900 KB.
+LARGEST_STATS_BYTES: Final = 1024 * 1024
+MOST_STATS_VALUES: Final = 32_768

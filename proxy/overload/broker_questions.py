@@ -1,7 +1,7 @@
 """Ask brokers for their memory, and for the backlog of topics, over their admin port, with the proxy's credentials.
 
-Rule: only configured web services are asked; redirects go nowhere, answers are bounded in bytes and time. A broker
-whose metrics are refused is asked for its load report; if that is refused too, its memory is not known.
+Rule: only configured web services are asked; redirects go nowhere, answers are bounded in bytes, values and time. A
+broker whose metrics are refused is asked for its load report; if that is refused too, its memory is not known.
 """
 
 import importlib
@@ -13,20 +13,20 @@ from urllib.parse import quote
 from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.threads import in_thread
-from proxy.overload.bounds import LARGEST_METRICS_BYTES
+from proxy.overload.bounds import LARGEST_METRICS_BYTES, LARGEST_STATS_BYTES
 from proxy.overload.broker_statistics import (
+    BrokerMetrics,
     StatisticsRefused,
     StatisticsUnavailable,
     backlog_sample,
-    broker_sample,
     load_report_sample,
 )
 from proxy.overload.samples import BacklogSample, BrokerSample
+from proxy.overload.slices import in_slices
 
 METRICS_PATH: Final = "/admin/v2/broker-stats/metrics"
 LOAD_PATH: Final = "/admin/v2/broker-stats/load-report"
 ANSWER_SECONDS: Final = 3.0
-LARGEST_STATS_BYTES: Final = 1024 * 1024
 _IMPORT_SECONDS: Final = 30.0
 _DOMAINS: Final = ("persistent", "non-persistent")
 
@@ -65,9 +65,12 @@ class BrokerQuestions:
 
     async def _memory_of(self, url: str) -> BrokerSample:
         try:
-            return broker_sample(await self._get(url, METRICS_PATH, LARGEST_METRICS_BYTES))
+            body = await self._get(url, METRICS_PATH, LARGEST_METRICS_BYTES)
         except StatisticsRefused:
             return load_report_sample(await self._get(url, LOAD_PATH, LARGEST_STATS_BYTES))
+        metrics = BrokerMetrics()
+        await in_slices(metrics.read(body), 1)
+        return metrics.sample()
 
     async def _get(self, url: str, path: str, most_bytes: int) -> bytes:
         try:

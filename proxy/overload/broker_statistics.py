@@ -2,14 +2,20 @@
 
 A JVM's raw figures stick high: garbage stays until a collection, and pooled direct memory stays for good. So heap is
 the minimum over a window, which is what collections leave, and direct memory is what the allocator has in use.
+
+A thread is no help: `json` holds the interpreter's lock until it has parsed all that it was given. So metrics are
+parsed a few entries at a time, and what is small enough to be parsed at once has a bound on its values, too.
 """
 
+import codecs
 import json
+import re
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeGuard
 
 from proxy.core.errors import ProxyError
+from proxy.overload.bounds import MOST_STATS_VALUES
 from proxy.overload.samples import BacklogSample, BrokerSample
 
 # A busy broker collects young objects every few seconds; a longer window would show pressure too late.
@@ -27,27 +33,115 @@ class StatisticsRefused(StatisticsUnavailable):
     """The role of the proxy has no right to these statistics."""
 
 
-def broker_sample(body: bytes) -> BrokerSample:
-    """Return the memory in the answer of `broker-stats/metrics`; raise StatisticsUnavailable.
+class BrokerMetrics:
+    """The memory in the answer of `broker-stats/metrics`: a list of objects with `metrics`.
 
-    The answer is a list of objects with `metrics`; a name that occurs in several counts once.
+    A name that occurs in several entries counts once.
     """
-    found: dict[str, int] = {}
-    for entry in _list(_parsed(body)):
+
+    def __init__(self) -> None:
+        self._found: dict[str, int] = {}
+        self._decode = json.JSONDecoder().raw_decode
+        self._begun = False
+        self._ended = False
+        # Whether the list may end here: at its beginning, not behind a comma.
+        self._may_end = True
+
+    def read(self, body: bytes) -> Iterator[None]:
+        """Parse an answer in steps of a millisecond; raise StatisticsUnavailable."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        left = ""
+        for begin in range(0, len(body), STEP_BYTES):
+            piece = body[begin : begin + STEP_BYTES]
+            if _values_in(piece) > STEP_VALUES:
+                raise StatisticsUnavailable(f"the statistics have more than {STEP_VALUES} values in {STEP_BYTES} bytes")
+            try:
+                left += decoder.decode(piece)
+            except UnicodeDecodeError:
+                raise StatisticsUnavailable(_NO_JSON) from None
+            at = 0
+            while (end := self._next_entries(left, at)) != at:
+                at = end
+                yield
+            left = left[at:]
+            if len(left) > LONGEST_ENTRY:
+                raise StatisticsUnavailable(f"an entry of the statistics has more than {LONGEST_ENTRY} characters")
+            yield
+        if left or not self._ended:
+            raise StatisticsUnavailable(_NO_JSON)
+
+    def _next_entries(self, text: str, at: int) -> int:
+        """Take some entries that are there as a whole, with what follows each; return where the next begins."""
+        for _ in range(STEP_ENTRIES):
+            at = _behind_space(text, at)
+            if at == len(text):
+                break
+            if not self._begun:
+                if text[at] != "[":
+                    raise StatisticsUnavailable("the statistics are no list")
+                self._begun = True
+                at += 1
+            elif self._ended:
+                raise StatisticsUnavailable(_NO_JSON)
+            elif text[at] == "]" and self._may_end:
+                self._ended = True
+                at += 1
+            else:
+                try:
+                    entry, end = self._decode(text, at)
+                except ValueError:
+                    break
+                except RecursionError:
+                    raise StatisticsUnavailable(_NO_JSON) from None
+                end = _behind_space(text, end)
+                if end == len(text) or text[end] not in ",]":
+                    # Also "1" of "1.5". The rest may be still to come; if it is no JSON, something is left at last.
+                    break
+                self._ended, self._may_end = text[end] == "]", False
+                at = end + 1
+                self._take(entry)
+        return at
+
+    def _take(self, entry: object) -> None:
         metrics = entry.get("metrics") if isinstance(entry, dict) else None
         if isinstance(metrics, dict):
             for name in _NAMES:
                 number = _number(metrics.get(name))
                 if number is not None:
-                    found.setdefault(name, number)
-    if "jvm_heap_used" not in found or not found.get("jvm_max_memory"):
-        raise StatisticsUnavailable("the statistics have no jvm_heap_used and jvm_max_memory")
-    # Without the allocator's figure direct memory is not known: what is reserved says nothing.
-    used = found.get("brk_default_pool_used", 0)
-    return BrokerSample(found["jvm_heap_used"], found["jvm_max_memory"], used, found.get("jvm_max_direct_memory", 0))
+                    self._found.setdefault(name, number)
+
+    def sample(self) -> BrokerSample:
+        """Return what was found; raise StatisticsUnavailable."""
+        found = self._found
+        if "jvm_heap_used" not in found or not found.get("jvm_max_memory"):
+            raise StatisticsUnavailable("the statistics have no jvm_heap_used and jvm_max_memory")
+        # Without the allocator's figure direct memory is not known: what is reserved says nothing.
+        used = found.get("brk_default_pool_used", 0)
+        return BrokerSample(
+            found["jvm_heap_used"], found["jvm_max_memory"], used, found.get("jvm_max_direct_memory", 0)
+        )
 
 
+# Parsed at a time, and looked at behind what was left of an entry.
+STEP_BYTES: Final = 16_384
+# A value, with its name, has some 30 bytes.
+STEP_VALUES: Final = STEP_BYTES // 16
+STEP_ENTRIES: Final = 256
+# The metrics of the JVM have 3 KB, those of a namespace bundle 600 bytes.
+LONGEST_ENTRY: Final = 32_768
+_NO_JSON: Final = "the statistics are no JSON"
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 _NAMES: Final = ("jvm_heap_used", "jvm_max_memory", "jvm_max_direct_memory", "brk_default_pool_used")
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found is not None else at
+
+
+def _values_in(body: bytes) -> int:
+    """Return about how many values there are; each costs time, however short."""
+    return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def load_report_sample(body: bytes) -> BrokerSample:
@@ -88,16 +182,12 @@ def backlog_sample(body: bytes) -> BacklogSample:
 
 
 def _parsed(body: bytes) -> object:
+    if _values_in(body) > MOST_STATS_VALUES:
+        raise StatisticsUnavailable(f"the statistics have more than {MOST_STATS_VALUES} values")
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise StatisticsUnavailable("the statistics are no JSON") from None
-
-
-def _list(found: object) -> Sequence[Any]:
-    if not isinstance(found, list):
-        raise StatisticsUnavailable("the statistics are no list")
-    return found
+        raise StatisticsUnavailable(_NO_JSON) from None
 
 
 def _number(value: object) -> int | None:

@@ -230,6 +230,9 @@ class HttpConnection(PiecewiseParser, RequestHandler):
             elif self._held:
                 # Bytes behind an upgrade that was declined have waited for this answer.
                 self._rest()
+            elif not self._stuck:
+                # An upgrade that was parsed in a turn has left the socket unread.
+                self._read_on()
             budget = self._budget
             if budget is not None and not left and not request.content.is_eof():
                 await budget.client_turn(self.host, REST_SECONDS)

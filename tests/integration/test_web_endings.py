@@ -3,8 +3,9 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -128,3 +129,40 @@ async def test_a_transfer_encoding_of_http_1_0_is_refused() -> None:
         head = f"POST {ADMIN} HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
         assert await at.status_of(head) == 400
         assert at.broker.asked == []
+
+
+@asynccontextmanager
+async def repeating_broker() -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
+    """Answer each question with its path; gives the URL and the connections."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while path := (await reader.readuntil(b"\r\n\r\n")).split()[1]:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(path), path))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", held
+    finally:
+        for writer in held:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_an_answer_too_many_is_nobodys_answer() -> None:
+    async with (
+        repeating_broker() as (url, held), staged(brokerWebServiceURL=url) as stage, aiohttp.ClientSession() as client
+    ):  # fmt: skip
+        used = []
+        for number in range(5):
+            path = f"/admin/v2/own{number}"
+            async with client.get(f"http://127.0.0.1:{stage.proxy.web_port}{path}") as answer:
+                assert await answer.text() == path
+            used.append(held[-1])
+            # Behind an answer, and before the next question: the kernel has it, whether the proxy has read it or not.
+            held[-1].write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign")
+        assert len(set(used)) == 5

@@ -5,7 +5,8 @@ Rules:
   quick reader's share, and the socket was full in the end: a reader that waits for the proxy is not slow.
 - A quick reader's share is half of what readers took on average in the window, within bounds: where all are slow, all
   are below the least share, and where the machine is busy, nobody has to take more than the most.
-- A list is slow if every reader of it is slow; a list that no reader has begun waits for its client.
+- A list is slow if every reader of it is slow; a list that no reader has begun waits for its client. A list behind a
+  list on disk is slow from the beginning: its client has been judged.
 - Time in which the proxy stood still does not count.
 """
 
@@ -106,6 +107,10 @@ class SpillJudge:
             if is_slow:
                 slow.append(each)
         return slow
+
+    def slow_window(self) -> ReaderWindow:
+        """Return the window of a list whose client is known to be slow: the list may move at the next look."""
+        return ReaderWindow(self._time, (), slow=True)
 
     def _is_slow(self, judged: JudgedList, window: ReaderWindow, share: int) -> bool:
         if not judged.rest_bytes or max(judged.rest_bytes, judged.memory_bytes) < LEAST_REST_BYTES:

@@ -101,10 +101,15 @@ class ListSpill:
         """Return how many lists, files and reads there are: 0 when nobody is being written to."""
         return len(self._in_memory) + self.space.files + len(self._read_back) + self._counters.moving
 
-    def watch(self, memory: ListInMemory, permit: Permit, *, shared: bool) -> SpillableBody:
-        """Return a body that may move to disk; the caller closes it, and releases `permit` if it is still held."""
+    def watch(self, memory: ListInMemory, permit: Permit, *, shared: bool, behind_disk: bool = False) -> SpillableBody:
+        """Return a body that may move to disk; the caller closes it, and releases `permit` if it is still held.
+
+        `behind_disk`: each client of the list has an earlier list on disk, and has not taken that yet.
+        """
         since = self._loop.time()
         body = SpillableBody(memory, permit, self._read_back, self._left_memory, shared=shared, since=since)
+        if behind_disk:
+            body.window = self._judge.slow_window()
         self._in_memory[body] = None
         if self._timer is None:
             self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)

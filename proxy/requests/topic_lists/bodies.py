@@ -75,15 +75,17 @@ async def encode(
     permit: Permit,
     timeline: NoTimeline = NO_TIMELINE,
     spill: "ListSpill | None" = None,
+    *,
+    behind_disk: bool = False,
 ) -> EncodedList:
     """Return the list encoded for that many clients; the encoded list owns `permit` from then on.
 
-    With a `spill` the list may move to disk, and its permit ends then.
+    With a `spill` the list may move to disk, and its permit ends then: soon if an earlier list of each client is there.
     """
     memory = await _encoded(answer, clients, permit, timeline)
     if spill is None or memory.size < LEAST_REST_BYTES:
         return EncodedList(answer, permit, memory)
-    return EncodedList(answer, permit, spill.watch(memory, permit, shared=clients > 1))
+    return EncodedList(answer, permit, spill.watch(memory, permit, shared=clients > 1, behind_disk=behind_disk))
 
 
 async def _encoded(answer: TopicListAnswer, clients: int, permit: Permit, timeline: NoTimeline) -> ListInMemory:

@@ -364,7 +364,10 @@ class TopicListService:
         group.direct_granted(self._loop.time(), size, direct)
         # Step 11: encode the list; heap memory ends.
         try:
-            group.answer = await encode(answer, len(recipients), direct, group.timeline, self._spill)
+            behind_disk = all(member.client.output.write_lock.on_disk for member in recipients)
+            group.answer = await encode(
+                answer, len(recipients), direct, group.timeline, self._spill, behind_disk=behind_disk
+            )
         except BaseException:
             direct.release()
             group.timeline.direct_over()

@@ -3,14 +3,17 @@
 Rules: a name is resolved once, by a resolver that checks the addresses, and the client connects to exactly those (a
 second DNS answer could lead elsewhere). No body is decoded and no cookie is kept. Each connection reads and writes in
 small steps, in turns with all other work of the loop, so a body never takes more than its window. An abandoned
-connection is closed at once. The connections to a server that are in use are bounded, and requests wait for one in
-turns by key (`proxy.web.http.places`).
+connection is closed at once, and so is one that brings more than the answer that was asked for: nobody gets the answer
+to another request, and nothing is kept of a server that goes on by itself. The connections to a server that are in use
+are bounded, and requests wait for one in turns by key (`proxy.web.http.places`).
 """
 
 import asyncio
+import select
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiohttp
@@ -30,8 +33,10 @@ from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser
 from proxy.web.http.places import Guest, Place, SharedPlaces
 
 if TYPE_CHECKING:
+    from aiohttp import StreamReader
     from aiohttp.client_reqrep import ClientRequest
     from aiohttp.connector import Connection
+    from aiohttp.http import RawResponseMessage
     from aiohttp.tracing import Trace
 
 MOST_CONNECTIONS_A_SERVER: Final = 256
@@ -81,17 +86,35 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
 
     A read may hold 10,000 chunks of a byte. The connection is never closed gracefully: nobody waits for the end of an
     abandoned request. Bytes that wait for their turn at a reset are lost, as they are in a kernel.
+
+    aiohttp keeps what follows an answer for the next request, without bound. So each byte behind the end of an answer
+    ends the connection, whether a request still uses it or it rests.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
         super().__init__(loop)
         self._hold_nothing()
         self._budget = budget
+        # The body of the answer that was begun last.
+        self._body: StreamReader | None = None
 
     @property
     def should_close(self) -> bool:
         """Whether no other request may use the connection; bytes that are left belong to no answer."""
         return bool(self._held) or super().should_close
+
+    @property
+    def may_be_used(self) -> bool:
+        """Whether the connection is new, or has brought nothing since its answer: what its kernel has counts, too."""
+        return self._body is None or not (self.should_close or self.transport is None or has_input(self.transport))
+
+    def expect_answer(self) -> None:
+        """Begin with the next request."""
+        self._body = None
+
+    @property
+    def _is_answered(self) -> bool:
+        return self._body is not None and self._body.is_eof()
 
     def close(self) -> None:
         """Close at once."""
@@ -108,6 +131,8 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._held = b""
+        # Break the cycle with the reader.
+        self._body = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -116,11 +141,22 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
             # aiohttp itself calls this, to go on with bytes that it has.
             super().data_received(data)
             return
+        if self._is_answered:
+            self.abort()
+            return
         self._held += data
         if self._waits or self._budget.spent():
             self._rest()
         else:
             self._go_on()
+
+    def feed_data(self, data: "tuple[RawResponseMessage, StreamReader]", size: int = 0) -> None:
+        """Called for each header: pass the answer on, and those that go before it (1xx); drop what follows."""
+        if self._body is None:
+            message, body = data
+            if message.code >= HTTPStatus.OK or message.code == HTTPStatus.SWITCHING_PROTOCOLS:
+                self._body = body
+            super().feed_data(data, size)
 
     @property
     def _stuck(self) -> bool:
@@ -129,7 +165,16 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
     def _parse_piece(self, piece: bytes) -> None:
         budget = self._budget
         began = budget.now()
+        held_back = not self._held and len(piece) > 1
+        if held_back:
+            # The parser does not say where in its bytes an answer ended. If that was before the last, some are left.
+            piece, self._held = piece[:-1], piece[-1:]
         super().data_received(piece)
+        if self._held and self._is_answered:
+            self.abort()
+        elif self._held and held_back and not self._stuck:
+            last, self._held = self._held, b""
+            super().data_received(last)
         # The reader of the answer works after this.
         budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
 
@@ -173,9 +218,22 @@ class _Connector(aiohttp.TCPConnector):
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
     ) -> "Connection":
         connection = await super().connect(req, traces, timeout)
+        # A connection that may not be used has left the pool by now.
+        while isinstance(connection.protocol, BrokerAnswers) and not connection.protocol.may_be_used:
+            connection.close()
+            connection = await super().connect(req, traces, timeout)
+        if isinstance(connection.protocol, BrokerAnswers):
+            connection.protocol.expect_answer()
         if connection.transport is not None:
             connection.transport.set_write_buffer_limits(high=0)
         return connection
+
+
+def has_input(transport: asyncio.BaseTransport) -> bool:
+    """Return whether the kernel has bytes of a connection that nobody has read yet, or its end."""
+    waiting = select.poll()
+    waiting.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 class ServerConnections:

@@ -1,20 +1,25 @@
 """Brokers' statistics: garbage, huge, slow, forbidden; heap after collections; backlogs of topics."""
 
+import asyncio
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.overload.broker_questions import stats_path
+from proxy.overload import bounds
+from proxy.overload.broker_questions import BrokerQuestions, stats_path
 from proxy.overload.broker_statistics import (
+    LONGEST_ENTRY,
     MOST_IN_WINDOW,
+    STEP_BYTES,
     BacklogBook,
+    BrokerMetrics,
     BrokerMonitor,
     LeastOverTime,
     StatisticsUnavailable,
     backlog_sample,
-    broker_sample,
     load_report_sample,
 )
 from proxy.overload.samples import BacklogSample, BrokerSample
@@ -27,6 +32,13 @@ METRICS = {
 
 def answer(*entries: object) -> bytes:
     return json.dumps(list(entries)).encode()
+
+
+def broker_sample(body: bytes) -> BrokerSample:
+    metrics = BrokerMetrics()
+    for _ in metrics.read(body):
+        pass
+    return metrics.sample()
 
 
 def test_direct_memory_in_use_counts_and_not_what_is_reserved() -> None:
@@ -49,6 +61,9 @@ def test_load_report_gives_the_heap_only() -> None:
     "body",
     [
         b"", b"\xff\xfe", b"[", b"{}", b"[]", b"null", b"[" * 100_000,
+        b'[{"metrics": %b},]' % json.dumps(METRICS).encode(), b'[{"metrics": %b}]]' % json.dumps(METRICS).encode(),
+        b'[{"metrics": %b} {}]' % json.dumps(METRICS).encode(), b'[{"metrics": %b}' % json.dumps(METRICS).encode(),
+        b'[{"metrics": %b}, 12' % json.dumps(METRICS).encode(), b"[" + b" " * 100_000, b"[,{}]",
         answer({"metrics": {}}), answer({"metrics": METRICS | {"jvm_heap_used": "x"}}),
         answer({"metrics": METRICS | {"jvm_max_memory": 0}}), answer({"metrics": METRICS | {"jvm_heap_used": -1}}),
         answer({"metrics": METRICS | {"jvm_heap_used": 1e300}}), answer({"metrics": METRICS | {"jvm_heap_used": True}}),
@@ -59,6 +74,70 @@ def test_statistics_that_are_garbage_are_an_error_of_ours(body: bytes) -> None:
         broker_sample(body)
     with pytest.raises(StatisticsUnavailable):
         load_report_sample(body)
+
+
+ENTRIES = st.recursive(st.none() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")), st.lists)
+
+
+@given(st.lists(ENTRIES, max_size=20), st.integers(1, 40), st.sampled_from([None, 1]))
+def test_a_list_is_read_whole_however_it_is_cut(entries: list[object], step: int, indent: int | None) -> None:
+    body = json.dumps([*entries, {"metrics": METRICS}], indent=indent, ensure_ascii=False).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxy.overload.broker_statistics.STEP_BYTES", step)
+        patch.setattr("proxy.overload.broker_statistics.STEP_ENTRIES", 3)
+        assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
+
+
+def test_no_step_parses_more_than_an_entry_and_a_piece() -> None:
+    metrics: Any = BrokerMetrics()
+    usual, parsed = metrics._decode, []
+
+    def noted(text: str, at: int) -> Any:
+        parsed.append(len(text) - at)
+        return usual(text, at)
+
+    metrics._decode = noted
+    body = answer(*[{"metrics": {"x" * 100: 1.5}}] * 20_000, {"metrics": METRICS}, {"metrics": {"x": ["y" * 9000] * 3}})
+    began = 0
+    for _ in metrics.read(body):
+        assert len(parsed) - began <= 257
+        began = len(parsed)
+    assert max(parsed) <= LONGEST_ENTRY + STEP_BYTES
+    assert metrics.sample() == BrokerSample(600, 1000, 1500, 2000)
+    with pytest.raises(StatisticsUnavailable, match="an entry of the statistics has more than"):
+        broker_sample(answer({"x": "y" * 2 * LONGEST_ENTRY}, {"metrics": METRICS}))
+
+
+async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = answer(*[{"metrics": {"x" * 100: 1.5}}] * 20_000, {"metrics": METRICS})
+    turns = 0
+
+    async def get(*_: object) -> bytes:
+        return body
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    monkeypatch.setattr(BrokerQuestions, "_get", get)
+    questions: Any = BrokerQuestions(("url",), None, None)  # type: ignore[arg-type]
+    turning = asyncio.get_running_loop().create_task(turn())
+    assert await questions.memory() == {"url": BrokerSample(600, 1000, 1500, 2000)}
+    turning.cancel()
+    assert turns >= len(body) // 16_384
+
+
+def test_statistics_of_many_small_values_are_refused_before_they_are_parsed() -> None:
+    many = b"[],"
+    body = b'{"backlogSize": 7, "memory": {"usage": 1, "limit": 2}, "x": [%b[]]}' % (many * bounds.MOST_STATS_VALUES)
+    assert len(body) < bounds.LARGEST_STATS_BYTES
+    for parse in (backlog_sample, load_report_sample):
+        with pytest.raises(StatisticsUnavailable, match="more than 32768 values"):
+            parse(body)
+    with pytest.raises(StatisticsUnavailable, match="more than 1024 values in 16384 bytes"):
+        broker_sample(answer(*[{"metrics": METRICS}] * 100)[:-1] + b",%b[]]" % (many * 5000))
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(

@@ -23,6 +23,7 @@ from proxy.web.forward.uploads import Upload
 from proxy.web.http.pieces import FEW_LINES, PIECE_BYTES, SMALL_PIECE_BYTES
 from tests.support.loops.loops import run_on, run_virtual
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
+from tests.support.web.fake_socket import Socket
 from tests.support.web.web_parts import Running, running
 
 CONNECTIONS = 50
@@ -123,34 +124,6 @@ class Writer:
         """Take all."""
 
 
-class Socket(asyncio.Transport):
-    """A socket that says whether it is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.paused = False
-        self.written = b""
-        self.closed = False
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def writelines(self, parts: Any) -> None:
-        self.written += b"".join(parts)
-
-    def close(self) -> None:
-        self.closed = True
-
-
 async def not_served(request: web.BaseRequest) -> web.StreamResponse:
     await asyncio.Event().wait()
     raise NotImplementedError
@@ -218,6 +191,24 @@ def test_the_rests_of_bodies_that_nobody_wanted_are_read_a_few_in_an_iteration(c
         assert clock.longest <= MOST_SECONDS
         for connection in connections:
             connection.connection_lost(None)
+
+    run_virtual(main())
+
+
+def test_an_upgrade_that_was_parsed_in_a_turn_and_declined_leaves_the_socket_read() -> None:
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="x")
+
+    async def main() -> None:
+        budget = LoopBudget(asyncio.get_running_loop(), lambda: 1.0)
+        connection, socket = connected(budget, answer)
+        budget.charge(1.0)
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert (socket.paused, connection._waits) == (True, True)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (socket.written.count(b"HTTP/1.1 200 "), socket.paused) == (1, False)
+        connection.connection_lost(None)
 
     run_virtual(main())
 

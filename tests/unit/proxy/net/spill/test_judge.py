@@ -67,6 +67,17 @@ def test_a_list_that_waits_for_its_client_is_slow() -> None:
     assert watch.sweep() == [waits]
 
 
+def test_a_list_whose_client_is_known_to_be_slow_is_slow_until_its_window_has_shown_otherwise() -> None:
+    reader = Reader()
+    known = List([reader])
+    watch = Watch()
+    known.window = watch.judge.slow_window()
+    watch.lists.append(known)
+    assert watch.sweep() == [known]
+    reader.position += MOST_SHARE_BYTES
+    assert watch.sweep() == []
+
+
 def test_a_reader_that_takes_a_share_is_quick_and_is_looked_at_again() -> None:
     reader = Reader()
     taken = List([reader], rest_bytes=10 * MIB)

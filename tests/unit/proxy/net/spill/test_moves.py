@@ -83,11 +83,11 @@ class Stage:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._file.getvalue().splitlines()]
 
-    def list(self, *readers: Reader, shared: bool = False) -> tuple[SpillableBody, Memory]:
+    def list(self, *readers: Reader, shared: bool = False, behind_disk: bool = False) -> tuple[SpillableBody, Memory]:
         permit = self.direct.try_acquire(LIST_BYTES, key=f"key-{len(self.permits)}")
         assert permit is not None
         memory = Memory(LIST_BYTES)
-        body = self.spill.watch(memory, permit, shared=shared)
+        body = self.spill.watch(memory, permit, shared=shared, behind_disk=behind_disk)
         for reader in readers:
             body.begin(reader)
         self.bodies.append(body)
@@ -182,6 +182,25 @@ def test_nothing_moves_while_nobody_waits() -> None:
         assert not on.writers.calls
         await on.slow()
         assert on.writers.calls
+
+    stage(main)
+
+
+def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        await on.slow()
+        await on.writers.go_on(5)
+        await on.turns()
+        assert on.counters.moved_lists == 1
+        on.waiters.pop().result().release()
+        behind, _ = on.list(behind_disk=True)
+        fresh, _ = on.list(Reader())
+        await on.others_wait()
+        await asyncio.sleep(SWEEP_SECONDS)
+        assert (behind.moving, fresh.moving) == (True, False)
+        await on.writers.go_on(5)
+        assert on.counters.moved_lists == 2
 
     stage(main)
 
