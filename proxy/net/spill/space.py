@@ -46,6 +46,8 @@ class SpillSpace:
         self.key_cap_percent = key_cap_percent
         # The disk was tried last in vain, or does not answer.
         self.failing = False
+        # Lists move to the disk now, if they are slow.
+        self.moves = True
         self._counters = counters
         self._by_key: dict[Hashable, int] = {}
         self._files_by_key: dict[Hashable, int] = {}
@@ -94,8 +96,11 @@ class SpillSpace:
         return self._files_by_key.get(key, 0)
 
     def has_room_for(self, memory_bytes: int, key: Hashable) -> bool:
-        """Return whether the disk takes all that `key` may have in a memory of that size; False if that is doubtful."""
-        if self.failing or self.lacking or self.files_of(key) >= self.most_files - self.files:
+        """Return whether the disk takes all that `key` may have in a memory of that size; False if that is doubtful.
+
+        False also while nothing moves to the disk.
+        """
+        if not self.moves or self.failing or self.lacking or self.files_of(key) >= self.most_files - self.files:
             return False
         room, part = self.limit - self.held, self.key_cap_percent
         if part < 100:

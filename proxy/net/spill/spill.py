@@ -69,6 +69,7 @@ class ListSpill:
         patience_seconds: float = math.inf,
     ) -> None:
         self.space = space
+        space.moves = False
         self._patience_seconds = patience_seconds
         self._loop = loop
         self._disk = disk
@@ -164,6 +165,9 @@ class ListSpill:
             if now - self._enough_since > BURST_SECONDS:
                 self._short_since = now
             self._enough_since = None
+        # Lists that nobody moves count whole (`has_room_for`), or a burst would ask for twice as many that stay.
+        enough = self._enough_since is not None and now - self._enough_since > BURST_SECONDS
+        self.space.moves = not enough and not self._in_burst(now)
 
     def _note_enough(self, now: float) -> None:
         if self._enough_since is None:
@@ -228,8 +232,10 @@ class ListSpill:
     def _should_move(self, body: SpillableBody) -> bool:
         """Return whether somebody waits for the memory of a slow list, or its own clients would be refused soon."""
         now = self._loop.time()
-        burst = now - self._short_since < BURST_SECONDS
-        return (self._direct.short and not burst) or now - body.since >= self._patience_seconds
+        return (self._direct.short and not self._in_burst(now)) or now - body.since >= self._patience_seconds
+
+    def _in_burst(self, now: float) -> bool:
+        return now - self._short_since < BURST_SECONDS
 
     def _kept(self, reason: Kept, detail: str) -> None:
         """Count a list that stays in memory, and log it at most once a second."""

@@ -217,6 +217,19 @@ def test_nothing_moves_in_a_burst() -> None:
     stage(main)
 
 
+def test_in_a_burst_the_disk_has_no_room_for_lists_to_come() -> None:
+    async def main(on: Stage) -> None:
+        on.list(Reader())
+        assert not on.space.has_room_for(LIST_BYTES, "a"), "nothing moves"
+        await on.others_wait()
+        await on.windows_pass()
+        assert not on.space.has_room_for(LIST_BYTES, "a"), "memory has been short for half a second"
+        await asyncio.sleep(BURST_SECONDS)
+        assert on.space.has_room_for(LIST_BYTES, "a")
+
+    stage(main)
+
+
 def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
     async def main(on: Stage) -> None:
         on.list(Reader())
@@ -460,9 +473,9 @@ def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> No
 def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
     async def main(on: Stage) -> None:
         body, _ = on.list(Reader())
-        assert on.space.has_room_for(LIST_BYTES, "a")
         on.disk.fail("write", errno.EIO)
         await on.slow()
+        assert on.space.has_room_for(LIST_BYTES, "a")
         await on.writers.finish()
         assert (body.kept, on.space.has_room_for(LIST_BYTES, "a")) == (True, False)
         on.disk.faults.clear()
