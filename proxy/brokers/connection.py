@@ -58,7 +58,6 @@ class BrokerConnection(BrokerEndpoint):
     __slots__ = (
         "_asked",
         "_awaits_pong",
-        "_behind",
         "_buffer",
         "_chained",
         "_challenged",
@@ -67,7 +66,6 @@ class BrokerConnection(BrokerEndpoint):
         "_decoder",
         "_diverted",
         "_given_up",
-        "_loop_budget",
         "_next_request_id",
         "_owner",
         "_pause_began",
@@ -88,20 +86,17 @@ class BrokerConnection(BrokerEndpoint):
         connect_frame: bytes,
         buffers: ReceiveBuffers = UNBOUNDED,
     ) -> None:
-        super().__init__(loop, shared, hangup)
+        super().__init__(loop, shared, hangup, loop_budget)
         self._buffer = buffers.open(self)
         self._challenged = False
         # Challenges before CONNECTED that got an answer.
         self._challenges = 0
         self._owner = owner
-        self._loop_budget = loop_budget
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, BrokerRequest] = {}
         self._given_up: set[int] = set()
         self._next_request_id = 0
-        # Frames wait here for this connection's next turn.
-        self._behind = False
         self._diverted: BrokerRequest | None = None
         self._paused_for: BrokerRequest | None = None
         self._pause_began = 0.0
@@ -236,23 +231,8 @@ class BrokerConnection(BrokerEndpoint):
             # The broker has more to say, and each iteration of the loop hears one read of it.
             self.rest(budget, READ_SECONDS, answers=True)
 
-    def _fall_behind(self) -> None:
-        """Leave the frames that are here to this connection's next turn, and read no more until then."""
-        self._behind = True
-        self.pause_reading()
-        self._loop_budget.defer_answers(self._catch_up)
-
-    def _catch_up(self) -> None:
-        self._behind = False
-        if self.cause is not None:
-            return
-        try:
-            self._process()
-        except ProtocolError as error:
-            self.abort(protocol_cause(error))
-        except Exception as error:
-            self.crashed(error)
-        self._read_on()
+    def _put_off(self, catch_up: Callable[[], None]) -> None:
+        self._loop_budget.defer_answers(catch_up)
 
     def _read_on(self) -> None:
         if self._paused_for is None and not self._behind:

@@ -9,11 +9,13 @@ Rules:
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from protocol import commands
-from protocol.errors import ServerError
-from proxy.core.errors import DisconnectCause, RequestFailed
+from protocol.errors import ProtocolError, ServerError
+from proxy.core.errors import DisconnectCause, RequestFailed, protocol_cause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import Endpoint, SharedReadBuffer
 
@@ -29,13 +31,22 @@ def goes_on_asking() -> RequestFailed:
 
 
 class BrokerEndpoint(Endpoint):
-    """A connection to a broker that answers PINGs."""
+    """A connection to a broker that answers PINGs, and handles what it read in turns."""
 
-    __slots__ = ("_pong_deferred",)
+    __slots__ = ("_behind", "_loop_budget", "_pong_deferred")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        shared: SharedReadBuffer,
+        hangup: HangupWatcher,
+        loop_budget: LoopBudget,
+    ) -> None:
         super().__init__(loop, shared, hangup)
+        self._loop_budget = loop_budget
         self._pong_deferred = False
+        # Frames wait here for this connection's next turn.
+        self._behind = False
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
@@ -54,6 +65,36 @@ class BrokerEndpoint(Endpoint):
         if self._pong_deferred:
             self._pong_deferred = False
             self.write(commands.PONG_FRAME)
+
+    def _fall_behind(self) -> None:
+        """Leave the frames that are here to this connection's next turn, and read no more until then."""
+        self._behind = True
+        self.pause_reading()
+        self._put_off(self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._behind = False
+        if self.cause is not None:
+            return
+        try:
+            self._process()
+        except ProtocolError as error:
+            self.abort(protocol_cause(error))
+        except Exception as error:
+            self.crashed(error)
+        self._read_on()
+
+    def _put_off(self, catch_up: Callable[[], None]) -> None:
+        """Ask the loop budget for a turn."""
+        raise NotImplementedError
+
+    def _process(self) -> None:
+        """Handle frames that are here until this connection's turn is over; may raise ProtocolError."""
+        raise NotImplementedError
+
+    def _read_on(self) -> None:
+        """Read the socket again, unless something waits."""
+        raise NotImplementedError
 
     def resume_writing(self) -> None:
         """Answer the PINGs that arrived while bytes waited in user space."""

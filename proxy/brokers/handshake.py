@@ -53,7 +53,7 @@ class BrokerHandshake(BrokerEndpoint):
     `heard` fails with RequestFailed or ConnectionClosed.
     """
 
-    __slots__ = ("_behind", "_connect_frame", "_decoder", "_loop_budget", "_state", "heard")
+    __slots__ = ("_connect_frame", "_decoder", "_state", "heard")
 
     def __init__(
         self,
@@ -63,10 +63,7 @@ class BrokerHandshake(BrokerEndpoint):
         loop_budget: LoopBudget,
         connect_frame: bytes,
     ) -> None:
-        super().__init__(loop, shared, hangup)
-        # Frames wait here for this connection's next turn.
-        self._behind = False
-        self._loop_budget = loop_budget
+        super().__init__(loop, shared, hangup, loop_budget)
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(MAX_ANSWER_BYTES)
         self._state = ConnectionState(Role.BROKER)
@@ -118,20 +115,10 @@ class BrokerHandshake(BrokerEndpoint):
         else:
             self.resume_reading()
 
-    def _fall_behind(self) -> None:
-        """Leave the frames that are here to this connection's next turn, and read no more until then."""
-        self._behind = True
-        self.pause_reading()
-        self._loop_budget.defer_cheap(self._catch_up)
+    def _put_off(self, catch_up: Callable[[], None]) -> None:
+        self._loop_budget.defer_cheap(catch_up)
 
-    def _catch_up(self) -> None:
-        self._behind = False
-        if self.cause is not None:
-            return
-        try:
-            self._process()
-        except Exception as error:
-            self.crashed(error)
+    def _read_on(self) -> None:
         if not self._behind and not self.heard.done():
             self.resume_reading()
 
