@@ -283,7 +283,12 @@ class ReverseProxy:
                     await body.stop()
                     body.redirected(answer.status, str(url))
 
-    def unshown(self, *, names_role: bool) -> str:
+    def unreachable(self, servers: Upstreams, key: str, *, names_role: bool) -> HttpRefused:
+        """Return the refusal of a request after each of the servers of `key` was tried in vain."""
+        reason = f"no server of {key} can be reached{self._unshown(names_role=names_role)}"
+        return HttpRefused(503, reason, "unreachable", retry_after(servers.seconds_to_wait))
+
+    def _unshown(self, *, names_role: bool) -> str:
         """Return what to add to the reason why a server did not answer: it may have demanded a certificate."""
         return UNSHOWN if self._shows_certificate and not names_role else ""
 
@@ -314,9 +319,7 @@ class ReverseProxy:
                 continue
             servers.worked(server)
             return answer
-        wait = servers.seconds_to_wait
-        reason = f"no server of {key} can be reached{self.unshown(names_role=exchange.names_role)}"
-        raise HttpRefused(503, reason, "unreachable", retry_after(wait))
+        raise self.unreachable(servers, key, names_role=exchange.names_role)
 
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
@@ -346,9 +349,8 @@ class ReverseProxy:
             if exchange.body is not None and exchange.body.refusal is not None:
                 raise exchange.body.refusal from error
             self._note_failure(str(url.origin()), error)
-            reason = (
-                f"the connection to the broker broke before it answered{self.unshown(names_role=exchange.names_role)}"
-            )
+            unshown = self._unshown(names_role=exchange.names_role)
+            reason = f"the connection to the broker broke before it answered{unshown}"
             raise HttpRefused(502, reason, "broken") from error
 
     async def _connected(

@@ -25,7 +25,7 @@ from proxy.web.forward.paced_streams import StreamTurns
 from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
-from proxy.web.http.errors import HttpRefused, retry_after
+from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     from aiohttp._websocket.reader import WebSocketReader
@@ -127,9 +127,7 @@ class WebSocketTunnels:
                 continue
             servers.worked(server)
             return reader, writer, url.raw_authority
-        wait = retry_after(servers.seconds_to_wait)
-        reason = f"no server of {key} can be reached{self._reverse_proxy.unshown(names_role=names_role)}"
-        raise HttpRefused(503, reason, "unreachable", wait)
+        raise self._reverse_proxy.unreachable(servers, key, names_role=names_role)
 
     async def _open(
         self, target: BrokerAddress, *, tls: bool, certificate: bool
