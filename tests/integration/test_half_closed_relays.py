@@ -46,6 +46,14 @@ ends = pytest.mark.parametrize("end", [reset_by_sender, closed_by_us])
 End = Callable[[Pair, AsyncClient], None]
 
 
+async def is_reset(pair: Pair, reader: AsyncClient) -> None:
+    kept = pair.stage.proxy.sockets.hangup.ended
+    await pair.stage.until(lambda: not len(pair.stage.proxy.sessions) and not len(kept), "nothing left of the pair")
+    # A FIN would say that this was all.
+    with pytest.raises(ConnectionResetError):
+        await read_on(reader)
+
+
 # --- relays that end ------------------------------------------------------------------------------
 
 
@@ -75,11 +83,7 @@ async def test_a_receiver_that_stands_still_is_reset_by_the_clock_of_ended_socke
         await held(pair, side)
         sender, reader, _ = pair.ends(side)
         end(pair, sender)
-        kept = pair.stage.proxy.sockets.hangup.ended
-        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions) and not len(kept), "nothing left of the pair")
-        # A FIN would say that this was all.
-        with pytest.raises(ConnectionResetError):
-            await read_on(reader)
+        await is_reset(pair, reader)
 
 
 @sides
@@ -92,10 +96,7 @@ async def test_a_receiver_that_takes_for_ever_is_reset_when_the_longest_time_is_
         await held(pair, side)
         sender, reader, _ = pair.ends(side)
         sender.reset()
-        kept = pair.stage.proxy.sockets.hangup.ended
-        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions) and not len(kept), "nothing left of the pair")
-        with pytest.raises(ConnectionResetError):
-            await read_on(reader)
+        await is_reset(pair, reader)
 
 
 # --- relays of which one side has sent its FIN ----------------------------------------------------

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -24,6 +24,23 @@ CONSENT = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection
 
 
 @asynccontextmanager
+async def served(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    held: list[asyncio.StreamWriter],
+    limit: int = 65_536,
+) -> AsyncIterator[str]:
+    """Give the URL of a server whose connections in `held` are ended with it."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=limit)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        for writer in held:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
 async def deaf_broker(consent: bytes) -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
     """Serve what is never read behind its first header; gives its URL and the connections it holds."""
     held: list[asyncio.StreamWriter] = []
@@ -34,14 +51,8 @@ async def deaf_broker(consent: bytes) -> AsyncIterator[tuple[str, list[asyncio.S
         writer.write(consent)
         held.append(writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", held
-    finally:
-        for writer in held:
-            writer.transport.abort()
-        server.close()
-        await server.wait_closed()
+    async with served(serve, held, limit=1024) as url:
+        yield url, held
 
 
 async def pushed_until_it_stalls(stage: Stage, opening: bytes) -> AsyncClient:
@@ -143,14 +154,8 @@ async def repeating_broker() -> AsyncIterator[tuple[str, list[asyncio.StreamWrit
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(path), path))
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", held
-    finally:
-        for writer in held:
-            writer.transport.abort()
-        server.close()
-        await server.wait_closed()
+    async with served(serve, held) as url:
+        yield url, held
 
 
 async def test_an_answer_too_many_is_nobodys_answer() -> None:
