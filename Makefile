@@ -15,7 +15,7 @@ endif
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
 # Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
 PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
-.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar spark bench bench-pipeline load soak fuzz fuzz-native faults proof
+.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
 .PHONY: generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
@@ -24,15 +24,16 @@ help: ## List the targets
 demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
-# Spark computes while the tests of Pulsar wait: side by side, the output of each in one piece, a failure of either counts.
+# Spark computes while the tests of Pulsar wait, and those of conformance follow Spark: two side by side, the output of
+# each in one piece, a failure of any counts.
 test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@set -e; for stage in check unit integration without-extension deploy; do \
 	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
-	@$(BIN)/python -m tests.support.stages "spark and pulsar"
-	@$(MAKE) --no-print-directory NATIVE=said -k -j 2 --output-sync=target spark pulsar
+	@$(BIN)/python -m tests.support.stages "spark and brokers"
+	@$(MAKE) --no-print-directory NATIVE=said -k -j 2 --output-sync=target spark pulsar conformance
 	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
@@ -77,7 +78,10 @@ spark: jars ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and
 	$(BIN)/python -m pytest -q tests/spark
 
 pulsar: brokers $(VENV)/.native ## Tests against a real Pulsar broker
-	$(BIN)/python -m pytest -q tests/pulsar tests/conformance
+	$(BIN)/python -m pytest -q tests/pulsar
+
+conformance: brokers $(VENV)/.native ## The fake brokers of tests answer as real ones do
+	$(BIN)/python -m pytest -q tests/conformance
 
 bench: $(VENV)/.dev $(VENV)/.native ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
 	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done

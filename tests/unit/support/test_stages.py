@@ -49,5 +49,5 @@ def test_stages_of_the_makefile_are_those_of_the_table() -> None:
     makefile = (Path(__file__).resolve().parents[3] / "Makefile").read_text()
     recipe = makefile.partition("\ntest:")[2].partition("\n\n")[0]
     loop = recipe.partition("for stage in ")[2].partition(";")[0].split()
-    assert [*loop, "spark and pulsar"] == NAMES
-    assert 'tests.support.stages "spark and pulsar"' in recipe
+    assert [*loop, "spark and brokers"] == NAMES
+    assert 'tests.support.stages "spark and brokers"' in recipe
