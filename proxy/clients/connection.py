@@ -301,6 +301,9 @@ class ClientConnection(TurnTaker):
         """Leave with a client that will send no more."""
         self._in_turn(self._leave)
 
+    def broke_off(self, cause: DisconnectCause) -> None:
+        self._in_turn(partial(self.lost, cause))
+
     def _hung_up(self, gone: bool) -> None:
         self._in_turn(partial(super()._hung_up, gone))
 

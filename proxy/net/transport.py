@@ -11,7 +11,7 @@ import fcntl
 import socket
 import sys
 import termios
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -127,6 +127,10 @@ class Endpoint(asyncio.BufferedProtocol):
     def lost(self, cause: DisconnectCause) -> None:
         """Called exactly once when the connection has ended: release what it holds."""
 
+    def broke_off(self, cause: DisconnectCause) -> None:
+        """Call `lost`, at once by default: nobody here has ended the connection, and thousands may do this at once."""
+        self.lost(cause)
+
     def output_full(self) -> None:
         """Called when the peer does not take what is written."""
 
@@ -179,10 +183,11 @@ class Endpoint(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail whatever waits for this connection, and call `lost`."""
-        if self.cause is None:
+        broke_off = self.cause is None
+        if broke_off:
             self.cause = self._cause_of(exc)
         try:
-            self._settle()
+            self._settle(self.broke_off if broke_off else self.lost)
         finally:
             self.transport = None
             if self._kept is not None:
@@ -427,7 +432,7 @@ class Endpoint(asyncio.BufferedProtocol):
                 self._reset_when_closed()
                 abort = True
         try:
-            self._settle()
+            self._settle(self.lost)
         finally:
             # A connection that has ended must not keep its socket, although `lost` raises.
             if transport is not None:
@@ -452,7 +457,7 @@ class Endpoint(asyncio.BufferedProtocol):
         if self.cause is None:
             self.abort(DisconnectCause.CONNECTION_RESET if gone else self.peer_closed_cause)
 
-    def _settle(self) -> None:
+    def _settle(self, lost: Callable[[DisconnectCause], None]) -> None:
         cause = self.cause
         assert cause is not None
         if self.fd < 0:
@@ -463,7 +468,7 @@ class Endpoint(asyncio.BufferedProtocol):
         if isinstance(waiter, asyncio.Future) and not waiter.done():
             waiter.set_exception(ConnectionClosed(cause))
             waiter.exception()
-        self.lost(cause)
+        lost(cause)
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

@@ -100,14 +100,14 @@ async def test_a_lookup_that_is_answered_before_its_turn_to_end_harms_nobody(mon
         assert bytes(client.socket.peer_bytes) == b""
 
 
-@pytest.mark.parametrize("leave", [fin, rst_unread])
+@pytest.mark.parametrize("leave", [fin, rst, rst_unread])
 async def test_idle_clients_that_leave_together_are_closed_a_few_in_each_iteration(
     leave: Callable[[Visitor], None],
 ) -> None:
     async with desk() as on:
         for client in [on.visitor() for _ in range(100)]:
             leave(client)
-        assert len(on.registry.ends) == CONNECTIONS
+        assert len(on.registry.ends) <= CONNECTIONS
         closed = await steps(lambda: len(on.registry.ends), 30)
         assert len(on.registry.ends) == 100
         assert max(closed) <= CONNECTIONS
