@@ -154,6 +154,8 @@ class Endpoint(asyncio.BufferedProtocol):
         self.fd = transport.get_extra_info("socket").fileno()
         self.is_tls = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=0)
+        # Bytes of the protocol before may wait: only that protocol was told of the pause, and this one is told its end.
+        self.writable = not transport.get_write_buffer_size()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass the arrived bytes to the subclass; an exception ends this connection only."""
