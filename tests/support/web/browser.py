@@ -65,7 +65,8 @@ class Tab:
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def picture(self) -> bytes:
-        """Return the screen as PNG."""
+        """Return the screen as PNG, without scroll bars."""
+        await self.call("Emulation.setScrollbarsHidden", hidden=True)
         found = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(found["data"])
 
