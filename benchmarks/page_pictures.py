@@ -31,7 +31,7 @@ KEYS: Final = {
 SHOWN: Final = "document.documentElement.dataset.ready === 'yes' && document.querySelector('#config td')"
 REFUSED: Final = "document.querySelector('#refusals td')"
 # File, width, height, colours.
-PICTURES: Final = (("page-light.png", 1280, 1420, "light"), ("page-dark-phone.png", 390, 2700, "dark"))
+PICTURES: Final = (("page-light.png", 1280, 1350, "light"), ("page-dark-phone.png", 390, 2700, "dark"))
 
 
 async def _ask(proxy: Running, number: int, until: float) -> None:

@@ -58,15 +58,15 @@ class Tab:
                     return
 
     async def screen(self, width: int, height: int, scheme: str) -> None:
-        """Have a screen of this size, in pixels, whose owner prefers these colours."""
+        """Have a screen of this size, in pixels, without scroll bars, whose owner prefers these colours."""
+        await self.call("Emulation.setScrollbarsHidden", hidden=True)
         await self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def picture(self) -> bytes:
-        """Return the screen as PNG, without scroll bars."""
-        await self.call("Emulation.setScrollbarsHidden", hidden=True)
+        """Return the screen as PNG."""
         found = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(found["data"])
 
