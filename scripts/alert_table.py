@@ -289,8 +289,8 @@ CONFIGURATION: Final = (
         f"pulsar_proxy_memory_budget_bytes > {MEMORY}", "5m",
         "the limits of {{ or $labels.pod $labels.instance }} add up to "
         "{{ $value | humanize1024 }}B, more than its container or machine has",
-        "Give it that much memory, or lower the limits until they fit (check-config prints the largest parts); until "
-        "then a storm can end the process.",
+        "Give it that much memory, or lower the limits until they fit (check-config names the keys of the largest "
+        "parts); until then a storm can end the process.",
     ),
     Alert(
         "PulsarProxyConfigReloadFailed", "configuration", "warning",

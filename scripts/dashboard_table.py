@@ -198,7 +198,7 @@ RELAY: Final = Row("Does the relay flow?", (
 ))  # fmt: skip
 
 ERRORS: Final = Row("What goes wrong?", (
-    Panel("Disconnects by cause", "Without the orderly ones. Causes are explained in docs/operations.md.", "cps",
+    Panel("Disconnects by cause", "Without the orderly ones. Causes are explained in docs/troubleshooting.md.", "cps",
           (Query(rate("pulsar_proxy_disconnects_total", f'cause!~"{_ORDERLY}"', by="cause") + " > 0", "{{cause}}"),),
           stacked=True),
     Panel("Requests refused or failed", "Other than topic lists: by limits, by rules, by brokers.", "reqps",

@@ -18,6 +18,7 @@ PAGE_WIDTH: Final = 1500
 PANEL_HEIGHT: Final = 120
 # What a panel's axis takes from its width.
 MARGIN: Final = 70
+AXIS: Final = MARGIN - 14
 # Bytes are drawn as MiB, or the ticks would be at powers of ten.
 SCALES: Final = {"bytes": 1_048_576, "Bps": 1_048_576}
 SCALE: Final = 1.0
@@ -74,7 +75,8 @@ def _row(row: Json, seconds: int) -> list[Any]:
         if sum(other["width"] for other in lines[-1]) + panel["width"] > COLUMNS:
             lines.append([])
         lines[-1].append(panel)
-    title = head.encode(text="text:N", x=alt.value(0), y=alt.value(8)).properties(
+    # The panels below have their axes to the left of their views, and their titles above these.
+    title = head.encode(text="text:N", x=alt.value(-AXIS), y=alt.value(8)).properties(
         width=PAGE_WIDTH, height=16, view=alt.ViewConfig(fill=SHEET, stroke=None)
     )
     return [title, *(_side_by_side(line, seconds) for line in lines)]
@@ -141,7 +143,7 @@ def _scale(panel: Json) -> Any:
 
 def _axis(unit: str) -> Any:
     """Give an axis of the same width for all panels, so that they stand below each other."""
-    return alt.Axis(labelExpr=_label(unit), tickCount=4, title=None, minExtent=MARGIN - 14, maxExtent=MARGIN - 14)
+    return alt.Axis(labelExpr=_label(unit), tickCount=4, title=None, minExtent=AXIS, maxExtent=AXIS)
 
 
 def _label(unit: str) -> str:

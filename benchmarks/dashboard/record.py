@@ -22,6 +22,7 @@ from urllib.request import urlopen
 
 import trustme
 import uvloop
+from aiohttp import web
 
 from benchmarks.dashboard.scene import CERTIFICATE_DAYS, KEYS, TENANTS, Scene, TenantTopics
 from proxy.cli.demo.broker import LOOPBACK, EmbeddedBroker, raise_file_limit
@@ -30,9 +31,12 @@ from scripts.generate_alerts import RULES
 from tests.support.auth.tls import PemFiles
 from tests.support.promql import substituted
 from tests.support.proxies.running_proxy import child_proxy
+from tests.support.web.fake_web_broker import fake_web_broker
 
 SCRAPE_SECONDS: Final = 1
 STEP_SECONDS: Final = 1
+# The web service of the brokers: statistics of this size; of every tenth topic there are none.
+STATISTICS_BYTES: Final = 20_000
 RATE_SECONDS: Final = 6
 READY_SECONDS: Final = 30.0
 
@@ -97,12 +101,21 @@ async def _recorded() -> Json:
         directory = Path(name)
         soon = datetime.now(UTC) + timedelta(days=CERTIFICATE_DAYS)
         keys = PemFiles.write(directory / "tls", trustme.CA().issue_cert(LOOPBACK, not_after=soon)).server_keys
-        async with EmbeddedBroker(store) as broker, child_proxy(directory, broker, **KEYS, **keys) as proxy:
-            tls_port = (await proxy.child.said("tls_port"))["tls_port"]
-            with prometheus(directory, f"{LOOPBACK}:{proxy.web_port}") as url:
-                begin = time.time()
-                await Scene(store, proxy.port, tls_port, broker.port).play()
-                return await asyncio.to_thread(asked, url, begin + RATE_SECONDS, time.time())
+        async with EmbeddedBroker(store) as broker, fake_web_broker() as web_service:
+            web_service.answer = _statistics
+            keys |= {"brokerWebServiceURL": web_service.url}
+            async with child_proxy(directory, broker, **KEYS, **keys) as proxy:
+                tls_port = (await proxy.child.said("tls_port"))["tls_port"]
+                with prometheus(directory, f"{LOOPBACK}:{proxy.web_port}") as url:
+                    begin = time.time()
+                    await Scene(store, proxy.port, tls_port, proxy.web_port, broker.port).play()
+                    return await asyncio.to_thread(asked, url, begin + RATE_SECONDS, time.time())
+
+
+async def _statistics(request: web.BaseRequest) -> web.StreamResponse:
+    if request.path.endswith("t-9/stats"):
+        return web.json_response({"reason": "Topic not found"}, status=404)
+    return web.json_response({"publishers": ["x" * STATISTICS_BYTES]})
 
 
 def asked(url: str, begin: float, end: float) -> Json:

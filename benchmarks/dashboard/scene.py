@@ -1,4 +1,4 @@
-"""What happens before the camera: tenants that list topics now and then, relayed clients, and three storms.
+"""What happens before the camera: tenants that list topics now and then, relayed clients, an admin tool, three storms.
 
 Rule: everything is on 127.0.0.1 and ends with the scene. The broker and the clients share this process, so that figures
 of speed mean nothing here; the proxy has a process of its own.
@@ -15,6 +15,7 @@ from proxy.cli.demo.broker import LOOPBACK
 from proxy.cli.demo.names import GeneratedNames, ListedNames, NameTemplate, TopicNames
 from proxy.cli.demo.storm import Storm, StormPlan
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame, lookup_frame
+from tests.support.web.web_pages import get
 
 TOPICS: Final = 5_000
 NAME_BYTES: Final = 100
@@ -72,10 +73,11 @@ class Scene:
 
     SECONDS: Final = 105.0
 
-    def __init__(self, store: TenantTopics, proxy_port: int, tls_port: int, broker_port: int) -> None:
+    def __init__(self, store: TenantTopics, proxy_port: int, tls_port: int, web_port: int, broker_port: int) -> None:
         self._store = store
         self._proxy_port = proxy_port
         self._tls_port = tls_port
+        self._web_port = web_port
         self._broker_port = broker_port
 
     async def play(self) -> None:
@@ -88,6 +90,7 @@ class Scene:
                     group.create_task(self._relayed(number))
                 group.create_task(self._lookups())
                 group.create_task(self._mistaken())
+                group.create_task(self._administers())
                 group.create_task(self._storms())
 
     async def _storms(self) -> None:
@@ -145,6 +148,12 @@ class Scene:
                 await asyncio.sleep(0.05)
         finally:
             client.close()
+
+    async def _administers(self) -> None:
+        """Ask for statistics of topics over HTTP, some of which are not there."""
+        for number in itertools.count():
+            await get(self._web_port, f"/admin/v2/persistent/orders/app-00/t-{number % 10}/stats")
+            await asyncio.sleep(0.1 if number % 100 < 60 else 0.4)
 
     async def _mistaken(self) -> None:
         """Come to the TLS port without TLS, as clients with a wrong URL do."""

@@ -4,10 +4,11 @@
 the modules for HTTP take as long to load as all others together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
@@ -125,7 +126,8 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
         top=shown.top,
         config=shown.settings.config,
         budget_parts=lambda: summands(parts.counters.budget_parts),
-        semaphores=(limiter.heap, limiter.direct),
+        limiters=(limiter.heap, limiter.direct),
+        lines=lambda: _lines(parts),
         names=parts.identities.names,
         minutes=minutes,
     )
@@ -134,6 +136,14 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
     for page in ui_pages(seen, shown.config, root=root):
         pages.add(page)
     return pages
+
+
+def _lines(parts: ClientParts) -> Iterator[AsyncSemaphore]:
+    """Yield each line in which lists wait for memory: those that the statistics of both limiters add up."""
+    memory = parts.memory
+    yield from (memory.limiter.direct, memory.unproven.share, memory.unproven.shares.awake, memory.limiter.heap)
+    for queue in parts.broker_queues.all().values():
+        yield from queue.heap_lines
 
 
 def _minutes(parts: ClientParts) -> Minutes:
@@ -152,9 +162,8 @@ def _minutes(parts: ClientParts) -> Minutes:
         }
 
     def gauges() -> Mapping[str, float]:
-        heap, direct = memory.limiter.heap, memory.limiter.direct
         return {
-            "waiting": heap.queue_size + heap.growers_waiting + direct.queue_size + direct.growers_waiting,
+            "waiting": sum(line.queue_size + line.growers_waiting for line in _lines(parts)),
             "heap_wait_ms": memory.heap_waits.wait_millis.quantiles(0.99)[0],
             "direct_wait_ms": memory.direct_waits.wait_millis.quantiles(0.99)[0],
         }

@@ -2,10 +2,12 @@
 
 SIGTERM and SIGINT begin the shutdown, whose phases are in `proxy.app.lifecycle`; a second signal ends it at once.
 SIGHUP reads the configuration again, unless the terminal has closed: then a proxy started by hand shuts down. A signal
-is an event of the loop, never an exception inside other code. The service manager is notified of each step.
+is an event of the loop, never an exception inside other code; only SIGQUIT and faults, which show the stacks of all
+threads, need no loop that runs. The service manager is notified of each step.
 """
 
 import asyncio
+import faulthandler
 import gc
 import os
 import resource
@@ -22,7 +24,6 @@ from proxy.cli.inherited import Inherited, Predecessor
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
 from proxy.core.log import Logger
-from proxy.core.process_memory import SYSTEM_PATHS, machine_memory_bytes
 from proxy.core.threads import in_thread
 from proxy.web.admin.reload_report import ReloadReport
 from proxy.web.admin.sources import NotUndone
@@ -50,6 +51,7 @@ async def run(
     _raise_file_limit(log)
     if not config.core_dump_enabled:
         forbid_core_dumps()
+    show_stacks_on_signals()
     proxy = Proxy(config, log)
     proxy.sockets.listening.inherit(inherited.handed)
     ending = _Ending(proxy, log, manager)
@@ -98,12 +100,9 @@ async def _replace(predecessor: Predecessor, proxy: Proxy, ending: "_Ending", lo
     if not await ending.until_ready():
         # The predecessor accepts as before.
         return
-    budgets = proxy.counters.budget_bytes + predecessor.budget_bytes
-    machine = machine_memory_bytes(SYSTEM_PATHS)
-    fits = machine is None or budgets <= machine
-    (log.info if fits else log.warning)(
-        "memory budget of two processes", budget_bytes=budgets, machine_bytes=machine, pid=predecessor.pid
-    )
+    from proxy.app.memory.budget_report import log_two_budgets
+
+    log_two_budgets(proxy.counters, log, predecessor.budget_bytes, predecessor.pid)
     connections = await in_thread(predecessor.leave, "hand-over", None)
     log.info("took over", pid=predecessor.pid, connections=connections)
     try:
@@ -309,6 +308,16 @@ def _forget_terminal() -> None:
 def ignore_hangup() -> None:
     """Ignore SIGHUP while no loop handles it: a reload before the start or after the end must not kill the process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def show_stacks_on_signals() -> None:
+    """Write the stacks of all Python threads to standard error at SIGQUIT, as a JVM does, and when a fault or SIGABRT
+    (the watchdog of systemd) ends the process.
+
+    The admin API shows more, but needs an event loop that runs. Only places in the code are written, never values.
+    """
+    faulthandler.enable(STANDARD_ERROR)
+    faulthandler.register(signal.SIGQUIT, STANDARD_ERROR)
 
 
 def forbid_core_dumps() -> None:

@@ -34,6 +34,7 @@ SIGNALS: Final = (
     ("SIGTERM", "Drain and stop as proxyRole demands, within the times of the keys that begin with shutdown."),
     ("SIGINT", "Drain at once. A second SIGTERM or SIGINT stops the proxy at once."),
     ("SIGHUP", "Read the configuration again, all or nothing. The log says what changed and what waits for a restart."),
+    ("SIGQUIT", "Write the stacks of all threads to standard error and go on, also if the event loop stands still."),
 )
 ENVIRONMENT: Final = (
     ("<key>", "A variable with the name of a key sets it, before the file."),

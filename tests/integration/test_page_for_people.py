@@ -15,8 +15,9 @@ from protocol.errors import ServerError
 from proxy.core.errors import OverLimit
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.patience import patient
-from tests.support.proxies.proxy_under_test import TIGHT, Stage, jammed, staged
+from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, TIGHT, Stage, jammed, namespace, staged
 from tests.support.tools import tool
+from tests.support.web.browser import browsing
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import get
 
@@ -25,6 +26,18 @@ VIRTUAL_MILLIS = 3000
 SCHEMES = {"dark": "0", "light": "1"}
 SECRET = "token:this-is-a-secret-of-the-proxy"
 NO_DETAILS = "these numbers are shown on loopback"
+# Widths and heights of a phone, a tablet and a desktop.
+SCREENS = ((375, 800), (820, 1180), (1280, 900))
+SHOWN = """document.documentElement.dataset.ready === "yes" && document.querySelector("#config td")"""
+# Texts of the page of which a part is beyond the right edge of the screen, or of the part of the page that holds them.
+OUT_OF_SIGHT = """
+[...document.querySelectorAll("header *, main *, footer *")].filter((node) => {
+  const box = node.getBoundingClientRect(), holder = node.closest("section");
+  const edge = holder ? holder.getBoundingClientRect().right : innerWidth;
+  return box.width && box.right > Math.min(edge, innerWidth) + 1;
+}).map((node) => `${node.tagName} ${node.className} ${node.textContent}`.slice(0, 80))
+"""
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 async def asked(stage: Stage, path: str, host: str = LOOPBACK, *headers: str) -> tuple[int, dict[str, Any]]:
@@ -106,6 +119,28 @@ async def test_holders_and_waiters_are_those_of_the_limiters() -> None:
         assert len(state["brokers"]) == 1
 
 
+async def test_lists_that_wait_for_a_share_of_memory_are_shown_as_they_are_counted() -> None:
+    keys: dict[str, Any] = {
+        "maxTopicListInFlightHeapMemSizeMB": 4,
+        "maxTopicListInFlightDirectMemSizeMB": 4,
+        "topicListUnprovenReadersMemoryPercent": 50,
+    }
+    async with staged(**keys) as stage:
+        for number in range(9):
+            client = await stage.connected(SLOW_READER_RCVBUF)
+            await client.ask_topics(namespace(number))
+        shares = stage.proxy.memory.unproven
+        await stage.until(lambda: shares.statistics().queue_size and not stage.direct.queue_size, "a wait for a share")
+        assert stage.proxy.web is not None
+        for second in range(2):
+            stage.proxy.web.tick(stage.proxy.loop.time() + second)
+        state = (await asked(stage, "/ui/state"))[1]
+        waiting = sum(each["queue_size"] + each["growers_waiting"] for each in state["limiters"].values())
+        assert waiting > 0
+        assert len(state["waiters"]) == waiting == state["minutes"]["waiting"][-1]
+        assert all(row["line"].startswith(("direct", "heap")) for row in state["waiters"])
+
+
 def refuse_markup(stage: Stage) -> None:
     """Note a refusal of a client and a namespace whose names are markup."""
     error = OverLimit(ServerError.TooManyRequests, "too many", stage="list", asked=2, limit=1, key="someKey")
@@ -146,12 +181,36 @@ async def test_a_browser_shows_memory_brokers_charts_and_configuration(scheme: s
         assert 'data-ready="yes"' in became
         assert re.search(r'<main id="details">', became)
         assert re.search(r'role="meter" aria-label="Lists being decoded \(heap\)"', became)
-        assert re.search(r'<td class="up">up</td>', became)
+        assert re.search(r'<td class="up"[^>]*>up</td>', became)
         assert "&lt;img src=x" in became
         assert "<img" not in became
         assert became.count("<svg") == 8
         assert became.count('class="area"') == 8
-        assert re.search(r'<td class="key">clusterName</td><td>test</td><td>command line</td>', became)
+        assert re.search(r'<td class="key"[^>]*>clusterName</td><td[^>]*>test</td><td[^>]*>command line</td>', became)
+
+
+@pytest.mark.timeout(300)
+async def test_nothing_is_out_of_sight_on_a_phone_a_tablet_and_a_desktop_in_either_scheme(tmp_path: Path) -> None:
+    async with staged(webServicePageReuseMillis=1000) as stage:
+        error = OverLimit(
+            ServerError.TooManyRequests, "too many of a kind", stage="list", asked=2, limit=1,
+            key="maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
+        )  # fmt: skip
+        stage.proxy.refusals.note_over_limit(
+            error, "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", "a/" + 60 * "long"
+        )
+        await stage.connected()
+        url, backgrounds = f"http://{LOOPBACK}:{stage.proxy.web_port}/", dict[str, set[str]]()
+        async with browsing(url, tmp_path / "profile") as tab:
+            await tab.until(SHOWN)
+            for scheme in SCHEMES:
+                for width, height in SCREENS:
+                    await tab.screen(width, height, scheme)
+                    assert await tab.value("innerWidth") == width
+                    assert await tab.value(OUT_OF_SIGHT) == [], (scheme, width)
+                    backgrounds.setdefault(scheme, set()).add(await tab.value(BACKGROUND))
+        light, dark = backgrounds["light"], backgrounds["dark"]
+        assert len(light) == len(dark) == len(light ^ dark) - 1 == 1
 
 
 @pytest.mark.timeout(300)

@@ -76,11 +76,15 @@ def _listens(port: int) -> bool:
 
 
 def start_proxy(
-    directory: Path, broker: Broker, overrides: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+    directory: Path,
+    broker: Broker,
+    overrides: Mapping[str, str] | None = None,
+    command: Sequence[str] = COMMAND,
+    options: Sequence[str] = (),
 ) -> Proxy:
     """Start a proxy that its caller ends, and wait until it serves; raises ProcessFailedError.
 
-    `command` may be a program around the proxy's command line.
+    `command` may be a program around the proxy's command line, `options` are more of `serve`.
     """
     given = overrides or {}
     free = free_ports(2)
@@ -100,7 +104,7 @@ def start_proxy(
     }
     config = directory / f"proxy-{service_port}.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-    arguments = [*command, "serve", "--config", str(config)]
+    arguments = [*command, "serve", "--config", str(config), *options]
     process = ChildProcess("proxy", arguments, config.with_suffix(".log"), {"PYTHONPATH": python_path(_ROOT)})
     proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process, config)
     try:

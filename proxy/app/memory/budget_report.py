@@ -4,10 +4,10 @@ Rule: the sum is held against the container's limit if there is one, and against
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Self
 
-from proxy.app.memory.budget import BudgetLine, kernels_choice, summands, total_bytes, worst_case_parts
+from proxy.app.memory.budget import BudgetLine, kernels_choice, summands, total_bytes, worst_case
 from proxy.app.metrics.counters import Counters
 from proxy.config.config import Config
 from proxy.core.log import Logger
@@ -19,9 +19,10 @@ _MIB: Final = 1024 * 1024
 CONTAINER: Final = "container"
 MACHINE: Final = "machine"
 _EXCEEDED: Final = {
-    CONTAINER: "the configured limits allow more memory than the container has",
-    MACHINE: "the configured limits allow more memory than the machine has",
+    CONTAINER: "memory budget above the memory of the container",
+    MACHINE: "memory budget above the memory of the machine",
 }
+_TWO_BUDGETS: Final = "memory budget of two processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,16 @@ class BudgetReport:
     keys: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Mapping[str, int], budget_bytes: int, paths: MemoryPaths = SYSTEM_PATHS) -> Self:
-        """Return the report of a budget on this machine."""
-        largest = sorted(parts.items(), key=lambda part: part[1], reverse=True)[:LARGEST_PARTS]
-        return cls(budget_bytes, largest, container_limit_bytes(paths), machine_memory_bytes(paths))
+    def of(cls, parts: Mapping[str, int], keys: Mapping[str, str], paths: MemoryPaths = SYSTEM_PATHS) -> Self:
+        """Return the report of a budget on this machine; `keys`: the key to lower first of each owner of a part."""
+        largest = sorted(summands(parts).items(), key=lambda part: part[1], reverse=True)[:LARGEST_PARTS]
+        named = {owner: keys[owner] for owner, size in largest if size and keys.get(owner)}
+        return cls(total_bytes(parts), largest, container_limit_bytes(paths), machine_memory_bytes(paths), named)
 
     @classmethod
     def of_lines(cls, budget: Iterable[BudgetLine]) -> Self:
-        """Return the report of a budget on this machine, with the keys to lower."""
-        by_owner = {line.owner: line for line in budget}
-        parts = {owner: line.limit_bytes for owner, line in by_owner.items()}
-        report = cls.of(summands(parts), total_bytes(parts))
-        keys = {name: by_owner[name].key for name, size in report.largest if size and by_owner[name].key}
-        return replace(report, keys=keys)
+        """Return the report of a budget on this machine."""
+        return cls.of(*_parts_and_keys(budget))
 
     @property
     def exceeded(self) -> str | None:
@@ -57,13 +55,18 @@ class BudgetReport:
             return CONTAINER
         return MACHINE if self.machine_bytes is not None and self.budget_bytes > self.machine_bytes else None
 
+    @property
+    def keys_to_lower(self) -> list[str]:
+        """The key to lower first of each of the largest parts, each key once."""
+        return list(dict.fromkeys(self.keys.values()))
+
     def excess(self) -> str | None:
         """Return the warning that the budget does not fit, or None if it fits."""
         if (owner := self.exceeded) is None:
             return None
         has = self.container_bytes if owner == CONTAINER else self.machine_bytes
         assert has is not None
-        lower = f"lower {', '.join(dict.fromkeys(self.keys.values()))} " if self.keys else ""
+        lower = f"lower {', '.join(self.keys_to_lower)} " if self.keys else ""
         return (
             f"the configured limits allow {mib(self.budget_bytes)} of memory, the {owner} has {mib(has)}: the kernel "
             f"may end the proxy under load; {lower}(docs/capacity.md, a smaller container)"
@@ -100,22 +103,42 @@ class BudgetReport:
             "machine_bytes": self.machine_bytes,
         }
         if (owner := self.exceeded) is not None:
-            log.warning(_EXCEEDED[owner], **fields)
+            log.warning(_EXCEEDED[owner], **fields, keys=self.keys_to_lower)
         else:
             log.info("memory budget", **fields, kernels_choice=kernels_choice)
 
 
 def count_budget(counters: Counters, config: Config, *, exports: bool) -> None:
     """Compute the worst case of all memory under a configuration, for the metrics and for the log."""
-    parts = counters.budget_parts = worst_case_parts(config, exports=exports)
-    counters.budget_bytes = total_bytes(parts)
+    counters.budget_parts, counters.budget_keys = _parts_and_keys(worst_case(config, exports=exports))
+    counters.budget_bytes = total_bytes(counters.budget_parts)
     counters.kernels_choice = {line.owner: line.limit_bytes for line in kernels_choice(config, tcp_buffers())}
 
 
 def log_budget(counters: Counters, log: Logger) -> None:
     """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
-    report = BudgetReport.of(summands(counters.budget_parts), counters.budget_bytes)
+    report = BudgetReport.of(counters.budget_parts, counters.budget_keys)
     report.log(log, sum(counters.kernels_choice.values()))
+
+
+def log_two_budgets(counters: Counters, log: Logger, other_bytes: int, other_pid: int) -> None:
+    """Log the sum of this process's budget and that of the process whose sockets this process takes over.
+
+    Rule: the sum is held against the machine alone: each process may have a container of its own.
+    """
+    report = BudgetReport.of(counters.budget_parts, counters.budget_keys)
+    both = report.budget_bytes + other_bytes
+    fields = {"budget_bytes": both, "machine_bytes": report.machine_bytes, "pid": other_pid}
+    if report.machine_bytes is None or both <= report.machine_bytes:
+        log.info(_TWO_BUDGETS, **fields)
+    else:
+        log.warning(_TWO_BUDGETS, **fields, keys=report.keys_to_lower)
+
+
+def _parts_and_keys(budget: Iterable[BudgetLine]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the limit of each owner in bytes, and the key to lower first."""
+    lines = tuple(budget)
+    return {line.owner: line.limit_bytes for line in lines}, {line.owner: line.key for line in lines}
 
 
 def mib(count: int) -> str:

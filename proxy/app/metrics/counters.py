@@ -30,6 +30,7 @@ class Counters:
         "authentication",
         "brokers",
         "budget_bytes",
+        "budget_keys",
         "budget_parts",
         "clients",
         "config_accepted",
@@ -68,6 +69,8 @@ class Counters:
         self.clients = ClientCounters(shared)
         self.web = WebCounters(shared)
         self.budget_bytes = 0
+        # The key to lower first, by owner; empty for an owner without one.
+        self.budget_keys: Mapping[str, str] = {}
         self.budget_parts: Mapping[str, int] = {}
         # Memory that only the kernel bounds, by owner; no part of the budget.
         self.kernels_choice: Mapping[str, int] = {}

@@ -3,8 +3,9 @@
 Rule: viewers share one document a second, and its size is bounded. Secrets are hidden where the configuration is made.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Final
 
 from limiter.semaphore import AsyncSemaphore
@@ -12,7 +13,9 @@ from proxy.auth.fairness_key import DisplayNames
 from proxy.web.ui.minutes import Minutes
 
 HOLDERS: Final = 8
+# The first of each line, and of all lines.
 WAITERS: Final = 8
+MOST_WAITERS: Final = 24
 LONGEST_NAME: Final = 200
 # Parts of the document of `top` that the page shows.
 _OF_TOP: Final = (
@@ -27,7 +30,9 @@ class UiSources:
     top: Callable[[], Mapping[str, Any]]
     config: Callable[[], Mapping[str, object]]
     budget_parts: Callable[[], Mapping[str, int]]
-    semaphores: tuple[AsyncSemaphore, ...]
+    limiters: tuple[AsyncSemaphore, ...]
+    # Every line in which lists wait for the memory of these limiters.
+    lines: Callable[[], Iterable[AsyncSemaphore]]
     names: DisplayNames
     minutes: Minutes
 
@@ -38,8 +43,10 @@ def ui_document(sources: UiSources) -> Mapping[str, object]:
     return {
         **{name: top[name] for name in _OF_TOP},
         "budget_parts": dict(sources.budget_parts()),
-        "holders": {each.name: _holders(each, sources.names) for each in sources.semaphores},
-        "waiters": [row for each in sources.semaphores for row in _waiters(each, sources.names)],
+        "holders": {each.name: _holders(each, sources.names) for each in sources.limiters},
+        "waiters": list(
+            islice(chain.from_iterable(_waiters(each, sources.names) for each in sources.lines()), MOST_WAITERS)
+        ),
         "minutes": sources.minutes.shown(),
     }
 

@@ -47,7 +47,8 @@
     const head = make("tr", {}, ...columns.map(([name, number]) => make("th", number ? { class: "number" } : {}, name)));
     const body = rows.map((row) => make("tr", {}, ...row.map((cell, index) => {
       const kind = cell && cell.kind ? cell.kind : columns[index][1] ? "number" : "";
-      return make("td", kind ? { class: kind } : {}, String(cell && cell.kind ? cell.text : cell));
+      const attributes = { ...(kind ? { class: kind } : {}), "data-column": columns[index][0] };
+      return make("td", attributes, String(cell && cell.kind ? cell.text : cell));
     })));
     return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
   }
