@@ -21,7 +21,7 @@ MUST_WAIT = -1
 class Ledger:
     """The limit and the sizes held, by key; with `limit <= 0` every size fits and is counted all the same.
 
-    One of `kept_of` parts of the limit is kept for keys that hold nothing; 0: no part.
+    Keys that hold nothing have one of `kept_of` parts of the limit to themselves; 0: no part.
     """
 
     __slots__ = (
@@ -36,7 +36,7 @@ class Ledger:
         self.peak_held = 0
         self.holders: dict[Hashable, int] = {}
         self.keyed = 0  # the sum of `holders`; the rest of `held` has no key
-        self._sites: dict[Hashable, int] = {}  # what the keys of each site hold together
+        self._sites: dict[Hashable, int] = {}  # by site: the sum of what its keys hold
         self.overshooter: Permit | None = None
         self.overshot_from = 0  # the overshooter's size before it overshot
         self.overshoots = 0

@@ -39,7 +39,7 @@ from proxy.net.spill.judge import LEAST_REST_BYTES
 
 # The part of the share that is for clients which are awake; as much of direct memory may be owed while others wait.
 AWAKE_PART: Final = 2
-# One of so many parts of the share of those awake is kept for networks that hold nothing.
+# Networks that hold nothing have one of so many parts of the share of those awake to themselves.
 KEPT_OF: Final = 8
 # A list that can go to disk takes this part of its size of the share of those that are silent: with half of the share,
 # a quarter of direct memory, such lists hold half of it, those awake a quarter, and proven readers have the rest.

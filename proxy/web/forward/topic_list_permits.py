@@ -10,9 +10,9 @@ Nothing is known of a web client before its list, and it answers no PING. So a w
 clients that are awake (`proxy.requests.reader_shares`), until the client has taken more than a receive buffer, or
 stands still.
 
-One network may hold all that there is, and stand. So an eighth of each, of the connections to a broker that lists may
-have (`proxy.web.http.places`), of the slots and of that share, is kept for networks that hold nothing of it. A list
-waits for its connection before its slot, or those that wait for connections to one broker would hold all slots.
+Clients of one network may take all that there is, and stand. So an eighth of each, of the connections to a broker that
+lists may have (`proxy.web.http.places`), of the slots and of that share, is kept for networks that hold nothing of it.
+A list waits for its connection before its slot, or those that wait for connections to one broker would hold all slots.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
@@ -36,7 +36,7 @@ from proxy.web.http.errors import HttpRefused, retry_after
 
 RETRY_SECONDS: Final = 1.0
 KIND: Final = "get_topics"
-# Of the slots one of so many is kept for networks that have none.
+# Networks without a slot have one of so many parts of the slots to themselves.
 KEPT_OF: Final = 8
 _KINDS: Final = {Stage.BROKER_BUSY: "broker_busy", Stage.DIRECT: "direct_memory"}
 T = TypeVar("T")
