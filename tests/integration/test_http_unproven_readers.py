@@ -180,6 +180,21 @@ async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_anothe
         assert at.stage.direct.held == 25 * WINDOW
 
 
+async def test_lists_that_wait_for_connections_hold_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 32)
+    async with web_staged(**{**STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:
+        at.broker.answer = large_list
+        for _ in range(40):
+            await slow_reader(at)
+        await at.stage.until(
+            lambda: at.stage.proxy.counters.web.in_work == 40 and at.stage.direct.held >= 25 * WINDOW, "a crowd"
+        )
+        web_port = at.stage.proxy.web
+        assert web_port is not None
+        assert web_port._services is not None
+        assert web_port._services.list_permits.slots.held == 0
+
+
 async def test_a_list_that_fits_into_the_send_buffer_needs_no_share() -> None:
     async def short_list(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=b'["a"]')

@@ -373,12 +373,15 @@ async def test_a_cancelled_wait_and_a_second_release_leave_nothing() -> None:
 async def test_lists_of_one_key_leave_places_to_lists_of_others_and_to_all_other_requests() -> None:
     stage = Stage(64)
     # Of 64 places 56 are for lists, and 7 of these for keys that hold none.
-    await stage.held("many", 49, for_list=True)
-    behind = await stage.waiting("many", 9, for_list=True)
-    await stage.held("new", 1, for_list=True)
-    await stage.held("many", 14)
-    assert not stage.served
-    await left(*behind)
+    crowd = await stage.waiting("many", 58, for_list=True)
+    await turns()
+    assert stage.served == ["many"] * 49
+    await stage.waiting("new", for_list=True)
+    await stage.waiting("many", 14)
+    await turns()
+    assert stage.served[49:] == ["new", *["many"] * 14]
+    assert not any(task.done() for task in crowd[49:])
+    await left(*crowd[49:])
 
 
 async def test_lists_that_wait_have_slow_lists_end_and_no_other_requests() -> None:
