@@ -7,6 +7,8 @@ Rules (docs/adr/0007):
 - The key whose turn it is holds up the others while its first request does not fit. A key at its cap holds up no other
   key: the key is set aside until one of its own permits shrinks or ends.
 - Keys of a site (`limiter.sites`) have the turns and the credit of one key. Inside it they take turns by requests.
+- A part of the limit may be kept (`Ledger.kept_of`): only a key whose site holds nothing is granted that. Where no more
+  than that is free, all other keys go outside: into one line, whose first holds up the others and no such newcomer.
 - Growth adds to its key's deficit while an acquire waits that could be granted. With no waiter left, all deficits end.
 
 Credit is one number per key, `spent`, on a scale common to all keys: round r is the quantum that begins at
@@ -82,7 +84,8 @@ class _SiteTurns:
 class KeyQueue(WaiterQueue[AcquireWaiter]):
     """The waiters of one key or site, and how much it has spent.
 
-    `queue` is the list of the fair queue that holds this key: a round, the capped keys, or the idle keys in deficit.
+    `queue` is the list of the fair queue that holds this key: a round, the keys outside, the capped keys, or the idle
+    keys in deficit.
     """
 
     __slots__ = ("_fair_queue", "_turns", "key", "next", "previous", "queue", "spent")
@@ -136,20 +139,9 @@ class FairQueue:
     """
 
     __slots__ = (
-        "_arrivals",
-        "_cap",
-        "_cap_percent",
-        "_capped",
-        "_current_round",
-        "_idle",
-        "_key_queues",
-        "_ledger",
-        "_on_cancel",
-        "_quantum",
-        "_round_heap",
-        "_rounds",
-        "_waiting",
-    )
+        "_arrivals", "_cap", "_cap_percent", "_capped", "_current_round", "_idle", "_key_queues", "_ledger",
+        "_on_cancel", "_open_limit", "_outside", "_quantum", "_round_heap", "_rounds", "_waiting",
+    )  # fmt: skip
 
     def __init__(self, ledger: Ledger, cap_percent: int, on_cancel: Callable[[AcquireWaiter], None]) -> None:
         self._ledger = ledger
@@ -161,6 +153,7 @@ class FairQueue:
         self._rounds: dict[int, Round] = {}
         self._round_heap: list[int] = []  # a heap of the numbers of `_rounds`, each number once
         self._capped: LinkedList[KeyQueue] = LinkedList()
+        self._outside: LinkedList[KeyQueue] = LinkedList()  # keys that hold something, and wait for more than is kept
         self._idle: LinkedList[KeyQueue] = LinkedList()
         self._cap_percent = cap_percent
         self._measure()
@@ -200,11 +193,11 @@ class FairQueue:
         return waiters
 
     def __iter__(self) -> Iterator[AcquireWaiter]:
-        """Yield the first waiter of each key, then the second; keys in the order of their turns, capped keys last.
+        """Yield the first waiter of each key, then the second; keys in the order of their turns, those set aside last.
 
         The order ignores how much each key may take in its turn. The queue must not change meanwhile.
         """
-        chains = (*(self._rounds[number] for number in sorted(self._rounds)), self._capped)
+        chains = (*(self._rounds[number] for number in sorted(self._rounds)), self._outside, self._capped)
         waiters: Iterable[AcquireWaiter | None] = (key_queue.head for chain in chains for key_queue in chain)
         while True:
             shown = []
@@ -221,7 +214,7 @@ class FairQueue:
     def admits(self, key: Hashable, n: int) -> bool:
         """Return whether an acquire that is not queued goes before all waiters, if it fits."""
         key_queue = self._key_queues.get(site_of(key))
-        if (key_queue is not None and key_queue.head is not None) or self.at_cap(key, n):
+        if (key_queue is not None and key_queue.head is not None) or self.at_cap(key, n) or self._goes_outside(key, n):
             return False
         leader = self._next_key_queue()
         return leader is None or self._joining_round(key_queue) < leader.spent // self._quantum
@@ -274,9 +267,12 @@ class FairQueue:
         )
 
     def on_freed(self, key: Hashable) -> None:
-        """Put a capped key back into a round, because the key holds less than before."""
+        """Put a key that was set aside back into a round: its own cap, or what others hold, keeps it out no more."""
         key_queue = self._key_queues.get(site_of(key))
-        if key_queue is not None and key_queue.queue is self._capped:
+        if key_queue is None or not self._is_aside(key_queue):
+            return
+        # A key outside that still holds something waits for its turn there.
+        if key_queue.queue is self._capped or not self._ledger.held_by_site(key):
             self._join(key_queue)
 
     def move(self, waiter: AcquireWaiter, key: Hashable) -> None:
@@ -292,7 +288,7 @@ class FairQueue:
         else:
             key_queue.insert_by_arrival(waiter)
         self._waiting += 1
-        if key_queue.queue is None or (key_queue.queue is self._capped and key_queue.head is waiter):
+        if key_queue.queue is None or (self._is_aside(key_queue) and key_queue.head is waiter):
             self._join(key_queue)
 
     # Settings and readings
@@ -306,7 +302,8 @@ class FairQueue:
         """Compute quantum and cap again; the order, and the deficits in bytes, stay the same."""
         begin = self._next_round_start()
         rounds = [self._rounds[number] for number in sorted(self._rounds)]
-        key_queues = [key_queue for chain in (*rounds, self._capped) for key_queue in chain.drain()]
+        chains = (*rounds, self._outside, self._capped)
+        key_queues = [key_queue for chain in chains for key_queue in chain.drain()]
         self._rounds.clear()
         self._round_heap.clear()
         self._current_round = 0
@@ -348,8 +345,8 @@ class FairQueue:
     def _next_key_queue(self) -> KeyQueue | None:
         """Return the key whose turn it is, after moving the keys before it to the lists where they belong now.
 
-        Each step ends a round, sets a capped key aside, or moves a key that has spent since; so the steps are amortized
-        over earlier joins, releases, grants and growth.
+        Each step ends a round, sets a key aside, or moves a key that has spent since; so the steps are amortized over
+        earlier joins, releases, grants and growth.
         """
         order, rounds = self._round_heap, self._rounds
         while order:
@@ -362,8 +359,23 @@ class FairQueue:
             elif key_queue.head is not None and self.at_cap(key_queue.head.key, key_queue.head.size):
                 round_.remove(key_queue)
                 self._capped.push(key_queue)
+            elif key_queue.head is not None and self._goes_outside(key_queue.head.key, key_queue.head.size):
+                round_.remove(key_queue)
+                self._outside.push(key_queue)
             else:
                 return key_queue
+        return self._first_outside()
+
+    def _first_outside(self) -> KeyQueue | None:
+        """Return the first key outside if more than the kept part is free for it."""
+        while (first := self._outside.head) is not None and (waiter := first.head) is not None:
+            if self._takes_of_kept(waiter.key, waiter.size):
+                break
+            if not self.at_cap(waiter.key, waiter.size):
+                first.spent = max(first.spent, self._next_round_start())
+                return first
+            self._outside.remove(first)
+            self._capped.push(first)
         return None
 
     def _join(self, key_queue: KeyQueue) -> None:
@@ -398,11 +410,24 @@ class FairQueue:
         held = self._ledger.held_by(key)
         return held > 0 and held + n > self._cap
 
+    def _takes_of_kept(self, key: Hashable, n: int) -> bool:
+        """Return whether `n` more for `key` would take of the part that is kept for others."""
+        return self._ledger.held + n > self._open_limit and self._ledger.held_by_site(key) > 0
+
+    def _goes_outside(self, key: Hashable, n: int) -> bool:
+        if self._outside.head is not None:
+            return self._ledger.held_by_site(key) > 0
+        return self._takes_of_kept(key, n)
+
+    def _is_aside(self, key_queue: KeyQueue) -> bool:
+        return key_queue.queue is self._capped or key_queue.queue is self._outside
+
     def _measure(self) -> None:
         limit = self._ledger.limit
         self._quantum = max(1, limit // QUANTA_PER_LIMIT)
         capped = limit > 0 and self._cap_percent < 100
         self._cap = limit * self._cap_percent // 100 if capped else sys.maxsize
+        self._open_limit = self._ledger.open_limit
 
     # Keys
 
@@ -416,7 +441,7 @@ class FairQueue:
         return key_queue
 
     def on_removed(self, key_queue: KeyQueue, was_first: bool) -> None:
-        """Drop a key whose last waiter was removed, or put a capped key with a new head back into a round."""
+        """Drop a key whose last waiter was removed, or put a key set aside back into a round with its new head."""
         self._waiting -= 1
         if self._waiting == 0:
             assert key_queue.queue is not None, "a key with a waiter is in a list"
@@ -424,7 +449,7 @@ class FairQueue:
             self._clear()
         elif key_queue.head is None:
             self._retire(key_queue)
-        elif was_first and key_queue.queue is self._capped:
+        elif was_first and self._is_aside(key_queue):
             self._join(key_queue)
 
     def _retire(self, key_queue: KeyQueue) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from operator import itemgetter
 
 from limiter.permit import Permit
+from limiter.sites import SiteKey
 
 __all__ = ["MUST_WAIT", "Ledger"]
 
@@ -18,16 +19,24 @@ MUST_WAIT = -1
 
 
 class Ledger:
-    """The limit and the sizes held, by key; with `limit <= 0` every size fits and is counted all the same."""
+    """The limit and the sizes held, by key; with `limit <= 0` every size fits and is counted all the same.
 
-    __slots__ = ("held", "holders", "keyed", "limit", "overshooter", "overshoots", "overshot_from", "peak_held")
+    Keys that hold nothing have one of `kept_of` parts of the limit to themselves; 0: no part.
+    """
 
-    def __init__(self, limit: int) -> None:
+    __slots__ = (
+        "_sites", "held", "holders", "kept_of", "keyed", "limit", "overshooter", "overshoots", "overshot_from",
+        "peak_held",
+    )  # fmt: skip
+
+    def __init__(self, limit: int, kept_of: int = 0) -> None:
         self.limit = limit
+        self.kept_of = kept_of
         self.held = 0
         self.peak_held = 0
         self.holders: dict[Hashable, int] = {}
         self.keyed = 0  # the sum of `holders`; the rest of `held` has no key
+        self._sites: dict[Hashable, int] = {}  # by site: the sum of what its keys hold
         self.overshooter: Permit | None = None
         self.overshot_from = 0  # the overshooter's size before it overshot
         self.overshoots = 0
@@ -98,6 +107,16 @@ class Ledger:
         """Return how much the permits of `key` hold; None stands for all permits without a key."""
         return self.held - self.keyed if key is None else self.holders.get(key, 0)
 
+    def held_by_site(self, key: Hashable) -> int:
+        """Return how much all keys of the site of `key` hold, which for most keys is what the key holds."""
+        return self._sites.get(key.site, 0) if isinstance(key, SiteKey) else self.held_by(key)
+
+    @property
+    def open_limit(self) -> int:
+        """Return how much may be held after an acquire of a key that holds something; `sys.maxsize`: no bound."""
+        kept = self.limit // self.kept_of if self.kept_of else 0
+        return self.limit - kept if kept > 0 else sys.maxsize
+
     def reassign(self, permit: Permit, key: Hashable) -> None:
         """Charge the size of `permit` to another key; `held` stays the same."""
         if permit.size:
@@ -109,8 +128,14 @@ class Ledger:
 
     def _add_to_key(self, key: Hashable, delta: int) -> None:
         self.keyed += delta
-        holds = self.holders.get(key, 0) + delta
-        if holds:
-            self.holders[key] = holds
-        else:
-            del self.holders[key]
+        _add(self.holders, key, delta)
+        if isinstance(key, SiteKey):
+            _add(self._sites, key.site, delta)
+
+
+def _add(sums: dict[Hashable, int], key: Hashable, delta: int) -> None:
+    holds = sums.get(key, 0) + delta
+    if holds:
+        sums[key] = holds
+    else:
+        del sums[key]

@@ -39,8 +39,8 @@ class AsyncSemaphore:
 
     `max_queue` bounds the acquires that wait (`<= 0`: no bound); growth is bounded by the permits held instead.
     `timeout_seconds` is the default for requests without a timeout; 0 means now or not at all. Both may be assigned at
-    any time: waiters stay and keep their deadlines. `share_by_key` and `key_cap_percent`: see `set_sharing`. Not
-    thread-safe. Source: PIP-442, AsyncSemaphore.
+    any time: waiters stay and keep their deadlines. `share_by_key` and `key_cap_percent`: see `set_sharing`; in turns,
+    one of `kept_of` parts of the limit is kept for keys that hold nothing. Not thread-safe. Source: PIP-442.
     """
 
     __slots__ = (
@@ -59,13 +59,14 @@ class AsyncSemaphore:
         observer: LimiterObserver | None = None,
         share_by_key: bool = False,
         key_cap_percent: int = 100,
+        kept_of: int = 0,
     ) -> None:
         self.name = name
         self.max_queue = max_queue
         self.timeout_seconds = timeout_seconds
         self._clock = clock
         self.closed = False
-        self._ledger = Ledger(limit)
+        self._ledger = Ledger(limit, kept_of)
         self._counter = EventCounter(observer)
         self._fair_queue: FairQueue | None = None  # `_acquirers` again, if keys share
         self._acquirers: WaiterQueue[AcquireWaiter] | FairQueue = WaiterQueue(self._leave)

@@ -15,6 +15,8 @@ readers share a part of direct memory, and the rest is always free for those tha
   (`proxy.net.write_watch`), like that of any client that has shown that it reads, and stands still.
 - The window of a list over HTTP takes a share of those awake: its client answers no PING, but it loses the share as
   soon as it stands still (`proxy.web.forward.topic_list_permits`).
+- An eighth of the share of those awake is kept for networks that hold nothing of it: so one network that holds all the
+  rest, and stands, keeps no other waiting.
 - A schema never goes to disk, and its client may ask for many at once. So a proven reader, too, takes shares for those
   that come while an earlier answer is under way: of what it has without a share it never holds more than one.
 
@@ -37,6 +39,8 @@ from proxy.net.spill.judge import LEAST_REST_BYTES
 
 # The part of the share that is for clients which are awake; as much of direct memory may be owed while others wait.
 AWAKE_PART: Final = 2
+# Networks that hold nothing have one of so many parts of the share of those awake to themselves.
+KEPT_OF: Final = 8
 # A list that can go to disk takes this part of its size of the share of those that are silent: with half of the share,
 # a quarter of direct memory, such lists hold half of it, those awake a quarter, and proven readers have the rest.
 ON_DISK_PART: Final = 2
@@ -122,7 +126,7 @@ class ReaderShares:
             observer=observer,
         )
         self.semaphore = make("direct for unproven readers")
-        self.awake = make("direct for readers that answer a PING")
+        self.awake = make("direct for readers that answer a PING", kept_of=KEPT_OF)
 
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held. 100: there is no rule."""

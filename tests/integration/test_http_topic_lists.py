@@ -9,7 +9,7 @@ from aiohttp import web
 
 from proxy.core.errors import DIRECT_REFUSAL
 from proxy.telemetry.refusals import Stage
-from tests.support.clients.async_client import AsyncClient, Closed
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import patient, patient_millis
 from tests.support.web.web_stage import WebStage, web_staged
 
@@ -29,9 +29,9 @@ async def large_list(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-async def slow_reader(at: WebStage, path: str = LISTS) -> AsyncClient:
+async def slow_reader(at: WebStage, path: str = LISTS, source: str = LOOPBACK) -> AsyncClient:
     """Ask for a list and read nothing of it."""
-    client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
+    client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096, source=source)
     at.stage.clients.append(client)
     await client.send(f"GET {path} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
     return client
@@ -176,7 +176,7 @@ async def test_lists_of_a_slow_broker_hold_no_memory_before_its_answers() -> Non
         await gate.wait()
         return web.Response(body=b'["a"]')
 
-    keys = {"httpOutputBufferSize": 32_768, DIRECT.format("MB"): 1, "topicListMaxOutstandingPerBroker": 100}
+    keys = {"httpOutputBufferSize": 32_768, DIRECT.format("MB"): 1, "topicListMaxOutstandingPerBroker": 120}
     async with web_staged(**keys) as at:
         at.broker.answer = slow
 

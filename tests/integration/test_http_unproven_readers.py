@@ -1,4 +1,7 @@
-"""Topic lists over HTTP whose clients do not read: they share a part of direct memory, and leave the rest to others."""
+"""Topic lists over HTTP whose clients do not read: they share a part of direct memory, and leave the rest to others.
+
+All but one are of one address; it leaves an eighth of each thing that lists wait for to clients of other addresses.
+"""
 
 import asyncio
 from typing import Any, Final
@@ -7,16 +10,19 @@ import pytest
 from aiohttp import web
 
 from proxy.app import proxy as app
+from proxy.web.forward import broker_client
 from tests.integration.test_http_topic_lists import LIST_BYTES, LISTS, large_list, slow_reader
 from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, namespace
-from tests.support.web.web_stage import WebStage, web_staged
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 BUFFER: Final = 16 * 1024
 WINDOW: Final = 4 * BUFFER
 LIMIT_MIB: Final = 4
-# A quarter of direct memory is for those of whom nothing is known.
-IN_SHARE: Final = LIMIT_MIB * MIB // 4 // WINDOW
+# A quarter of direct memory is for those of whom nothing is known; one address has seven eighths of that.
+IN_SHARE: Final = LIMIT_MIB * MIB // 4 * 7 // 8 // WINDOW
+OTHER_ADDRESS: Final = "127.0.0.2"
 MANY: Final = LIMIT_MIB * MIB // WINDOW + 4
 # No client is closed for reading slowly: those that wait can only be served from memory that is free.
 STORM: Final[dict[str, Any]] = {
@@ -126,6 +132,67 @@ async def test_a_share_ends_as_soon_as_its_web_client_takes_bytes() -> None:
         assert at.stage.direct.held == WINDOW
         reader.close()
         await at.stage.until(lambda: not at.stage.direct.held, "all back")
+
+
+async def list_or_nothing(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(body=b"[]") if request.path == ADMIN else await large_list(request)
+
+
+async def served_elsewhere(at: WebStage) -> None:
+    """Expect that a client of another address gets a list, while nobody of the others ends."""
+    reader = await slow_reader(at, source=OTHER_ADDRESS)
+    await reader.receive(LIST_BYTES)
+    reader.close()
+
+
+@pytest.mark.parametrize("slots", [MANY, 16])
+async def test_a_list_of_another_address_waits_for_none_that_stand(slots: int) -> None:
+    # Where there are fewer slots than lists, those that wait for memory hold all that are not kept.
+    async with web_staged(**{**STORM, "topicListMaxOutstandingPerBroker": slots}) as at:
+        at.broker.answer = large_list
+        for _ in range(MANY):
+            await slow_reader(at)
+        await at.stage.until(
+            lambda: awake(at).held >= IN_SHARE * WINDOW and awake(at).queue_size >= min(slots * 7 // 8, 52), "a crowd"
+        )
+        for _ in range(2):
+            await served_elsewhere(at)
+        assert awake(at).held == IN_SHARE * WINDOW
+
+
+async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_another_address_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 32)
+    async with web_staged(**{**STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:
+        at.broker.answer = list_or_nothing
+        for _ in range(40):
+            await slow_reader(at)
+        # Of 32 connections 28 are for lists, and 3 of these for addresses that have none.
+        await at.stage.until(
+            lambda: at.stage.proxy.counters.web.in_work == 40 and at.stage.direct.held >= 25 * WINDOW,
+            "lists of one address on all the connections that they may have",
+        )
+        for _ in range(2):
+            await served_elsewhere(at)
+        async with in_time(), at.client.get(at.url + ADMIN) as answer:
+            assert await answer.read() == b"[]"
+        assert at.stage.direct.held == 25 * WINDOW
+
+
+async def test_lists_that_wait_for_connections_hold_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 32)
+    async with web_staged(**{**STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:
+        at.broker.answer = large_list
+        for _ in range(40):
+            await slow_reader(at)
+        await at.stage.until(
+            lambda: at.stage.proxy.counters.web.in_work == 40 and at.stage.direct.held >= 25 * WINDOW, "a crowd"
+        )
+        web_port = at.stage.proxy.web
+        assert web_port is not None
+        assert web_port._services is not None
+        assert web_port._services.list_permits.slots.held == 0
 
 
 async def test_a_list_that_fits_into_the_send_buffer_needs_no_share() -> None:

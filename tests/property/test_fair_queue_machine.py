@@ -1,4 +1,4 @@
-"""Drive the semaphore with keys in turns: caps, keys that change hands, sharing switched on and off in mid-schedule.
+"""Drive the semaphore with keys in turns: caps, a kept part, keys that change hands, sharing switched in mid-schedule.
 
 All rules and invariants of the machine with one line hold here, too, that nobody is left when all is released
 among them. What is let in at once, who may overtake whom and who is next have answers of their own.
@@ -27,13 +27,21 @@ class FairQueueMachine(SemaphoreMachine):
         share=st.booleans(),
         cap=CAPS,
         quanta=st.sampled_from([1, 3, QUANTA_PER_LIMIT]),
+        kept_of=st.sampled_from([0, 0, 2, 4]),
     )
     def begin(
-        self, limit: int, max_queue: int, share: bool = True, cap: int = 100, quanta: int = QUANTA_PER_LIMIT
+        self,
+        limit: int,
+        max_queue: int,
+        share: bool = True,
+        cap: int = 100,
+        quanta: int = QUANTA_PER_LIMIT,
+        kept_of: int = 0,
     ) -> None:
         limiter.fair_queue.QUANTA_PER_LIMIT = quanta  # the limits here are small
         super().begin(limit=limit, max_queue=max_queue)
         self.cap = cap
+        self.limiter._ledger.kept_of = kept_of
         self.limiter.set_sharing(share, cap)
         self.order = BY_KEY if share else ONE_LINE
 
@@ -71,16 +79,23 @@ class FairQueueMachine(SemaphoreMachine):
 
     @invariant()
     def nobody_waits_who_could_go(self) -> None:
-        """One could go if it is first of its key, its cap lets it, no such one has an earlier round, and it fits."""
-        could = {key: line[0] for key, line in self._lines().items() if self._cap_lets_in(line[0].size, key)}
+        """One could go if it is first of its key, what its key may hold lets it, no earlier round has one, and it fits.
+
+        Of the keys outside only the first could, and only after all others.
+        """
         head = self.limiter._acquirers.head
+        outside = self._outside()
+        could = {key: line[0] for key, line in self._lines().items() if self._may_hold(line[0].size, key)}
+        for key in outside[1:]:
+            could.pop(key, None)
         assert (head is not None) == bool(could)
         if head is None:
             return
         assert could[head.key] is head
         assert not self._fits(head.size)
         if (fair_queue := self.limiter._fair_queue) is not None:
-            assert self._round(fair_queue, head.key) == min(self._round(fair_queue, key) for key in could)
+            rounds = [self._round(fair_queue, key) for key in could if key not in outside]
+            assert self._round(fair_queue, head.key) == min(rounds, default=self._round(fair_queue, head.key))
 
     @invariant()
     def keys_are_kept_only_while_they_wait_or_owe(self) -> None:
@@ -89,7 +104,8 @@ class FairQueueMachine(SemaphoreMachine):
             return
         waiting = [key_queue for key_queue in fair_queue._key_queues.values() if key_queue.head is not None]
         assert sum(len(key_queue) for key_queue in waiting) == self.limiter.queue_size
-        assert all(isinstance(line.queue, Round) or line.queue is fair_queue._capped for line in waiting)
+        aside = fair_queue._capped, fair_queue._outside
+        assert all(isinstance(line.queue, Round) or line.queue in aside for line in waiting)
         assert len(waiting) == fair_queue.keys_waiting == self.limiter.statistics().keys_waiting
         assert len(fair_queue._key_queues) - len(waiting) == len(fair_queue._idle)
         assert sorted(fair_queue._round_heap) == sorted(fair_queue._rounds)
@@ -114,7 +130,8 @@ class FairQueueMachine(SemaphoreMachine):
             return super().may_be_let_in_at_once(n, key)
         head = self.limiter._acquirers.head
         goes_first = head is None or self._round(fair_queue, key) < self._round(fair_queue, head.key)
-        return key not in self._lines() and goes_first and self._cap_lets_in(n, key) and self._fits(n)
+        goes_first = goes_first and not (self._outside() and self.limiter._ledger.held_by(key))
+        return key not in self._lines() and goes_first and self._may_hold(n, key) and self._fits(n)
 
     def line_of(self, request: Request) -> object:
         if request.holder is not None or self.order == ONE_LINE:
@@ -142,11 +159,19 @@ class FairQueueMachine(SemaphoreMachine):
     def _everybody_waiting(self) -> list[AcquireWaiter]:
         return [waiter for line in self._lines().values() for waiter in line]
 
-    def _cap_lets_in(self, n: int, key: object) -> bool:
-        limit = self.limiter.limit
-        held = self.limiter._ledger.held_by(key)
-        uncapped = not self.limiter.share_by_key or limit <= 0 or self.cap == 100
-        return uncapped or held == 0 or held + n <= limit * self.cap // 100
+    def _outside(self) -> list[object]:
+        fair_queue = self.limiter._fair_queue
+        return [] if fair_queue is None else [line.key for line in fair_queue._outside]
+
+    def _may_hold(self, n: int, key: object) -> bool:
+        """Return whether the cap lets a key take `n` more, and whether that leaves the kept part to others."""
+        limit, ledger = self.limiter.limit, self.limiter._ledger
+        held = ledger.held_by(key)
+        if not self.limiter.share_by_key or limit <= 0 or held == 0:
+            return True
+        kept = limit // ledger.kept_of if ledger.kept_of else 0
+        uncapped = self.cap == 100 or held + n <= limit * self.cap // 100
+        return uncapped and (kept == 0 or ledger.held + n <= limit - kept)
 
     def _round(self, fair_queue: FairQueue, key: object) -> int:
         key_queue = fair_queue._key_queues.get(key)

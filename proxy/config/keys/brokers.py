@@ -110,7 +110,8 @@ class BrokerKeys:
     topic_list_max_outstanding_per_broker = Key(
         "topicListMaxOutstandingPerBroker", 64, whole(1, 100_000), section=BROKER_REQUESTS, unit="requests",
         dynamic=True,
-        doc="Requests for topic lists that a broker gets at the same time; over HTTP all brokers together.",
+        doc="Requests for topic lists that a broker gets at the same time; over HTTP all brokers together, and clients "
+        "of one address seven eighths of that.",
     )  # fmt: skip
     topic_list_broker_answer_timeout_millis = Key(
         "topicListBrokerAnswerTimeoutMillis", 30_000, whole(1, HOUR_MILLIS), section=BROKER_REQUESTS,

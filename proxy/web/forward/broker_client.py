@@ -245,10 +245,10 @@ class ServerConnections:
         self._log = log
         self._servers: dict[tuple[str, int | None], SharedPlaces] = {}
 
-    async def enter(self, host: str, port: int | None, guest: Guest) -> Place:
+    async def enter(self, host: str, port: int | None, guest: Guest, *, list_seconds: float | None = None) -> Place:
         """Wait for a connection to a server that `guest` may use until it releases its place; raises NoConnectionFree.
 
-        A cancelled call holds no place.
+        A topic list waits for `list_seconds`, in the line of lists. A cancelled call holds no place.
         """
         places = self._servers.get((host, port))
         if places is None:
@@ -257,6 +257,8 @@ class ServerConnections:
             places = SharedPlaces(name, MOST_CONNECTIONS_A_SERVER, self._clock, self._rates, self._log)
             self._servers[host, port] = places
         try:
+            if list_seconds is not None:
+                return await places.enter(guest, list_seconds, for_list=True)
             return await places.enter(guest, WAIT_SECONDS)
         except PermitAcquireError as error:
             raise NoConnectionFree(

@@ -124,6 +124,12 @@ class _Exchange:
             self.connection.release()
             self.connection = None
 
+    def question_over(self) -> None:
+        """Release what was held for asking the server; a second call does nothing."""
+        self.leave_server()
+        if self.under_way is not None:
+            self.under_way.question_over()
+
     @property
     def names_role(self) -> bool:
         """Return whether the server that is asked now is told the role of the client, and heeds it."""
@@ -302,7 +308,7 @@ class ReverseProxy:
         finally:
             # An answer read to its end has returned its connection already; any other connection must not be reused.
             answer.close()
-            exchange.leave_server()
+            exchange.question_over()
 
     async def _ask_one_of(self, exchange: _Exchange) -> aiohttp.ClientResponse:
         """Ask the server whose turn it is, or the next server if it cannot be reached."""
@@ -357,20 +363,33 @@ class ReverseProxy:
         self, exchange: _Exchange, url: URL, headers: CIMultiDict[str], payload: BodyPayload | None
     ) -> aiohttp.ClientResponse:
         """Ask a server when there is a connection; the place among its connections ends with the use of it."""
-        exchange.connection = await self._services.connections.enter(url.raw_host or "", url.port, exchange.visit)
+        exchange.connection = await self._place_for(exchange, url)
         tls = self._services.tls
         try:
+            if exchange.under_way is not None:
+                await exchange.under_way.may_ask()
+            if exchange.clock is not None:
+                exchange.clock.restart()
             # Use the context in force: certificates may have been replaced. The connections of each are kept apart.
             answer = await self._client.request(
                 exchange.method, url, headers=headers, data=payload, allow_redirects=False,
                 ssl=tls(certificate=exchange.names_role) if tls is not None else True,
             )  # fmt: skip
         except BaseException:
-            exchange.leave_server()
+            exchange.question_over()
             raise
         # An upload may outlast the answer, and keeps the connection.
         answer.content.on_eof(lambda: exchange.leave_server() if answer.connection is None else None)
         return answer
+
+    async def _place_for(self, exchange: _Exchange, url: URL) -> Place:
+        """Wait for a place among a server's connections. The clock of a topic list stops until it may be asked for."""
+        enter = partial(self._services.connections.enter, url.raw_host or "", url.port, exchange.visit)
+        if exchange.clock is not None:
+            exchange.clock.stop()
+        if exchange.under_way is None:
+            return await enter()
+        return await exchange.under_way.waits(lambda seconds: enter(list_seconds=seconds))
 
     def _note_failure(self, server: str, error: BaseException) -> None:
         self._services.counters.server_failures += 1

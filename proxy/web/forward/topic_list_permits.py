@@ -3,17 +3,21 @@
 Rules: the permit for the window of a list is taken when the broker's answer begins: lists of a slow broker hold none.
 The permit waits in the common queue of all lists, and is released after the last byte. Few lists are asked for at once
 (`topicListMaxOutstandingPerBroker`), because an answer that waits for its permit keeps a connection to the broker: the
-others wait in turns by fairness key. A client that leaves frees its place at once. A client without a permit gets the
-same error text as a client of the binary port.
+others wait in turns by fairness key, or by network where `topicListFairness` has none. A client that leaves frees its
+place at once. A client without a permit gets the same error text as a client of the binary port.
 
 Nothing is known of a web client before its list, and it answers no PING. So a window takes a share of what is for
 clients that are awake (`proxy.requests.reader_shares`), until the client has taken more than a receive buffer, or
 stands still.
+
+Clients of one network may take all that there is, and stand. So an eighth of each, of the connections to a broker that
+lists may have (`proxy.web.http.places`), of the slots and of that share, is kept for networks that hold nothing of it.
+A list waits for its connection before its slot, or those that wait for connections to one broker would hold all slots.
 """
 
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
@@ -32,7 +36,10 @@ from proxy.web.http.errors import HttpRefused, retry_after
 
 RETRY_SECONDS: Final = 1.0
 KIND: Final = "get_topics"
+# Networks without a slot have one of so many parts of the slots to themselves.
+KEPT_OF: Final = 8
 _KINDS: Final = {Stage.BROKER_BUSY: "broker_busy", Stage.DIRECT: "direct_memory"}
+T = TypeVar("T")
 
 
 class ListUnderWay:
@@ -53,6 +60,19 @@ class ListUnderWay:
         self.permit: Permit | None = None
         self.granted_at = 0.0
         self._permits = permits
+
+    async def waits(self, wait: Callable[[float], Awaitable[T]]) -> T:
+        """Return what `wait` brings in the seconds that are left for all waits of the list."""
+        return await self._permits.waits(self, wait)
+
+    async def may_ask(self) -> None:
+        """Wait for the slot of a question, unless the list has one; raises HttpRefused with 429."""
+        await self._permits.take_slot(self)
+
+    def question_over(self) -> None:
+        """Release the slot: the answer is over, or led elsewhere, or never came. A second call does nothing."""
+        if self.slot is not None:
+            self.slot.release()
 
     async def answer_begins(self, *, fits: bool) -> None:
         """Wait for the permit of the window, and give the slot back; raises HttpRefused with 429.
@@ -103,7 +123,7 @@ class TopicListPermits:
         self._recorder = recorder
         # The gate bounds the requests that wait.
         self.slots = AsyncSemaphore(
-            "http lists", most_asked, max_queue=0, timeout_seconds=0.0, clock=clock, share_by_key=True
+            "http lists", most_asked, max_queue=0, timeout_seconds=0.0, clock=clock, share_by_key=True, kept_of=KEPT_OF
         )
 
     def apply(self, most_asked: int) -> None:
@@ -115,17 +135,15 @@ class TopicListPermits:
         return self._fairness_keys.key(client, namespace)
 
     def share_key_of(self, client: WebClient, namespace: str) -> Hashable:
-        """Return the key of a list in the share of clients that are awake."""
+        """Return the key of a list in the share of clients that are awake, and in the line for slots."""
         return self._fairness_keys.share_key(client, namespace)
 
     @asynccontextmanager
     async def admitted(self, client: WebClient, namespace: str, window_bytes: int) -> AsyncIterator[ListUnderWay]:
-        """Hold a slot for asking, and from the answer on the window's permit; raises HttpRefused with 429."""
+        """Yield a list that holds a slot while it is asked for, and the window's permit from the answer on."""
         self._usage.asked(namespace)
         under_way = ListUnderWay(self, client, namespace, window_bytes)
         try:
-            under_way.slot = await self._acquire(self.slots, 1, under_way, Stage.BROKER_BUSY)
-            under_way.record.question_asked()
             yield under_way
         except BaseException as error:
             _ended(under_way.record, error)
@@ -134,6 +152,23 @@ class TopicListPermits:
             _over(under_way)
         finally:
             self._give_back(under_way)
+
+    async def take_slot(self, under_way: ListUnderWay) -> None:
+        """Take a slot for the question of a list, unless it has one; raises HttpRefused with 429."""
+        slot = under_way.slot
+        if slot is not None and not slot.released:
+            return
+        under_way.slot = await self._acquire(self.slots, 1, under_way, Stage.BROKER_BUSY, under_way.share_key)
+        if slot is None:
+            under_way.record.question_asked()
+
+    async def waits(self, under_way: ListUnderWay, wait: Callable[[float], Awaitable[T]]) -> T:
+        """Return what `wait` brings: the waits of a list together have the time-out of direct memory."""
+        began = self._clock.time()
+        try:
+            return await wait(max(0.0, self._direct.timeout_seconds - under_way.waited_seconds))
+        finally:
+            under_way.waited_seconds += self._clock.time() - began
 
     async def take_window(self, under_way: ListUnderWay, *, fits: bool) -> None:
         """Take the permit of the window of a list, and a share before unless it `fits`; the slot ends with the wait."""
@@ -148,17 +183,16 @@ class TopicListPermits:
         under_way.permit = await self._acquire(self._direct, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.granted_at = self._clock.time()
         under_way.record.granted(under_way.permit.size)
-        if under_way.slot is not None:
-            under_way.slot.release()
+        under_way.question_over()
 
     async def _acquire(
         self, semaphore: AsyncSemaphore, size: int, under_way: ListUnderWay, stage: Stage, key: Hashable = None
     ) -> Permit:
-        """Wait for a permit; the waits of a list together have the time-out of direct memory."""
-        began = self._clock.time()
-        seconds = max(0.0, self._direct.timeout_seconds - under_way.waited_seconds)
+        key = under_way.key if key is None else key
         try:
-            return await semaphore.acquire(size, key=key or under_way.key, timeout_seconds=seconds)
+            return await self.waits(
+                under_way, lambda seconds: semaphore.acquire(size, key=key, timeout_seconds=seconds)
+            )
         except PermitAcquireError as error:
             client, namespace = under_way.client, under_way.namespace
             self._counters.lists_refused += 1
@@ -166,12 +200,9 @@ class TopicListPermits:
             self._usage.refused(namespace, client.principal)
             under_way.failed(error)
             raise HttpRefused(429, stage.refusal, _KINDS[stage], retry_after(RETRY_SECONDS)) from error
-        finally:
-            under_way.waited_seconds += self._clock.time() - began
 
     def _give_back(self, under_way: ListUnderWay) -> None:
-        if under_way.slot is not None:
-            under_way.slot.release()
+        under_way.question_over()
         under_way.share_ends()
         if under_way.permit is None:
             return

@@ -11,6 +11,10 @@ wait, a look once a second ends as many others as wait, and no more:
 A client sends a body as slowly as it likes, and is judged after a second at the earliest. So uploads, which are the
 requests whose bodies have not come to their ends, hold at most three quarters of the places, and wait in a line of
 their own by the same rules. A request without a body, or with one that is there, waits for no upload.
+
+A client takes a topic list as slowly as it likes, too. So lists hold at most seven eighths of the places, and wait in a
+line of their own. An eighth of what they may hold is kept for keys that hold none of it: a list of such a key waits for
+no list of another, while there are fewer keys than places.
 No I/O, no clock of its own.
 """
 
@@ -32,8 +36,11 @@ LOOK_SECONDS: Final = 1.0
 _A_LOOK: Final = 0.9 * LOOK_SECONDS
 # Requests usually end in less, so that places of a busy key become free by themselves.
 KEPT_SECONDS: Final = 2.0
-# Places that uploads leave to other requests: one of so many.
+# Places that uploads leave to other requests: one of so many; the same for lists.
 _LEFT_OF: Final = 4
+_LEFT_OF_LISTS: Final = 8
+# Places of lists that are kept for keys which hold none: one of so many.
+_KEPT_OF: Final = 8
 # Guests looked at in one turn of the loop: a system call each, about 2 ms together.
 GUESTS_A_TURN: Final = 250
 # Waiters looked at for their keys; a look for a second of them comes a second later.
@@ -79,15 +86,12 @@ class Guest(Protocol):
 class Place:
     """A place that a guest holds until `release`; a second release does nothing."""
 
-    __slots__ = ("_permit", "_places", "_upload", "guest", "leaves_by", "look", "sample", "since")
+    __slots__ = ("_permits", "_places", "guest", "leaves_by", "look", "sample", "since")
 
-    def __init__(
-        self, places: "SharedPlaces", guest: Guest, permit: Permit, upload: Permit | None, since: float
-    ) -> None:
+    def __init__(self, places: "SharedPlaces", guest: Guest, permits: tuple[Permit, ...], since: float) -> None:
         self._places = places
-        self._permit = permit
-        # Released when the whole body has come.
-        self._upload = upload
+        # The permit of an upload is released when the whole body has come.
+        self._permits = permits
         self.guest = guest
         self.since = since
         self.sample: Sample | None = None
@@ -100,17 +104,15 @@ class Place:
         """Return whether the place was held for long enough."""
         return now - self.since >= KEPT_SECONDS
 
-    @property
-    def of_upload(self) -> bool:
-        """Return whether this is one of the places of uploads."""
-        return self._upload is not None and not self._upload.released
+    def is_of(self, line: AsyncSemaphore) -> bool:
+        """Return whether those in a line wait for this place."""
+        return any(permit.owner is line and not permit.released for permit in self._permits)
 
     def release(self) -> None:
         """Return the place to those who wait; a second call does nothing."""
         self._places.forget(self)
-        if self._upload is not None:
-            self._upload.release()
-        self._permit.release()
+        for permit in self._permits:
+            permit.release()
 
     def __enter__(self) -> Self:
         return self
@@ -132,9 +134,15 @@ class SharedPlaces:
         *,
         max_waiting: int = 0,
     ) -> None:
-        self.semaphore, self.uploads = (
-            AsyncSemaphore(each, some, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True)
-            for each, some in ((name, limit), (f"uploads of {name}", _most_uploads(limit)))
+        self.semaphore, self.uploads, self.lists = (
+            AsyncSemaphore(
+                each, some, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True, kept_of=kept_of
+            )
+            for each, some, kept_of in (
+                (name, limit, 0),
+                (f"uploads of {name}", _most_uploads(limit), 0),
+                (f"lists of {name}", _most_lists(limit), _KEPT_OF),
+            )
         )
         self._clock = clock
         self._limits = limits
@@ -145,13 +153,17 @@ class SharedPlaces:
         self._period = 0
         self._unseen: Iterator[Place] = iter(())
         self._slow: list[tuple[float, Place]] = []
-        for line in (self.semaphore, self.uploads):
+        for line in self._lines:
             line.notify_waits(self._wanted)
 
     @property
     def waiting(self) -> int:
         """Return how many requests wait."""
-        return self.semaphore.queue_size + self.uploads.queue_size
+        return sum(line.queue_size for line in self._lines)
+
+    @property
+    def _lines(self) -> tuple[AsyncSemaphore, ...]:
+        return self.semaphore, self.uploads, self.lists
 
     @property
     def idle(self) -> bool:
@@ -160,25 +172,30 @@ class SharedPlaces:
 
     def apply(self, limit: int, max_waiting: int) -> None:
         """Apply changed limits, of places and of requests that wait in each line; those that wait stay."""
-        self.semaphore.max_queue = self.uploads.max_queue = max_waiting
+        for line in self._lines:
+            line.max_queue = max_waiting
         self.semaphore.set_limit(limit)
         self.uploads.set_limit(_most_uploads(limit))
+        self.lists.set_limit(_most_lists(limit))
 
-    async def enter(self, guest: Guest, timeout_seconds: float) -> Place:
+    async def enter(self, guest: Guest, timeout_seconds: float, *, for_list: bool = False) -> Place:
         """Wait for a place, which the caller must release; raises PermitAcquireError. A cancelled call holds none."""
-        upload: Permit | None = None
+        ends_by = self._clock.time() + timeout_seconds
+        permits: list[Permit] = []
         try:
+            if for_list:
+                permits.append(await self.lists.acquire(1, key=guest.key, timeout_seconds=timeout_seconds))
             if guest.uploading:
-                began = self._clock.time()
-                upload = await self._enter_uploads(guest, timeout_seconds)
-                timeout_seconds -= self._clock.time() - began
-            permit = await self.semaphore.acquire(1, key=guest.key, timeout_seconds=timeout_seconds)
+                upload = await self._enter_uploads(guest, ends_by - self._clock.time())
+                permits += [] if upload is None else [upload]
+            seconds = ends_by - self._clock.time()
+            permits.append(await self.semaphore.acquire(1, key=guest.key, timeout_seconds=seconds))
         except BaseException:
             # Not only CancelledError: a coroutine that is dropped raises GeneratorExit here.
-            if upload is not None:
-                upload.release()
+            for permit in permits:
+                permit.release()
             raise
-        place = Place(self, guest, permit, upload, self._clock.time())
+        place = Place(self, guest, tuple(permits), self._clock.time())
         self._places[place] = None
         return place
 
@@ -258,7 +275,7 @@ class SharedPlaces:
 
     def _make_room(self, now: float) -> None:
         slow, self._slow = self._slow, []
-        for line in (self.semaphore, self.uploads):
+        for line in self._lines:
             if line.queue_size:
                 self._make_room_in(line, slow, now)
 
@@ -281,7 +298,7 @@ class SharedPlaces:
 
     def _places_of(self, line: AsyncSemaphore) -> list[Place]:
         """Return the places that those in a line wait for, the longest held first."""
-        return [place for place in self._places if line is self.semaphore or place.of_upload]
+        return [place for place in self._places if place.is_of(line)]
 
     def _end(self, places: Iterator[Place], most: int, now: float, *, slow: bool) -> int:
         ended = 0
@@ -335,6 +352,10 @@ class SharedPlaces:
 
 def _most_uploads(limit: int) -> int:
     return limit - limit // _LEFT_OF
+
+
+def _most_lists(limit: int) -> int:
+    return limit - limit // _LEFT_OF_LISTS
 
 
 def _staying(places: Iterable[Place], now: float) -> dict[Place, None]:

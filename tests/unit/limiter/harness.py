@@ -26,6 +26,7 @@ def semaphore(
     observer: LimiterObserver | None = None,
     share_by_key: bool | None = None,
     key_cap_percent: int = 100,
+    kept_of: int = 0,
 ) -> AsyncSemaphore:
     return AsyncSemaphore(
         "heap",
@@ -36,6 +37,7 @@ def semaphore(
         observer=observer,
         share_by_key=Policy.share_by_key if share_by_key is None else share_by_key,
         key_cap_percent=key_cap_percent,
+        kept_of=kept_of,
     )
 
 

@@ -62,18 +62,18 @@ class Stage:
         self.served: list[Hashable] = []
 
     async def held(
-        self, key: Hashable, count: int, rate: float | None = None, *, uploading: bool = False
+        self, key: Hashable, count: int, rate: float | None = None, *, uploading: bool = False, for_list: bool = False
     ) -> list[Request]:
         requests = [Request(self.clock, key, rate, uploading=uploading) for _ in range(count)]
         for request in requests:
-            request.place = await self.places.enter(request, 5.0)
+            request.place = await self.places.enter(request, 5.0, for_list=for_list)
         return requests
 
     async def waiting(
-        self, key: Hashable, count: int = 1, *, request: Request | None = None
+        self, key: Hashable, count: int = 1, *, request: Request | None = None, for_list: bool = False
     ) -> list[asyncio.Task[Place]]:
         async def wait() -> Place:
-            place = await self.places.enter(request or Request(self.clock, key), 60.0)
+            place = await self.places.enter(request or Request(self.clock, key), 60.0, for_list=for_list)
             self.served.append(key)
             return place
 
@@ -368,6 +368,47 @@ async def test_a_cancelled_wait_and_a_second_release_leave_nothing() -> None:
     assert stage.places.idle
     stage.look(2)
     assert stage.clock.pending == 0
+
+
+async def test_lists_of_one_key_leave_places_to_lists_of_others_and_to_all_other_requests() -> None:
+    stage = Stage(64)
+    # Of 64 places 56 are for lists, and 7 of these for keys that hold none.
+    crowd = await stage.waiting("many", 58, for_list=True)
+    await turns()
+    assert stage.served == ["many"] * 49
+    await stage.waiting("new", for_list=True)
+    await stage.waiting("many", 14)
+    await turns()
+    assert stage.served[49:] == ["new", *["many"] * 14]
+    assert not any(task.done() for task in crowd[49:])
+    await left(*crowd[49:])
+
+
+async def test_lists_that_wait_have_slow_lists_end_and_no_other_requests() -> None:
+    stage = Stage(64)
+    others, slow = await stage.held("many", 10, 0.0), await stage.held("many", 49, 0.0, for_list=True)
+    waiting = await stage.waiting("many", 3, for_list=True)
+    stage.look(1)
+    assert (ended(others, slow=True), ended(slow, slow=True)) == (0, 3)
+    for request in slow:
+        if request.ended and request.place is not None:
+            request.place.release()
+    await turns()
+    assert stage.served == ["many"] * 3
+    await left(*waiting)
+
+
+async def test_a_list_that_leaves_while_it_waits_gives_all_back() -> None:
+    stage = Stage(8)
+    others = await stage.held("many", 8)
+    gone = await stage.waiting("many", 2, for_list=True)
+    assert stage.places.lists.held == 2
+    await left(*gone)
+    assert stage.places.lists.held == 0
+    for request in others:
+        assert request.place is not None
+        request.place.release()
+    assert stage.places.idle
 
 
 @pytest.mark.parametrize(
