@@ -105,8 +105,8 @@ class Site:
         if not isinstance(server, HttpServer) or not isinstance(connection, HttpConnection):
             return await self._logged(request)
         server.asks(connection)
-        # The tasks of all connections whose requests have come run in one iteration. What a path costs is charged
-        # before the work: a turn's time is over when its task runs.
+        # The tasks of all connections whose requests have come run in one iteration. The time for a path is charged
+        # before the work: a turn is over when its task runs.
         seconds = REQUEST_SECONDS + len(request.raw_path) * PATH_BYTE_SECONDS
         await self._loop_budget.client_turn(connection.host, seconds)
         try:
