@@ -287,6 +287,31 @@ def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
 # --- redirects ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:65536/",
+        "http://broker:x/",
+        "http://broker:-1/",
+        "http://[::1",
+        "http://\u00e9vil.example/",
+        "http://\udce9vil.example/",
+        "/admin/\udce9",
+        "/admin/x HTTP/1.1",
+        "//:8080/",
+        "http://user@broker:8080/",
+        "http://:password@broker:8080/",
+        "ftp://broker:8080/",
+        "",
+    ],
+)
+async def test_a_redirect_to_what_is_no_address_of_a_server_is_the_broker_s_fault(location: str) -> None:
+    rules = RedirectRules(("http://broker:8080",), TargetValidator(("*",), ("*",), ("*",)))
+    with pytest.raises(HttpRefused) as caught:
+        await rules.target(URL("http://broker:8080/admin"), location)
+    assert (caught.value.status, caught.value.kind) == (502, "redirect")
+
+
 async def test_a_redirect_never_leaves_tls() -> None:
     rules = RedirectRules(("https://broker:8443", "http://broker:8080"), TargetValidator((), (), ()))
     with pytest.raises(HttpRefused, match="from https to http") as caught:
