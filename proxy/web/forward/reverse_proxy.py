@@ -28,7 +28,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
+from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
@@ -390,6 +390,9 @@ class ReverseProxy:
     # --- answering --------------------------------------------------------------------------------
 
     async def _pass_back(self, exchange: _Exchange, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        fault = fault_of(answer.status, answer.headers.getall("Transfer-Encoding", ()))
+        if fault is not None:
+            raise HttpRefused(502, fault, "bad_answer")
         try:
             headers = to_client(answer.headers.items())
         except UnsafeHeader as error:
