@@ -2,7 +2,8 @@
 
 Rules: a header is bounded before it is complete. When the time of an iteration of the loop is spent, bytes wait for
 their connection's turn, and the socket is not read meanwhile. A piece of bytes that are many lines is small: each chunk
-of a body, and each field of a header, costs time. After an answer that ends its connection such bytes are dropped.
+of a body, and each field of a header, costs time. After an answer that ends its connection such bytes are dropped. A
+request that asks for a protocol that is not served is its connection's last: aiohttp drops bytes behind it.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from proxy.web.http.connection_places import ConnectionPlaces, WebConnection
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.paths import origin_form
 from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser, has_many_lines
+from proxy.web.http.upgrades import is_websocket
 
 HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
 # Chunks that are parsed before anybody reads them: aiohttp allows a sixteenth of this number.
@@ -49,6 +51,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         "_ends",
         "_header_bytes",
         "_held",
+        "_last_came",
         "_rests",
         "_tunnel",
         "_waits",
@@ -66,6 +69,8 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         self._body: StreamReader | None = None
         # Whether an answer was given that is the last.
         self._ends = False
+        # Whether the last request that is answered has come, maybe without all of its body.
+        self._last_came = False
         # Whether the bytes are those of a WebSocket, which asks for its turns itself.
         self._tunnel = False
         self.longest_header = 0
@@ -143,7 +148,12 @@ class HttpConnection(PiecewiseParser, RequestHandler):
     @property
     def _stuck(self) -> bool:
         """Whether nothing can be parsed before a reader or an answer makes room, or an upgrade is decided on."""
-        return self._reading_paused or self._buffer_paused or self._upgraded
+        return self._reading_paused or self._buffer_paused or self._upgraded or self._has_all
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether the last request has come to its end: what follows is never parsed."""
+        return self._last_came and self._in_header
 
     @property
     def _in_header(self) -> bool:
@@ -202,6 +212,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
             if isinstance(self._manager, HttpServer):
                 self._manager.places.got_request(self)
             _use_origin_form(self._messages)
+            self._last_came = self._last_came or _end_with_unserved_upgrade(self._messages)
             self._header_bytes = 0
             self._body = self._messages[-1][1] if self._messages else None
         elif in_header and not self._upgraded:
@@ -225,7 +236,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
             self._manager.waits(self)
         if not self._tunnel:
             self._ends = not answer.keep_alive
-            if self._held and self._ends and has_many_lines(self._held):
+            if self._held and self._ends and (self._last_came or has_many_lines(self._held)):
                 self._drop()
             elif self._held:
                 # Bytes behind an upgrade that was declined have waited for this answer.
@@ -271,6 +282,21 @@ def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:
         target = getattr(message, "path", "/")
         if not target.startswith("/") and (path := origin_form(target, message.headers.get("Host", ""))):
             messages[at] = message._replace(path=path, url=URL(path, encoded=True)), body
+
+
+def _end_with_unserved_upgrade(messages: deque[tuple[Any, Any]]) -> bool:
+    """Make the first request that asks for another protocol than WebSocket the last; return whether there is one.
+
+    llhttp stops behind such a request, and aiohttp forgets what came with its end: the next bytes would be read as
+    another request than the client has sent. Java's HttpClient asks for h2c, so the request itself is answered.
+    """
+    for at, (message, body) in enumerate(messages):
+        if getattr(message, "upgrade", False) and not is_websocket(message.headers):
+            messages[at] = message._replace(should_close=True), body
+            while len(messages) > at + 1:
+                messages.pop()
+            return True
+    return False
 
 
 def _ignore(_: BaseException) -> None:

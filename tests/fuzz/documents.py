@@ -69,7 +69,7 @@ def http(data: bytes) -> None:
         assert not {".", ".."} & set(segments)
         assert all(sign.isprintable() or ord(sign) > 0x7F for segment in segments for sign in segment)
         for method in ("GET", "PUT"):
-            RouteTable().find(method, path)
+            RouteTable().find(method, segments)
     origin_form(path, "proxy.example")
     host = host_of(path)
     assert host.isascii()

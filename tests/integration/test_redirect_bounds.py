@@ -1,5 +1,7 @@
 """The bounds on redirects: a lookup asks ten brokers, as the Java proxy does; over HTTP ten redirects are followed."""
 
+import socket
+
 import pytest
 from aiohttp import web
 
@@ -45,3 +47,18 @@ async def test_a_web_request_follows_ten_redirects_and_no_more(redirects: int) -
         assert len(at.broker.asked) == 1 + FOLLOWED
         # The metric counts redirects that were followed.
         assert at.stage.proxy.counters.web.redirects == FOLLOWED
+
+
+async def test_a_redirect_to_a_server_that_does_not_listen_is_no_error_of_the_proxy() -> None:
+    async with web_staged(brokerWebServiceAllowedTargetPorts="*") as at:
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            location = f"http://127.0.0.1:{bound.getsockname()[1]}{ADMIN}"
+
+            async def redirect(_: web.BaseRequest) -> web.StreamResponse:
+                return web.Response(status=307, headers={"Location": location})
+
+            at.broker.answer = redirect
+            async with at.client.get(at.url + ADMIN) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+                assert "redirected to cannot be reached" in await answer.text()

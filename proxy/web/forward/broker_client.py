@@ -45,7 +45,18 @@ IDLE_SECONDS: Final = 25.0  # below the 30 s after which brokers close an idle c
 WAIT_SECONDS: Final = 5.0
 # The books of so many servers are kept while nobody asks them.
 _IDLE_SERVERS: Final = 16
+_END_OF_HEADER: Final = b"\r\n\r\n"
+_SWITCHING: Final = HTTPStatus.SWITCHING_PROTOCOLS
 _NOT_OURS_TO_ADD: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+
+
+def fault_of(status: int, transfer_codings: Sequence[str]) -> str | None:
+    """Return why an answer must not be passed on, None if it may be."""
+    if status < HTTPStatus.OK:
+        return f"the broker answered with status {status}, which is no answer to this request"
+    if transfer_codings and [value.strip().lower() for value in transfer_codings] != ["chunked"]:
+        return "the broker's answer has another transfer-encoding than chunked"
+    return None
 
 
 class CheckedResolver(AbstractResolver):
@@ -97,6 +108,8 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         self._budget = budget
         # The body of the answer that was begun last.
         self._body: StreamReader | None = None
+        # The end of what was parsed of its header.
+        self._header_tail = b""
 
     @property
     def should_close(self) -> bool:
@@ -111,6 +124,7 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
     def expect_answer(self) -> None:
         """Begin with the next request."""
         self._body = None
+        self._header_tail = b""
 
     @property
     def _is_answered(self) -> bool:
@@ -154,8 +168,11 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         """Called for each header: pass the answer on, and those that go before it (1xx); drop what follows."""
         if self._body is None:
             message, body = data
-            if message.code >= HTTPStatus.OK or message.code == HTTPStatus.SWITCHING_PROTOCOLS:
+            # aiohttp takes every other status for that of the answer.
+            if not HTTPStatus.CONTINUE <= message.code < HTTPStatus.OK or message.code == _SWITCHING:
                 self._body = body
+                if fault_of(message.code, message.headers.getall("Transfer-Encoding", ())) is not None:
+                    self.force_close()
             super().feed_data(data, size)
 
     @property
@@ -163,8 +180,35 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         return self._reading_paused or self._buffer_paused
 
     def _parse_piece(self, piece: bytes) -> None:
-        budget = self._budget
-        began = budget.now()
+        began = self._budget.now()
+        if self._body is None:
+            piece = self._parse_header(piece)
+        if piece:
+            self._parse_rest(piece)
+        # The reader of the answer works after this.
+        self._budget.charge(max(READ_SECONDS, 2 * (self._budget.now() - began)))
+
+    def _parse_header(self, piece: bytes) -> bytes:
+        """Parse the end of a header by itself, if a piece has it; return what is left to parse now.
+
+        The parser forgets an answer without a body (204, or to a HEAD) if it is given more than that at once.
+        """
+        seen = self._header_tail + piece
+        at = seen.find(_END_OF_HEADER)
+        end = at + len(_END_OF_HEADER) - len(self._header_tail)
+        if at < 0 or end >= len(piece):
+            self._header_tail = seen[1 - len(_END_OF_HEADER) :]
+            return piece
+        self._header_tail = b""
+        super().data_received(piece[:end])
+        if self._body is not None and not self._is_answered:
+            return piece[end:]
+        self._held = piece[end:] + self._held
+        if self._is_answered:
+            self.abort()
+        return b""
+
+    def _parse_rest(self, piece: bytes) -> None:
         held_back = not self._held and len(piece) > 1
         if held_back:
             # The parser does not say where in its bytes an answer ended. If that was before the last, some are left.
@@ -175,8 +219,6 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         elif self._held and held_back and not self._stuck:
             last, self._held = self._held, b""
             super().data_received(last)
-        # The reader of the answer works after this.
-        budget.charge(max(READ_SECONDS, 2 * (budget.now() - began)))
 
     def _spent(self) -> bool:
         return self._budget.spent()

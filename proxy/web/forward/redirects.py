@@ -53,14 +53,16 @@ class RedirectRules:
         if not location:
             raise _refusal("a broker redirected without saying where to")
         try:
-            target = asked.join(URL(location, encoded=True))
+            target = _url(location, asked)
+            place = _place(target)
+            names_user = target.user is not None or target.password is not None
         except ValueError as error:
             raise _refusal("a broker redirected to what is no url") from error
-        if target.scheme not in ("http", "https") or not target.host or target.user is not None:
+        if target.scheme not in ("http", "https") or not target.host or names_user:
             raise _refusal("a broker redirected to what is no http url of a host")
         if asked.scheme == "https" and target.scheme != "https":
             raise _refusal("a broker redirected from https to http")
-        if _place(target) not in self._configured:
+        if place not in self._configured:
             await self._check(target)
         return target.with_fragment(None)
 
@@ -100,6 +102,14 @@ def same_origin(one: URL, other: URL) -> bool:
 
 def _refusal(reason: str) -> HttpRefused:
     return HttpRefused(502, reason, "redirect")
+
+
+def _url(location: str, asked: URL) -> URL:
+    """Return the URL that `location` leads to; raises ValueError, as do its parts when they are asked for."""
+    if not location.isascii() or not location.isprintable() or " " in location:
+        # A blank would end the path in the line of the request.
+        raise ValueError("expected printable ascii without blanks")
+    return asked.join(URL(location, encoded=True))
 
 
 def _place(url: URL) -> tuple[str, str, int]:

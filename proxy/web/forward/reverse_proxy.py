@@ -28,7 +28,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections
+from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
@@ -302,7 +302,7 @@ class ReverseProxy:
 
     @asynccontextmanager
     async def _asked(self, exchange: _Exchange, url: URL | None) -> AsyncIterator[aiohttp.ClientResponse]:
-        answer = await (self._ask_one_of(exchange) if url is None else self._ask(exchange, url))
+        answer = await (self._ask_one_of(exchange) if url is None else self._ask_other(exchange, url))
         try:
             yield answer
         finally:
@@ -318,14 +318,23 @@ class ReverseProxy:
             try:
                 answer = await self._ask(exchange, URL(server + path, encoded=True))
             except _NOT_REACHED as error:
-                if isinstance(error, OSError) and error.errno in OWN_FAULTS:
-                    raise HttpRefused(503, _NO_SOCKET, "connections", retry_after(1), detail=str(error)) from error
+                _check_own_fault(error)
                 servers.failed(server)
                 self._note_failure(server, error)
                 continue
             servers.worked(server)
             return answer
         raise self.unreachable(servers, key, names_role=exchange.names_role)
+
+    async def _ask_other(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
+        """Ask the server that another one has redirected to."""
+        try:
+            return await self._ask(exchange, url)
+        except _NOT_REACHED as error:
+            _check_own_fault(error)
+            self._note_failure(str(url.origin()), error)
+            reason = "the server that a broker redirected to cannot be reached"
+            raise HttpRefused(503, reason, "unreachable", retry_after(1)) from error
 
     async def _ask(self, exchange: _Exchange, url: URL) -> aiohttp.ClientResponse:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
@@ -400,6 +409,9 @@ class ReverseProxy:
     # --- answering --------------------------------------------------------------------------------
 
     async def _pass_back(self, exchange: _Exchange, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        fault = fault_of(answer.status, answer.headers.getall("Transfer-Encoding", ()))
+        if fault is not None:
+            raise HttpRefused(502, fault, "bad_answer")
         try:
             headers = to_client(answer.headers.items())
         except UnsafeHeader as error:
@@ -477,6 +489,12 @@ class ReverseProxy:
         response.headers["Server"] = "pulsar-proxy"
         for name, value in self._services.extra_headers:
             response.headers[name] = value
+
+
+def _check_own_fault(error: BaseException) -> None:
+    """Raise HttpRefused if this proxy, and not the server, is why there is no connection."""
+    if isinstance(error, OSError) and error.errno in OWN_FAULTS:
+        raise HttpRefused(503, _NO_SOCKET, "connections", retry_after(1), detail=str(error)) from error
 
 
 async def _at_most(content: aiohttp.StreamReader, most_bytes: int) -> bytes:

@@ -1,9 +1,11 @@
 """Map a request's path to servers, and to the care that its answer needs; no I/O.
 
 Rule: a path is judged as the broker will understand it (percent-decoded, without `;parameters`), and passed on
-unchanged. Paths that two servers could understand differently are refused: such a path could evade a limit.
+unchanged. Paths that two servers could understand differently are refused: such a path could evade a limit. Anybody
+may ask for a path: it is looked at as a whole, and what is done for each segment is done for a few.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,6 +18,11 @@ _LISTS_OF_A_NAMESPACE: Final = frozenset({"topics", "destinations"})
 # subscriptions, which come later, may have any (the Java client writes them percent-encoded).
 _PLAIN_NAMES: Final = {**dict.fromkeys(_DOMAINS, 3), "namespaces": 4}
 _PLAIN_LOOKUP: Final = 4  # kind, domain, tenant, namespace
+# The longest paths of the admin API have some 15; a slash in a name is percent-encoded, and does not count.
+MOST_SLASHES: Final = 128
+# Parameters are checked, too: some servers decode before they remove them.
+_DOTS: Final = re.compile(r"[/\\]\.\.?(?:[/\\;]|\Z)")
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class BadPath(ValueError):
@@ -66,12 +73,11 @@ class RouteTable:
         self.extra = tuple(sorted(extra, key=lambda route: len(_segments(route.path)), reverse=True))
         self._extra = [(_segments(route.path), route) for route in self.extra]
 
-    def find(self, method: str, raw_path: str) -> Destination | None:
+    def find(self, method: str, segments: list[str]) -> Destination | None:
         """Return the destination of a path, None without a route; raises BadPath.
 
-        `raw_path` is the path of the request line, without its query.
+        `segments` are those that `checked_segments` returned.
         """
-        segments = checked_segments(raw_path)
         for prefix, route in self._extra:
             if segments[: len(prefix)] == prefix:
                 return Destination(route)
@@ -93,25 +99,27 @@ class RouteTable:
 
 
 def checked_segments(raw_path: str) -> list[str]:
-    """Decode a path's segments; raises BadPath for a path with `.` or `..` segments or unusual characters."""
+    """Decode the segments of a path without its query.
+
+    Raises BadPath for a path with `.` or `..` segments, unusual characters, or more than `MOST_SLASHES`.
+    """
     if not raw_path.startswith("/"):
         raise BadPath("expected a path that begins with /")
+    if raw_path.count("/") > MOST_SLASHES:
+        raise BadPath(f"expected a path of at most {MOST_SLASHES} slashes")
     if not raw_path.isascii() or not raw_path.isprintable() or any(sign in raw_path for sign in ' "<>\\^`{|}#'):
         raise BadPath("expected a path of printable ascii, other characters percent-encoded")
-    for part in raw_path.split("/"):
-        # Parameters are checked, too: some servers decode before they remove them.
-        for text in _readings(unquote(part)):
-            names = (name.partition(";")[0] for name in text.replace("\\", "/").split("/"))
-            if any(name in (".", "..") for name in names):
-                raise BadPath("expected a path without . and .. segments")
-            if any(ord(sign) < 0x20 or ord(sign) == 0x7F for sign in text):
-                raise BadPath("expected a path without control characters")
+    for text in _readings(unquote(raw_path)):
+        if _DOTS.search(text):
+            raise BadPath("expected a path without . and .. segments")
+        if _CONTROLS.search(text):
+            raise BadPath("expected a path without control characters")
     return _segments(raw_path)
 
 
-def _readings(segment: str) -> tuple[str, str]:
-    """Return a decoded segment, and what those servers read that decode twice."""
-    return segment, unquote(segment)
+def _readings(decoded: str) -> tuple[str, str]:
+    """Return what was decoded, and what those servers read that decode twice."""
+    return decoded, unquote(decoded)
 
 
 def _check_plain(segments: list[str], names: int) -> None:

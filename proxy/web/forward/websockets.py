@@ -26,6 +26,7 @@ from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused
+from proxy.web.http.upgrades import is_websocket
 
 if TYPE_CHECKING:
     from aiohttp._websocket.reader import WebSocketReader
@@ -68,7 +69,7 @@ class WebSocketTunnels:
         """Return whether a request wants to open a WebSocket."""
         headers = request.headers
         options = [option.strip().lower() for option in headers.get("Connection", "").split(",")]
-        return request.method == "GET" and "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
+        return request.method == "GET" and "upgrade" in options and is_websocket(headers)
 
     async def serve(
         self,

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from aiohttp import StreamReader
+from aiohttp.client_proto import ResponseHandler
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.web.forward.broker_client import BrokerAnswers
+from proxy.web.forward.broker_client import BrokerAnswers, fault_of
 from proxy.web.http.pieces import PIECE_BYTES
 from tests.support.web.fake_socket import Socket
 
@@ -36,10 +37,10 @@ def asked(real: socket.socket | None = None, *, spent: bool = False) -> tuple[Br
     return connection, transport
 
 
-def ask(connection: BrokerAnswers) -> None:
+def ask(connection: BrokerAnswers, *, skip_payload: bool = False) -> None:
     """Begin with a request, as the connector and aiohttp do."""
     connection.expect_answer()
-    connection.set_response_params(read_bufsize=16_384, auto_decompress=False)
+    connection.set_response_params(read_bufsize=16_384, auto_decompress=False, skip_payload=skip_payload)
 
 
 async def answered(connection: BrokerAnswers) -> StreamReader:
@@ -131,3 +132,82 @@ async def test_what_nobody_has_read_yet_keeps_a_connection_from_the_next_request
     else:
         theirs.close()
     assert not connection.may_be_used
+
+
+BODILESS = [
+    (b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", 204, False),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", 204, False),
+    (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n", 304, False),
+    (EARLY + HEAD, 200, True),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, True),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(("head", "status", "to_head"), BODILESS)
+async def test_an_answer_without_a_body_is_passed_on_also_if_one_follows(
+    head: bytes, status: int, to_head: bool, size: int
+) -> None:
+    """The change is done, so its client must not hear that the broker broke off."""
+    connection, transport = asked()
+    ask(connection, skip_payload=to_head)
+    sent = head + b"body of four lines\r\n\r\n"
+    for begin in range(0, len(sent), size):
+        if not transport.closed:
+            connection.data_received(sent[begin : begin + size])
+        # The next iteration has its own time.
+        await asyncio.sleep(0)
+    assert transport.closed
+    while (answer := await connection.read())[0].code == 103:
+        pass
+    assert (answer[0].code, await answer[1].read()) == (status, b"")
+    assert (len(connection), connection._held) == (0, b"")
+
+
+@pytest.mark.parametrize("size", [1, 16, 1000, PIECE_BYTES + 1])
+async def test_a_header_without_an_end_is_parsed_in_few_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[bytes] = []
+    usual = ResponseHandler.data_received
+
+    def parsed(connection: ResponseHandler, data: bytes) -> None:
+        pieces.append(data)
+        usual(connection, data)
+
+    monkeypatch.setattr(ResponseHandler, "data_received", parsed)
+    connection, _ = asked()
+    sent = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50
+    reads = range(0, len(sent), size)
+    for begin in reads:
+        connection.data_received(sent[begin : begin + size])
+        await asyncio.sleep(0)
+    assert b"".join(pieces) == sent
+    # The last byte of a read is parsed by itself.
+    assert len(pieces) <= 2 * len(reads)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 099 Low\r\nContent-Length: 3\r\n\r\nown",
+        b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n3\r\nown\r\n0\r\n\r\n",
+    ],
+)
+async def test_the_connection_of_an_answer_that_nobody_gets_is_not_used_again(answer: bytes) -> None:
+    connection, _ = asked()
+    connection.data_received(answer)
+    await connection.read()
+    assert connection.should_close
+    assert not connection.may_be_used
+
+
+@pytest.mark.parametrize(
+    ("status", "codings", "fine"),
+    [
+        (200, [], True), (204, [], True), (999, [], True), (200, ["chunked"], True), (200, [" Chunked"], True),
+        (99, [], False), (101, [], False), (199, [], False), (200, ["gzip, chunked"], False), (200, ["gzip"], False),
+        (200, ["chunked", "chunked"], False), (200, ["identity"], False),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_to_a_request_is_not_passed_on(status: int, codings: list[str], fine: bool) -> None:
+    assert (fault_of(status, codings) is None) is fine

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.web.connection import HttpConnection
-from proxy.web.server import REQUEST_SECONDS, Site
+from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS, Site
 from tests.support.loops.loops import run_on
 from tests.support.web.web_parts import Running, running
 
@@ -52,9 +52,11 @@ async def serving(work: Work) -> AsyncIterator[Running]:
 
 
 @asynccontextmanager
-async def answering(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Running, Work]]:
+async def answering(
+    monkeypatch: pytest.MonkeyPatch, seconds: float = REQUEST_SECONDS
+) -> AsyncIterator[tuple[Running, Work]]:
     """Serve with a clock by which each answer takes its usual time; nobody's bytes wait to be parsed."""
-    work, usual = Work(REQUEST_SECONDS), Site._logged
+    work, usual = Work(seconds), Site._logged
 
     async def slow(self: Site, request: object) -> object:
         work.done()
@@ -148,6 +150,21 @@ def test_an_iteration_answers_a_few_of_many_requests(monkeypatch: pytest.MonkeyP
             assert sum(work.iterations) == 4 * CONNECTIONS
             # Those who got a turn work in the next iteration, beside a first request.
             assert max(work.iterations) <= 2 * round(ITERATION_SECONDS / REQUEST_SECONDS) + 2
+
+    run_on(asyncio.new_event_loop, main())
+
+
+def test_an_iteration_answers_fewer_requests_with_long_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = b"/admin/" + b"%25" * 2300
+    request = LAST.replace(b"/healthz", path)
+    seconds = REQUEST_SECONDS + len(path) * PATH_BYTE_SECONDS
+
+    async def main() -> None:
+        async with answering(monkeypatch, seconds) as (at, work):
+            answers = await asyncio.gather(*(at.raw(request) for _ in range(CONNECTIONS)))
+            assert all(answer.startswith(b"HTTP/1.1 404 ") for answer in answers)
+            assert sum(work.iterations) == CONNECTIONS
+            assert max(work.iterations) <= 2 * round(ITERATION_SECONDS / seconds) + 2
 
     run_on(asyncio.new_event_loop, main())
 

@@ -18,7 +18,16 @@ from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to
 from proxy.web.forward.lookup_answers import broker_of, rewritten
 from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import RedirectRules, follows
-from proxy.web.forward.routes import BadPath, Care, Destination, ExtraRoute, Group, RouteTable, checked_segments
+from proxy.web.forward.routes import (
+    MOST_SLASHES,
+    BadPath,
+    Care,
+    Destination,
+    ExtraRoute,
+    Group,
+    RouteTable,
+    checked_segments,
+)
 from proxy.web.forward.upstreams import Upstreams
 from proxy.web.forward.visits import Visit
 from proxy.web.http.errors import HttpRefused
@@ -124,11 +133,11 @@ ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/ex
     ],
 )
 def test_paths_lead_to_their_servers(path: str, expected: Destination | None) -> None:
-    assert ROUTES.find("GET", path) == expected
+    assert ROUTES.find("GET", checked_segments(path)) == expected
 
 
 def test_only_reading_a_list_is_taken_for_one() -> None:
-    assert ROUTES.find("DELETE", "/admin/v2/persistent/t/n") == Destination(Group.BROKERS)
+    assert ROUTES.find("DELETE", checked_segments("/admin/v2/persistent/t/n")) == Destination(Group.BROKERS)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +164,14 @@ def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
         checked_segments(path)
 
 
+@pytest.mark.parametrize("part", ["/", "/a", "/;a", "/%41"])
+def test_a_path_of_more_segments_than_any_is_refused(part: str) -> None:
+    """Whatever is done for each segment is done for few: anybody may ask, before a proof and before a gate."""
+    assert len(checked_segments(part * MOST_SLASHES)) <= MOST_SLASHES
+    with pytest.raises(BadPath, match=f"at most {MOST_SLASHES} slashes"):
+        checked_segments(part * (MOST_SLASHES + 1))
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -175,7 +192,7 @@ def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
 )
 def test_what_stands_before_the_topic_s_name_hides_no_separator(path: str) -> None:
     with pytest.raises(BadPath, match="encoded slash or semicolon"):
-        ROUTES.find("GET", path)
+        ROUTES.find("GET", checked_segments(path))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +207,7 @@ def test_what_stands_before_the_topic_s_name_hides_no_separator(path: str) -> No
     ],
 )
 def test_names_of_topics_roles_and_values_may_have_encoded_slashes(path: str) -> None:
-    found = ROUTES.find("GET", path)
+    found = ROUTES.find("GET", checked_segments(path))
     assert found is not None
     assert found.care is (Care.LOOKUP if path.startswith("/lookup") else Care.NONE)
 
@@ -268,6 +285,31 @@ def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
 
 
 # --- redirects ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:65536/",
+        "http://broker:x/",
+        "http://broker:-1/",
+        "http://[::1",
+        "http://\u00e9vil.example/",
+        "http://\udce9vil.example/",
+        "/admin/\udce9",
+        "/admin/x HTTP/1.1",
+        "//:8080/",
+        "http://user@broker:8080/",
+        "http://:password@broker:8080/",
+        "ftp://broker:8080/",
+        "",
+    ],
+)
+async def test_a_redirect_to_what_is_no_address_of_a_server_is_the_broker_s_fault(location: str) -> None:
+    rules = RedirectRules(("http://broker:8080",), TargetValidator(("*",), ("*",), ("*",)))
+    with pytest.raises(HttpRefused) as caught:
+        await rules.target(URL("http://broker:8080/admin"), location)
+    assert (caught.value.status, caught.value.kind) == (502, "redirect")
 
 
 async def test_a_redirect_never_leaves_tls() -> None:
@@ -399,7 +441,7 @@ def test_no_path_reaches_a_list_around_the_door() -> None:
     for _ in range(500):
         segments = ["admin", "v2", "namespaces", "t", "n", "topics"]
         written_path = "/" + "/".join(_disguised(source, segment) for segment in segments)
-        found = ROUTES.find("GET", written_path)
+        found = ROUTES.find("GET", checked_segments(written_path))
         assert found is not None
         assert found.care is Care.TOPIC_LIST, written_path
 

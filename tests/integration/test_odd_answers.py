@@ -1,0 +1,65 @@
+"""What a broker answers and no client may get, and what a client must hear although the broker went on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+
+from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.web_stage import ADMIN
+
+FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+UPGRADED = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[tuple[Stage, list[int]]]:
+    """Have a proxy whose broker answers with some bytes; gives how many requests each connection to it has brought."""
+    requests: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(requests)
+        requests.append(0)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                requests[number] += 1
+                writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        async with staged(brokerWebServiceURL=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as stage:
+            yield stage, requests
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 099 Low\r\nContent-Length: 2\r\n\r\nok", "status 99"),
+        (UPGRADED, "status 101"),
+        (UPGRADED + FINE, "status 101"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "transfer-encoding"),
+    ],
+)
+async def test_an_answer_to_no_request_is_the_broker_s_fault(answer: bytes, reason: str) -> None:
+    async with answering(answer) as (stage, requests), aiohttp.ClientSession() as client:
+        for _ in range(2):
+            async with client.get(f"http://127.0.0.1:{stage.proxy.web_port}{ADMIN}") as found:
+                assert (found.status, reason in await found.text()) == (502, True)
+        assert requests == [1, 1]
+
+
+@pytest.mark.parametrize(("method", "status"), [("DELETE", 204), ("GET", 304), ("HEAD", 200)])
+async def test_a_change_that_is_done_is_told_although_a_body_follows(method: str, status: int) -> None:
+    answer = b"HTTP/1.1 %d Done\r\nContent-Length: 4\r\n\r\nevil" % status
+    async with answering(answer) as (stage, requests), aiohttp.ClientSession() as client:
+        for _ in range(2):
+            async with client.request(method, f"http://127.0.0.1:{stage.proxy.web_port}{ADMIN}") as found:
+                assert (found.status, await found.read()) == (status, b"")
+                assert status != 204 or "Content-Length" not in found.headers
+        assert requests == [1, 1]
