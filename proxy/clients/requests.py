@@ -296,7 +296,7 @@ class ClientRequests:
 
     def _start_another(self) -> None:
         if self._waiting_lists:
-            self._services.loop_budget.defer(self._start_waiting_list)
+            self._services.loop_budget.defer(self._start_waiting_list, self._client.network)
 
     def _start_waiting_list(self) -> None:
         if self._waiting_lists and self._may_start:

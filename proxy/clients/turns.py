@@ -75,14 +75,14 @@ class TurnTaker(Endpoint):
         return frames * (1 + budget.sharers) >= FRAMES_PER_TURN or budget.spent()
 
     def _await_turn(self, *, behind_lists: bool = False) -> None:
-        """Join the line, or stay in it; `behind_lists`: the line of lists that a burst of equal requests waits in."""
+        """Join the line, or stay in it; `behind_lists`: the line of lists, which has turns by network, too."""
         if self._deferred:
             return
         self._deferred = True
         # Frames that a turn has left keep their clock.
         self._waits_since = self._waits_since or self.loop.time()
         if behind_lists:
-            self._budget.defer(self._take_turn)
+            self._budget.defer(self._take_turn, self.network)
         else:
             self._budget.defer_client(self.network, self._take_turn)
 

@@ -7,6 +7,9 @@ line at the end: so busy connections take turns, and however many there are, tog
 There are three lines, and each in its turn is served: clients' frames, by network and then by connection; what brokers
 have answered; and all other work (relays, reads, handshakes). So nobody's first request waits for all requests of a
 crowd, and no crowd of requests keeps answers or relays waiting.
+
+Work that starts tasks is counted instead, a few calls in each iteration: topic lists that begin, by network, and those
+that are told of their answer, by the question that they share.
 """
 
 import asyncio
@@ -31,6 +34,19 @@ OTHERS_A_ROUND: Final = 16
 SMALL_READS_A_LOOK: Final = 16
 
 
+class _Wave:
+    """Functions deferred between two calls of `deferred_done`: how many are left, and whether all are over.
+
+    A wave is over when the waves before it are, too.
+    """
+
+    __slots__ = ("left", "over")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.over = asyncio.Event()
+
+
 class LoopBudget:
     """The time budget of a loop iteration, and the work that was deferred because the budget was spent."""
 
@@ -45,6 +61,8 @@ class LoopBudget:
         "_line",
         "_loop",
         "_scheduled",
+        "_settling",
+        "_waves",
         "now",
         "small_reads",
     )
@@ -56,7 +74,10 @@ class LoopBudget:
         self._began: float | None = None
         self._charged = 0.0
         self._ending = False
-        self._deferred: deque[Callable[[], None]] = deque()
+        self._deferred: Lanes[tuple[_Wave, Callable[[], None]]] = Lanes()
+        self._settling: Lanes[Callable[[], None]] = Lanes()
+        # Functions that are deferred join the last one.
+        self._waves: deque[_Wave] = deque((_Wave(),))
         self._cheap: deque[Callable[[], None]] = deque()
         self._answers: deque[Callable[[], None]] = deque()
         self._clients: Lanes[Callable[[], None]] = Lanes()
@@ -67,7 +88,8 @@ class LoopBudget:
         self.small_reads = SMALL_READS_A_LOOK
 
     def __len__(self) -> int:
-        return len(self._deferred) + len(self._cheap) + len(self._answers) + len(self._clients)
+        tasks = len(self._deferred) + len(self._settling)
+        return tasks + len(self._cheap) + len(self._answers) + len(self._clients)
 
     @property
     def sharers(self) -> int:
@@ -97,17 +119,27 @@ class LoopBudget:
         self.small_reads = SMALL_READS_A_LOOK
         return False
 
-    def defer(self, function: Callable[[], None]) -> None:
-        """Call `function` in a later iteration, after all functions deferred before; it must not raise."""
-        self._deferred.append(function)
+    def defer(self, function: Callable[[], None], network: Hashable = None) -> None:
+        """Call `function` in a later iteration, a few in each, in turns by network; it must not raise."""
+        wave = self._waves[-1]
+        wave.left += 1
+        self._deferred.push(network, (wave, function))
+        self._schedule()
+
+    def defer_settling(self, group: Hashable, function: Callable[[], None]) -> None:
+        """Call `function`, which tells one of a group of its answer, as `defer` does, but in a line of its own.
+
+        Requests for more do not keep answers waiting, and large groups do not keep small ones waiting.
+        """
+        self._settling.push(group, function)
         self._schedule()
 
     async def deferred_done(self) -> None:
-        """Wait until every function that is deferred now has been called."""
+        """Wait until every function has been called that `defer` has taken until now."""
         if self._deferred:
-            done = asyncio.Event()
-            self.defer(done.set)
-            await done.wait()
+            wave = self._waves[-1]
+            self._waves.append(_Wave())
+            await wave.over.wait()
 
     def defer_cheap(self, function: Callable[[], None]) -> None:
         """Call `function` in a later iteration, with as many others as the budget has time for.
@@ -161,10 +193,13 @@ class LoopBudget:
 
     def _run_deferred(self) -> None:
         self._scheduled = False
-        deferred, cheap = self._deferred, self._cheap
+        deferred, settling, cheap = self._deferred, self._settling, self._cheap
         try:
-            for _ in range(min(len(deferred), DEFERRED_PER_ITERATION)):
-                deferred.popleft()()
+            for number in range(min(len(deferred) + len(settling), DEFERRED_PER_ITERATION)):
+                if settling and (number % 2 or not deferred):
+                    settling.popleft()()
+                else:
+                    self._call_deferred()
             if self._clients or self._answers:
                 self._begin()
                 self._take_turns()
@@ -177,8 +212,17 @@ class LoopBudget:
                     if self.spent():
                         break
         finally:
-            if deferred or cheap or self._clients or self._answers:
+            if deferred or settling or cheap or self._clients or self._answers:
                 self._schedule()
+
+    def _call_deferred(self) -> None:
+        wave, function = self._deferred.popleft()
+        try:
+            function()
+        finally:
+            wave.left -= 1
+            while len(self._waves) > 1 and not self._waves[0].left:
+                self._waves.popleft().over.set()
 
     def _take_turns(self) -> None:
         """Serve the lines in turns until the time is spent; the next line is the first of the next iteration."""

@@ -374,8 +374,7 @@ class Endpoint(asyncio.BufferedProtocol):
         if self.fd < 0:
             return 0
         try:
-            # FIONREAD is Linux's other name for SIOCINQ (tcp(7)).
-            return int.from_bytes(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+            return unread_bytes(self.fd)
         except OSError:
             return 0
 
@@ -471,6 +470,12 @@ class Endpoint(asyncio.BufferedProtocol):
             waiter.set_exception(ConnectionClosed(cause))
             waiter.exception()
         lost(cause)
+
+
+def unread_bytes(fd: int) -> int:
+    """Return the bytes that wait in the kernel to be read. Raises OSError."""
+    # FIONREAD is Linux's other name for SIOCINQ (tcp(7)).
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

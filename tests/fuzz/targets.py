@@ -22,7 +22,7 @@ from protocol.slabs import SlabPool
 from protocol.topic_list import CountingScanner, DelegatingScanner, TopicListAnswer, TopicListScanner
 from proxy.core import native
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_HELLO_BYTES, bytes_after, hello_end
+from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_HELLO_BYTES, bytes_after, hello_end, hello_progress
 from tests.fuzz import documents
 from tests.support.auth.tls import Sealer, client_context
 from tests.support.native import found_by
@@ -262,6 +262,11 @@ def client_hello(data: bytes) -> None:
         early = _hello(body[:end])
         # What is refused early stays refused, and an end that is found does not move.
         assert early in (0, at_once), (early, at_once)
+        if early == 0:
+            _, needed = hello_progress(body[:end])
+            # What is not looked at holds no whole hello.
+            assert end < needed <= MOST_HELLO_BYTES, (end, needed)
+            assert at_once <= 0 or needed <= at_once, (needed, at_once)
     if at_once > 0:
         assert at_once <= min(len(body), MOST_HELLO_BYTES)
         assert 0 <= bytes_after(body[:at_once]) <= LARGEST_HELLO_BYTES + 4

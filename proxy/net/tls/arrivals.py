@@ -23,10 +23,11 @@ from proxy.core.tasks import TaskScope, call_each
 from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.freed_memory import FreedMemory
-from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_end
+from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places, TurnQueue
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
+from proxy.net.transport import unread_bytes
 
 # Handshakes whose first step, the costly one, waits for its turn of the loop budget. The steps of handshakes that have
 # begun wait for no more than these, so a storm of new clients ends no handshake.
@@ -38,8 +39,9 @@ KEYS_AT_ONCE: Final = 64
 HOLDERS_AT_ONCE: Final = 8
 AGAIN_SECONDS: Final = 0.01
 MOST_LOOKS: Final = 50
-# Each event may cost a peek at 33 KiB.
-_EVENTS_A_TURN: Final = 128
+# So many clients are heard in an iteration of the loop whatever else it does, and further ones while its time lasts.
+# Each may cost a peek at 33 KiB.
+EVENTS_AT_ONCE: Final = 16
 # By edges: bytes that were peeked at stay in the kernel, and only further bytes are news.
 _NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
@@ -48,7 +50,7 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 class Arrival:
     """A client whose handshake is not done; one of the sessions in `proxy.clients.sessions`."""
 
-    __slots__ = ("_arrivals", "client_address", "header", "looks", "name", "sock", "transport")
+    __slots__ = ("_arrivals", "client_address", "header", "looks", "name", "needed", "sock", "transport")
 
     # Nothing is read of the client, and nothing written to it.
     output: Final = None
@@ -63,6 +65,8 @@ class Arrival:
         self.name = client_address
         self.transport: TlsTransport | None = None
         self.looks = 0
+        # The bytes that must be in the kernel before another look at the ClientHello can tell more.
+        self.needed = 0
 
     @property
     def detail(self) -> str:
@@ -192,17 +196,25 @@ class Arrivals:
     # --- before a place ---------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        # By edges: an event that nobody heard does not come again.
-        for fd, events in self._epoll.poll(0, _EVENTS_A_TURN):
-            arrival = self._watched.get(fd)
-            if arrival is None:
-                continue
-            try:
-                self._heard(arrival, events)
-            except Exception as error:
-                self._crashed(error)
-                call_each((partial(self.end, arrival, DisconnectCause.INTERNAL_ERROR),), self._crashed)
+        # By edges: an event that nobody heard does not come again, so none is taken that this iteration does not hear.
+        # The kernel has them in the order in which they came: who has more to say stands behind those that wait.
+        while True:
+            last = self._shared.loop_budget.spent()
+            events = self._epoll.poll(0, EVENTS_AT_ONCE)
+            for fd, event in events:
+                arrival = self._watched.get(fd)
+                if arrival is not None:
+                    self._heard_or_ended(arrival, event)
+            if last or len(events) < EVENTS_AT_ONCE:
+                break
         self._fill_places()
+
+    def _heard_or_ended(self, arrival: Arrival, events: int) -> None:
+        try:
+            self._heard(arrival, events)
+        except Exception as error:
+            self._crashed(error)
+            call_each((partial(self.end, arrival, DisconnectCause.INTERNAL_ERROR),), self._crashed)
 
     def _heard(self, arrival: Arrival, events: int) -> None:
         if events & _GONE:
@@ -219,11 +231,13 @@ class Arrivals:
         """Append an arrival to the queue if its whole ClientHello has come."""
         assert arrival.sock is not None
         try:
+            if arrival.needed and unread_bytes(arrival.sock.fileno()) < arrival.needed:
+                return
             count = arrival.sock.recv_into(self._peeked, 0, socket.MSG_PEEK)
             if not count:
                 raise _gone()
             check_first_byte(self._peeked[0])
-            whole = hello_end(bytes(memoryview(self._peeked)[:count])) > 0
+            end, arrival.needed = hello_progress(bytes(memoryview(self._peeked)[:count]))
         except BlockingIOError:
             return
         except TlsFailed as failure:
@@ -231,7 +245,7 @@ class Arrivals:
         except OSError:
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
         else:
-            if whole:
+            if end:
                 self._queue.push(host_network(arrival.client_address), arrival)
 
     # --- places -----------------------------------------------------------------------------------

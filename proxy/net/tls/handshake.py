@@ -14,7 +14,7 @@ from typing import Final
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.hello import asks_again, bytes_after, check_first_byte, hello_end
+from proxy.net.tls.hello import asks_again, bytes_after, check_first_byte, hello_end, hello_progress
 from proxy.net.tls.shared import TlsShared
 
 # Limits of what OpenSSL gets in a handshake, a ClientHello apart. A chain of 8 certificates (the JDK's own limit for
@@ -35,6 +35,7 @@ class Handshake:
         "_first_byte_due",
         "_hello_due",
         "_left",
+        "_needed",
         "_server_side",
         "_shared",
         "_ssl_object",
@@ -64,6 +65,8 @@ class Handshake:
         self.received = b""
         self.stepped = False
         self._first_byte_due = self._hello_due = server_side
+        # No more can be said of a ClientHello before `received` has so many bytes.
+        self._needed = 0
         # The bytes that OpenSSL may still get, a ClientHello apart.
         self._left = CLIENT_HANDSHAKE_BYTES if server_side else BROKER_HANDSHAKE_BYTES
 
@@ -76,7 +79,12 @@ class Handshake:
 
     def ready(self) -> bool:
         """Return whether a step can be done with `received`; raises TlsFailed for a ClientHello that is too large."""
-        return hello_end(self.received) > 0 if self._hello_due else bool(self.received)
+        if not self._hello_due:
+            return bool(self.received)
+        if len(self.received) < self._needed:
+            return False
+        end, self._needed = hello_progress(self.received)
+        return end > 0
 
     def step(self, flush: Callable[[], bytes]) -> bool:
         """Run one step in OpenSSL, send its answer with `flush`, and return whether the handshake is done.
@@ -91,7 +99,7 @@ class Handshake:
         if self._hello_due:
             self._count(bytes_after(received[:end]))
         incoming.write(received[:end])
-        self.received = received[end:]
+        self.received, self._needed = received[end:], 0
         try:
             self._ssl_object.do_handshake()
         except ssl.SSLWantReadError:

@@ -31,22 +31,31 @@ def hello_end(held: bytes) -> int:
 
     Raises TlsFailed if `held` does not begin with a ClientHello, or with one that claims to be too large.
     """
+    end, _ = hello_progress(held)
+    return end
+
+
+def hello_progress(held: bytes) -> tuple[int, int]:
+    """Return what `hello_end` does, and how many bytes `held` must have before another look can tell more.
+
+    A client that drips is then looked at twice for each record, whatever number of pieces the record comes in.
+    """
     start = len(_CHANGE_CIPHER_SPEC) if held.startswith(_CHANGE_CIPHER_SPEC) else 0
     if start == 0 and _CHANGE_CIPHER_SPEC.startswith(held):
-        return 0
+        return 0, len(_CHANGE_CIPHER_SPEC)
     missing = _MESSAGE_HEADER_BYTES
     for number in range(MOST_RECORDS):
         body = start + _RECORD_HEADER_BYTES
         if held[start : start + 1] not in (b"", bytes((_HANDSHAKE,))):
             raise _refused(f"got a record of type {held[start]} within it, expected type {_HANDSHAKE}")
         if len(held) < body:
-            return 0
+            return 0, body
         length = int.from_bytes(held[body - 2 : body], "big")
         if number == 0:
             if length < _MESSAGE_HEADER_BYTES:
                 raise _refused(f"got a first record of {length} bytes, expected {_MESSAGE_HEADER_BYTES} or more")
             if len(held) < body + _MESSAGE_HEADER_BYTES:
-                return 0
+                return 0, body + _MESSAGE_HEADER_BYTES
             missing = _MESSAGE_HEADER_BYTES + _claimed(held[body : body + _MESSAGE_HEADER_BYTES])
         if length > LARGEST_HELLO_BYTES + _MESSAGE_HEADER_BYTES:
             raise _refused(f"got a record of {length} bytes within it")
@@ -54,9 +63,10 @@ def hello_end(held: bytes) -> int:
         missing -= length
         start = body + length
         if missing <= 0:
-            return start if len(held) >= start else 0
+            return (start if len(held) >= start else 0), start
         if len(held) < start:
-            return 0
+            # The next record's header says more.
+            return 0, start + _RECORD_HEADER_BYTES
     raise _refused(f"got more than {MOST_RECORDS} records of it")
 
 

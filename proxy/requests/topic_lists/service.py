@@ -431,7 +431,7 @@ class TopicListService:
 
     def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
         for member in group.members:
-            self._loop_budget.defer(partial(member.settle, outcome))
+            self._loop_budget.defer_settling(group, partial(member.settle, outcome))
 
     def _moved_to_disk(self, group: ListGroup) -> None:
         group.moved_to_disk()
@@ -456,7 +456,7 @@ class TopicListService:
         for member in members:
             if frame_bytes > member.client.max_frame_bytes:
                 failure = too_large_for(member.client, topics, frame_bytes)
-                self._loop_budget.defer(partial(member.settle, failure))
+                self._loop_budget.defer_settling(group, partial(member.settle, failure))
         return recipients
 
     def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:

@@ -18,9 +18,11 @@ from proxy.clients.listener import Listener
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.listen.listening import ListeningSockets, PortPurpose, port_of
 from proxy.net.proxy_headers import HeaderWaits
 from proxy.net.tls.arrivals import Arrivals
+from proxy.net.tls.shared import TlsShared
 from proxy.net.trusted_balancers import TrustedBalancers
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.loops.loops import eventually, run_virtual
@@ -60,9 +62,9 @@ class Door:
         log = open_log("debug", "json", io.BytesIO())
         self.sessions = Sessions(self.loop, self.counters.clients, log, SessionLimits(0, 0, HANDSHAKE_SECONDS, 0, 0.0))
         # No client here begins a handshake: it needs no keys.
-        nothing = cast(Any, None)
+        nothing, shared = cast(Any, None), TlsShared(LoopBudget(self.loop, self.loop.time))
         self.arrivals = (
-            Arrivals(self.loop, nothing, nothing, 1, self.sessions, nothing, self.counters.tls, log) if tls else None
+            Arrivals(self.loop, shared, nothing, 1, self.sessions, nothing, self.counters.tls, log) if tls else None
         )
         self.listener = Listener(
             self.loop,

@@ -35,6 +35,19 @@ async def test_a_burst_of_lists_is_put_off_while_pings_of_the_same_turn_are_answ
         assert [asker.answered() for asker in askers] == [[number] for number in range(len(askers))]
 
 
+async def test_a_list_of_another_network_waits_for_one_of_a_crowd() -> None:
+    async with desk() as on:
+        askers = [on.visitor() for _ in range(5 * DEFERRED_PER_ITERATION)]
+        neighbour = on.visitor(address="192.0.2.2")
+        on.work_long_enough()
+        for number, asker in enumerate(askers):
+            asker.arrives(list_request(number))
+        neighbour.arrives(list_request(99))
+        await turns(10)
+        # Clients of one network are served in the order in which they came.
+        assert on.lists.served == [0, 99, *range(1, len(askers))]
+
+
 async def test_a_turn_that_has_time_puts_nothing_off() -> None:
     async with desk() as on:
         askers = [on.visitor() for _ in range(3)]

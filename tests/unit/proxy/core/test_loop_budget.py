@@ -131,6 +131,71 @@ def test_what_is_put_off_by_what_was_put_off_waits_behind_the_others() -> None:
     run(test)
 
 
+def test_what_is_put_off_has_turns_by_network() -> None:
+    async def test(bench: Bench) -> None:
+        for number in range(5 * DEFERRED_PER_ITERATION):
+            bench.loop_budget.defer(partial(bench.note, number), "crowd")
+        bench.loop_budget.defer(partial(bench.note, 99), "neighbour")
+        await turns(20)
+        assert bench.order == [0, 99, *range(1, 5 * DEFERRED_PER_ITERATION)]
+
+    run(test)
+
+
+def test_those_that_have_an_answer_wait_for_none_that_ask_and_for_no_large_group() -> None:
+    async def test(bench: Bench) -> None:
+        for _ in range(5 * DEFERRED_PER_ITERATION):
+            bench.loop_budget.defer(partial(bench.note, 1))
+            bench.loop_budget.defer_settling("large", partial(bench.note, 2))
+        bench.loop_budget.defer_settling("small", partial(bench.note, 3))
+        await turns(30)
+        assert bench.order[:6] == [1, 2, 1, 3, 1, 2]
+        assert Counter(bench.order) == {1: 5 * DEFERRED_PER_ITERATION, 2: 5 * DEFERRED_PER_ITERATION, 3: 1}
+        assert max(Counter(turn for turn, _ in bench.called).values()) == DEFERRED_PER_ITERATION
+
+    run(test)
+
+
+def test_who_waits_for_what_is_put_off_waits_for_all_networks_and_for_nothing_later() -> None:
+    async def test(bench: Bench) -> None:
+        async def wait(number: int) -> None:
+            await bench.loop_budget.deferred_done()
+            bench.note(number)
+
+        for number in range(3 * DEFERRED_PER_ITERATION):
+            bench.loop_budget.defer(partial(bench.note, number), "crowd")
+        waits = [bench.loop.create_task(wait(100)), bench.loop.create_task(wait(101))]
+        left = bench.loop.create_task(wait(102))
+        await turns(1)
+        left.cancel()
+        for _ in range(8 * DEFERRED_PER_ITERATION):
+            # In turns with those of the crowd.
+            bench.loop_budget.defer(partial(bench.note, 50), "others")
+        await turns(40)
+        assert all(wait.done() for wait in waits)
+        done = bench.order.index(100)
+        assert {*range(3 * DEFERRED_PER_ITERATION)} < {*bench.order[:done]}
+        assert bench.order[done + 1] == 101
+        assert 50 in bench.order[done:]
+        await bench.loop_budget.deferred_done()
+        assert 102 not in bench.order
+
+    run(test)
+
+
+def test_what_raises_keeps_nobody_waiting_for_what_is_put_off() -> None:
+    async def test(bench: Bench) -> None:
+        def crash() -> None:
+            raise RuntimeError("this call's own")
+
+        bench.loop_budget.defer(crash)
+        await bench.loop_budget.deferred_done()
+
+    lost: list[str] = []
+    on_a_bench(test, lost)
+    assert lost == ["this call's own"]
+
+
 def test_later_ones_are_called_after_all_were() -> None:
     async def test(bench: Bench) -> None:
         for number in range(3):

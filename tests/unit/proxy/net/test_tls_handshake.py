@@ -12,7 +12,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.handshake import BROKER_HANDSHAKE_BYTES, CLIENT_HANDSHAKE_BYTES, Handshake
-from proxy.net.tls.hello import LARGEST_HELLO_BYTES
+from proxy.net.tls.hello import LARGEST_HELLO_BYTES, hello_progress
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.auth.tls import HOST, authority, certificate, client_context, server_context
@@ -96,6 +96,25 @@ def test_a_part_of_a_hello_is_kept_until_the_rest_arrives(client: Side, server: 
     assert server.handshake.received == hello[:100]
     server.handshake.receive(hello[100:])
     assert server.handshake.ready()
+
+
+def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(
+    client: Side, server: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[int]()
+
+    def counted(held: bytes) -> tuple[int, int]:
+        looks.append(len(held))
+        return hello_progress(held)
+
+    monkeypatch.setattr("proxy.net.tls.handshake.hello_progress", counted)
+    hello = hello_of(client)
+    for at in range(len(hello)):
+        server.handshake.receive(hello[at : at + 1])
+        assert server.handshake.ready() == (at == len(hello) - 1)
+    assert looks == [1, 5, 9, len(hello)]
+    server.step()
+    assert client.read_all(server.take_sent())
 
 
 def test_a_step_leaves_the_shared_buffers_empty(client: Side, server: Side, shared: TlsShared) -> None:

@@ -6,7 +6,7 @@ import ssl
 import pytest
 
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end
+from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end, hello_progress
 from tests.support.auth.tls import Sealer, client_context, server_context
 
 CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"
@@ -37,6 +37,18 @@ def test_a_hello_in_several_records_is_whole_with_its_last_one() -> None:
     first, second = record(message(300) + bytes(100)), record(bytes(200))
     assert hello_end(first) == hello_end(first + second[:-1]) == 0
     assert hello_end(first + second) == len(first + second)
+
+
+def test_an_incomplete_hello_says_how_many_bytes_tell_more() -> None:
+    first, second = record(message(300) + bytes(100)), record(bytes(200))
+    held, needed = first + second, [5]
+    while needed[-1] < len(held):
+        _, more = hello_progress(held[: needed[-1]])
+        # Until there are so many, there is nothing else to say.
+        assert [hello_progress(held[:size]) for size in range(needed[-1], more)] == [(0, more)] * (more - needed[-1])
+        needed.append(more)
+    assert needed == [5, 9, len(first) + 5, len(held)]
+    assert hello_progress(held) == (len(held), len(held))
 
 
 def test_what_goes_before_a_second_hello_is_part_of_it() -> None:

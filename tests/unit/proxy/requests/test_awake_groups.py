@@ -18,6 +18,7 @@ from proxy.requests.topic_lists.unproven import (
     AWAKE_HEAP_PART,
     AWAKE_SECONDS,
     BEHIND_HEAP_PART,
+    MEMBERS_AT_ONCE,
     UnprovenReaders,
 )
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -400,3 +401,30 @@ def test_a_first_list_that_waits_for_its_client_counts_with_second_lists_or_is_a
         await overtaken
 
     run(story)
+
+
+async def test_members_of_a_large_group_are_asked_a_few_in_each_iteration() -> None:
+    scene, looks = Scene(), list[int]()
+    scene.free()
+
+    class Asked(Reader):
+        def has_room_for(self, size: int) -> bool:
+            looks[-1] += 1
+            return False
+
+    recipients = [Group(output=Asked()) for _ in range(10 * MEMBERS_AT_ONCE)]
+    waiting = asyncio.get_running_loop().create_task(scene.rule.share_for(*scene.parts(recipients, SIZE, SIZE)))
+    while not waiting.done():
+        looks.append(0)
+        await asyncio.sleep(0)
+    assert max(looks) == MEMBERS_AT_ONCE
+    assert sum(looks) == len(recipients)
+    share = await waiting
+    assert share is not None
+    share.release()
+    recipients[-1].output = Reads()
+    assert await scene.rule.share_for(*scene.parts(recipients, SIZE, SIZE)) is None
+
+
+class Reads(Reader):
+    reads = True
