@@ -111,11 +111,6 @@ def extra_headers(text: str) -> Headers:
     return headers
 
 
-def size_of(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the bytes of header lines, separators included."""
-    return sum(len(name) + len(value) + 4 for name, value in headers)
-
-
 def _ours(name: str) -> bool:
     return _letters(name) in _OURS
 
