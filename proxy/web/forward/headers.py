@@ -77,6 +77,12 @@ def without_credentials(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if not _of_an_identity(name)]
 
 
+def without(headers: Headers, names: Iterable[str]) -> Headers:
+    """Return headers without those of some names, however they are spelt."""
+    left_out = {_letters(name) for name in names}
+    return [(name, value) for name, value in headers if _letters(name) not in left_out]
+
+
 def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
     """Return the headers of a broker's answer for the client; raises UnsafeHeader."""
     given = list(headers)
