@@ -289,7 +289,7 @@ class _Watched:
 
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
-            self._hangup.unwatch(self._fd)
+            self._hangup.unwatch(self._fd, self._gone)
 
     def _gone(self, _: bool) -> None:
         self._fd = -1
