@@ -10,6 +10,8 @@ import pytest
 from proxy.app.sockets import Sockets
 from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
+from proxy.auth.providers.issuer_client import IssuerClient, IssuerFault
+from proxy.auth.settings import IssuerAccess
 from proxy.brokers.broker_list import ListUnavailable
 from proxy.brokers.list_question import ListQuestion
 from proxy.core.loop_budget import ITERATION_SECONDS
@@ -34,7 +36,12 @@ async def brokers(url: str, load: Callable[[], Any]) -> None:
         await ListQuestion((url,), "", OWN, None, load).ask()
 
 
-@pytest.mark.parametrize("ask", [statistics, brokers])
+async def keys(url: str, _: Callable[[], Any]) -> None:
+    with pytest.raises(IssuerFault):
+        await IssuerClient(IssuerAccess()).fetch(url)
+
+
+@pytest.mark.parametrize("ask", [statistics, brokers, keys])
 async def test_an_iteration_parses_few_of_the_chunks_of_an_answer(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
