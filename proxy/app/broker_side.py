@@ -202,7 +202,7 @@ def _list(
     if not urls:
         return None
     tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    question = ListQuestion(urls, config.cluster_name, identities.own, tls)
+    question = ListQuestion(urls, config.cluster_name, identities.own, tls, sockets.load_connector)
 
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "list of brokers")

@@ -174,7 +174,7 @@ def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | N
     from proxy.overload.broker_questions import BrokerQuestions
 
     tls = sources.sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    return BrokerQuestions(urls, sources.identities.own, tls)
+    return BrokerQuestions(urls, sources.identities.own, tls, sources.sockets.load_connector)
 
 
 def _recorder(recorder: Recorder | None) -> "ThrottleRecorder":

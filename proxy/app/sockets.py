@@ -1,7 +1,10 @@
 """The parts that all connections share: read buffers, hang-up detection, loop budget, TLS, listening sockets."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
+from typing import Any
 
 from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import SocketOptions
@@ -42,6 +45,15 @@ class Sockets:
     def quiet(self) -> bool:
         """Whether no list is being sent and no work is deferred."""
         return not len(self.pump) and not len(self.loop_budget)
+
+    def load_connector(self) -> Callable[[Any], Any]:
+        """Return what makes a connector for a question over HTTP, whose answer is parsed in turns; call in a thread.
+
+        The import takes 100 ms.
+        """
+        from proxy.web.forward.broker_client import connector_of_one
+
+        return partial(connector_of_one, self.loop_budget)
 
     def close(self) -> None:
         """Remove all file descriptors that the loop watches."""

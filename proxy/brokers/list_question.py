@@ -25,7 +25,10 @@ _IMPORT_SECONDS: Final = 30.0
 
 
 class ListQuestion:
-    """Asks the web services at `urls`, the one that answered last first; `tls` returns the context in force."""
+    """Asks the web services at `urls`, the one that answered last first; `tls` returns the context in force.
+
+    `load_connector` is called in a thread, imports what it needs, and returns what makes a connector of a context.
+    """
 
     def __init__(
         self,
@@ -33,17 +36,20 @@ class ListQuestion:
         cluster: str,
         own: BrokerCredentials,
         tls: Callable[[], ssl.SSLContext] | None,
+        load_connector: Callable[[], Callable[[Any], Any]],
     ) -> None:
         self._urls = list(urls)
         self._cluster = cluster
         self._own = own
         self._tls = tls
+        self._load_connector = load_connector
 
     async def ask(self) -> frozenset[str]:
         """Return the hosts of the list in lower case; raise ListRefused or ListUnavailable."""
         try:
             # The import takes 100 ms, which must not stop the event loop.
             aiohttp: Any = await in_thread(lambda: importlib.import_module("aiohttp"), "import", _IMPORT_SECONDS)
+            connector_for = await in_thread(self._load_connector, "import", _IMPORT_SECONDS)
             authorization = await authorization_header(self._own)
         except TimeoutError:
             raise ListUnavailable(f"the HTTP client was not loaded within {_IMPORT_SECONDS:g} s") from None
@@ -55,7 +61,7 @@ class ListQuestion:
         failure = ListUnavailable("no web service is configured")
         for url in list(self._urls):
             try:
-                hosts = await self._asked(aiohttp, url, headers)
+                hosts = await self._asked(aiohttp, connector_for, url, headers)
             except ListUnavailable as error:
                 failure = error
                 continue
@@ -64,12 +70,14 @@ class ListQuestion:
             return hosts
         raise failure
 
-    async def _asked(self, aiohttp: Any, url: str, headers: dict[str, str]) -> frozenset[str]:
+    async def _asked(
+        self, aiohttp: Any, connector_for: Callable[[Any], Any], url: str, headers: dict[str, str]
+    ) -> frozenset[str]:
         context = self._tls() if self._tls is not None else True
         base = url.rstrip("/") + PATH
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         try:
-            connector = aiohttp.TCPConnector(ssl=context, limit=1)
+            connector = connector_for(context)
             async with aiohttp.ClientSession(
                 connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
             ) as http:

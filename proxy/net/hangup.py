@@ -42,9 +42,14 @@ class HangupWatcher:
         self._epoll.register(fd, events)
         self._callbacks[fd] = callback
 
-    def unwatch(self, fd: int) -> None:
-        """Stop watching `fd`; nothing happens if it is not watched."""
-        if self._callbacks.pop(fd, None) is not None:
+    def unwatch(self, fd: int, callback: Callable[[bool], None]) -> None:
+        """Stop watching `fd` for this callback; nothing happens if it is not watched, or for another one.
+
+        The socket may have been closed unnoticed, and its number may be that of a newcomer, who must go on to hear.
+        """
+        # Equal, not identical: each look at a method makes another object.
+        if self._callbacks.get(fd) == callback:
+            del self._callbacks[fd]
             self._forget(fd)
 
     def close(self) -> None:
@@ -61,7 +66,7 @@ class HangupWatcher:
         for fd, callback, events in found:
             # An earlier callback of this turn may have closed this socket, and a new socket may have its number.
             if callback is not None and self._callbacks.get(fd) is callback:
-                self.unwatch(fd)
+                self.unwatch(fd, callback)
                 callback(bool(events & _GONE))
 
     def _forget(self, fd: int) -> None:

@@ -266,7 +266,7 @@ class Endpoint(asyncio.BufferedProtocol):
         """Start reading again, without the watch for a hang-up."""
         if not self._reading and self.transport is not None and self.cause is None:
             self._reading = True
-            self._hangup.unwatch(self.fd)
+            self._hangup.unwatch(self.fd, self._hung_up)
             if not self._resting:
                 self.transport.resume_reading()
 
@@ -401,7 +401,7 @@ class Endpoint(asyncio.BufferedProtocol):
         if transport is None or self.cause is not None:
             raise ConnectionClosed(self.cause or self.peer_closed_cause)
         self.pause_reading()
-        self._hangup.unwatch(self.fd)
+        self._hangup.unwatch(self.fd, self._hung_up)
         self.transport = None
         self.fd = -1
         return transport
@@ -463,7 +463,7 @@ class Endpoint(asyncio.BufferedProtocol):
         assert cause is not None
         if self.fd < 0:
             return
-        self._hangup.unwatch(self.fd)
+        self._hangup.unwatch(self.fd, self._hung_up)
         self.fd = -1
         waiter, self.writable = self.writable, False
         if isinstance(waiter, asyncio.Future) and not waiter.done():

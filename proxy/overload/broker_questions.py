@@ -32,12 +32,22 @@ _DOMAINS: Final = ("persistent", "non-persistent")
 
 
 class BrokerQuestions:
-    """Asks the web services at `urls`; `tls` returns the context in force."""
+    """Asks the web services at `urls`; `tls` returns the context in force.
 
-    def __init__(self, urls: tuple[str, ...], own: BrokerCredentials, tls: Callable[[], ssl.SSLContext] | None) -> None:
+    `load_connector` is called in a thread, imports what it needs, and returns what makes a connector of a context.
+    """
+
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        own: BrokerCredentials,
+        tls: Callable[[], ssl.SSLContext] | None,
+        load_connector: Callable[[], Callable[[Any], Any]],
+    ) -> None:
         self._urls = urls
         self._own = own
         self._tls = tls
+        self._load_connector = load_connector
 
     async def memory(self) -> Mapping[str, BrokerSample]:
         """Return the memory of each broker that answered, by its URL; raise the last error if none did."""
@@ -76,13 +86,14 @@ class BrokerQuestions:
         try:
             # The import takes 100 ms, which must not stop the event loop.
             aiohttp: Any = await in_thread(lambda: importlib.import_module("aiohttp"), "import", _IMPORT_SECONDS)
+            connector_for = await in_thread(self._load_connector, "import", _IMPORT_SECONDS)
             authorization = await authorization_header(self._own)
         except TimeoutError:
             raise StatisticsUnavailable(f"the HTTP client was not loaded within {_IMPORT_SECONDS:g} s") from None
         except CredentialsUnavailable as error:
             raise StatisticsUnavailable(str(error)) from error
         headers = {} if authorization is None else {"Authorization": authorization}
-        connector = aiohttp.TCPConnector(ssl=self._tls() if self._tls is not None else True, limit=1)
+        connector = connector_for(self._tls() if self._tls is not None else True)
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         try:
             async with (

@@ -9,12 +9,15 @@ request that asks for a protocol that is not served is its connection's last: ai
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 from aiohttp import StreamReader, web
+from aiohttp.http import HttpRequestParser
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from proxy.core.addresses import host_network
@@ -28,6 +31,11 @@ from proxy.web.http.upgrades import is_websocket
 HEADER_REFUSAL: Final = "the request's header is too large (httpMaxRequestHeaderSize)"
 # Chunks that are parsed before anybody reads them: aiohttp allows a sixteenth of this number.
 READ_AHEAD_BYTES: Final = 4096
+# Heads that wait behind the request in work, where aiohttp parses 32: a small head is thirty times as large as objects.
+READ_AHEAD_HEADS: Final = 1
+# Stands for the fields of a head that is too large.
+TOO_LARGE: Final = ((b"", b""),)
+_NO_FIELDS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
 # So long takes the first step of the task that reads the rest of a body which nobody wanted.
 REST_SECONDS: Final = 0.0003
 
@@ -42,8 +50,8 @@ class WebMember(WebConnection, Protocol):
 class HttpConnection(PiecewiseParser, RequestHandler):
     """A client connection with a bound on the whole unfinished header, whose bytes are parsed in its turn.
 
-    aiohttp bounds lines and fields, and parses at most 32 requests ahead: up to a millisecond of each connection. The
-    parser stops at many small chunks of a body, but goes on inside each read of them with all bytes that it was given.
+    aiohttp bounds lines and the number of fields. The parser stops at many small chunks of a body, but goes on inside
+    each read of them with all bytes that it was given.
     """
 
     __slots__ = (
@@ -64,6 +72,14 @@ class HttpConnection(PiecewiseParser, RequestHandler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # As aiohttp makes its parser, but for the number of heads.
+        self._parser = HttpRequestParser(
+            self, self._loop, self._read_bufsize, max_line_size=self.max_line_size, max_field_size=self.max_field_size,
+            max_headers=self.max_headers, payload_exception=web.RequestPayloadError,
+            auto_decompress=kwargs.get("auto_decompress", True), max_msg_queue_size=READ_AHEAD_HEADS,
+        )  # fmt: skip
+        self._max_msg_queue_size = READ_AHEAD_HEADS
+        self._msg_queue_resume_size = READ_AHEAD_HEADS - 1
         self._hold_nothing()
         self._header_bytes = 0
         self._body: StreamReader | None = None
@@ -211,10 +227,13 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         if self._request_count != before:
             if isinstance(self._manager, HttpServer):
                 self._manager.places.got_request(self)
+            _keep_less(self._messages, self.longest_header)
             _use_origin_form(self._messages)
             self._last_came = self._last_came or _end_with_unserved_upgrade(self._messages)
             self._header_bytes = 0
-            self._body = self._messages[-1][1] if self._messages else None
+            self._body = body = self._messages[-1][1] if self._messages else None
+            if body is not None and not body.is_eof():
+                body.on_eof(partial(self._body_has_come, body))
         elif in_header and not self._upgraded:
             self._header_bytes += len(data)
         if self._upgraded and self._message_tail:
@@ -224,6 +243,20 @@ class HttpConnection(PiecewiseParser, RequestHandler):
             self.transport.write(_raw(431, "Request Header Fields Too Large", self.header_refusal))
             self.close()
             self.transport.close()
+
+    def _body_has_come(self, body: StreamReader) -> None:
+        # Called by the parser, which must not be called in turn.
+        if not self._messages or self._messages[-1][1] is not body:
+            self._loop.call_soon(self._free_slot)
+
+    def _free_slot(self) -> None:
+        """Parse what stands behind a request that was in work before its body had come.
+
+        The parser counts such a request when the body has come, and aiohttp has taken it out of the count by then.
+        """
+        if self._parser is not None and self.transport is not None:
+            self._parser.message_consumed()
+            self.data_received(b"")
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -274,6 +307,23 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         response.headers["Server"] = "pulsar-proxy"
         response.force_close()
         return response
+
+
+def _keep_less(messages: deque[tuple[Any, Any]], longest_header: int) -> None:
+    """Drop the bytes of heads, of which all is there as text, too; of a head that is too large drop all fields."""
+    for at, (message, body) in enumerate(messages):
+        fields = getattr(message, "raw_headers", ())
+        if not fields or fields is TOO_LARGE:
+            continue
+        if len(message.path) + _size_of(fields) > longest_header:
+            messages[at] = message._replace(raw_headers=TOO_LARGE, headers=_NO_FIELDS), body
+        else:
+            messages[at] = message._replace(raw_headers=()), body
+
+
+def _size_of(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the bytes of the text of fields: three texts for a name, up to four bytes for a letter of a value."""
+    return sum(3 * len(name) + len(value) * (1 if value.isascii() else 4) + 4 for name, value in fields)
 
 
 def _use_origin_form(messages: deque[tuple[Any, Any]]) -> None:

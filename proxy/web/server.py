@@ -18,8 +18,8 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
-from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, HttpConnection, HttpServer
-from proxy.web.forward.headers import Headers, size_of
+from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, TOO_LARGE, HttpConnection, HttpServer
+from proxy.web.forward.headers import Headers
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
@@ -164,6 +164,8 @@ class Site:
 
     def _checked(self, request: web.BaseRequest) -> list[str]:
         """Return the segments of the path; raises HttpRefused for a malformed or ambiguous request."""
+        if request.raw_headers is TOO_LARGE:
+            raise HttpRefused(431, HEADER_REFUSAL, "header", close=True)
         if request.method not in _METHODS:
             raise HttpRefused(405, "this method is not served", "method", close=True)
         headers = request.headers
@@ -176,8 +178,6 @@ class Site:
             raise HttpRefused(501, "expected transfer-encoding chunked and no other", "bad_request", close=True)
         if len(headers.getall("Host", [])) != 1 and request.version >= (1, 1):
             raise HttpRefused(400, "expected one host header", "bad_request", close=True)
-        if size_of(request.raw_headers) + len(request.raw_path) > self.limits.max_header_bytes:
-            raise HttpRefused(431, HEADER_REFUSAL, "header", close=True)
         expectation = headers.get("Expect")
         if expectation is not None and expectation.lower() != "100-continue":
             raise HttpRefused(417, "expected 100-continue or no expectation", "bad_request", close=True)
@@ -293,7 +293,7 @@ class _Watched:
 
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
-            self._hangup.unwatch(self._fd)
+            self._hangup.unwatch(self._fd, self._gone)
 
     def _gone(self, _: bool) -> None:
         self._fd = -1

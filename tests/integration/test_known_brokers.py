@@ -209,9 +209,9 @@ def lookup_answer(broker: str) -> Any:
 HTTP_LOOKUP = "/lookup/v2/topic/persistent/t/n/topic"
 
 
-async def ask_web(stage: Stage, path: str) -> int:
+async def ask_web(stage: Stage, path: str, headers: dict[str, str] | None = None) -> int:
     url = f"http://127.0.0.1:{stage.proxy.web_port}{path}"
-    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
         await answer.read()
         return answer.status
 
@@ -226,6 +226,29 @@ async def test_a_broker_that_an_http_lookup_named_is_known() -> None:
             assert await ask_web(stage, HTTP_LOOKUP) == 200
             await (await stage.client()).connect(target=target)
     assert owner.tokens == [TOKEN]
+
+
+@pytest.mark.parametrize("claim", ["Host", "X-Forwarded-Host", "X_Forwarded_Host", "X-Forwarded-Port", "Forwarded"])
+async def test_a_host_that_a_client_claims_in_a_lookup_makes_nobody_known(claim: str) -> None:
+    """The broker redirects to wherever the request says that it was sent."""
+    foreign = Listener()
+    async with raw_broker(foreign.serve) as listening, fake_web_broker() as service, fake_web_broker() as stranger:
+        target = f"localhost:{listening.port}"
+        stranger.answer = lookup_answer(f"pulsar://{target}")
+        claimed = f"127.0.0.1:{stranger.port}"
+
+        async def redirect(request: web.BaseRequest) -> web.StreamResponse:
+            if any(str(stranger.port) in value for value in request.headers.values()):
+                return web.Response(status=307, headers={"Location": f"http://{claimed}{HTTP_LOOKUP}"})
+            return web.Response(status=404)
+
+        service.answer = redirect
+        keys: dict[str, Any] = {"brokerWebServiceAllowedTargetPorts": "*", "brokerWebServiceURL": service.url}
+        async with staged(**OWN, **keys) as stage:
+            assert await ask_web(stage, HTTP_LOOKUP, {claim: claimed}) == 404
+            assert await refused(stage, target) == UNKNOWN
+        assert (len(service.asked), len(stranger.asked)) == (1, 0)
+    assert foreign.tokens == []
 
 
 async def test_answers_of_an_extra_route_make_nobody_known() -> None:

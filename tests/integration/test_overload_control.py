@@ -15,6 +15,7 @@ from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuest
 from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
 from proxy.overload.samples import BacklogSample, BrokerSample
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.connectors import load_connector
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 
 OWN = plain_credentials(None)
@@ -86,19 +87,19 @@ def answering(broker: FakeWebBroker, **answers: object) -> None:
 async def test_memory_of_each_broker_that_answers_is_known() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=METRICS)
-        found = await BrokerQuestions((broker.url, "http://127.0.0.1:1"), OWN, None).memory()
+        found = await BrokerQuestions((broker.url, "http://127.0.0.1:1"), OWN, None, load_connector).memory()
         assert found == {broker.url: BrokerSample(5, 10, 0, 0)}
 
 
 async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}})
-        found = await BrokerQuestions((broker.url,), OWN, None).memory()
+        found = await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
         assert found == {broker.url: BrokerSample(1 << 20, 1 << 21, 0, 0)}
         assert [asked.path for asked in broker.asked] == [METRICS_PATH, LOAD_PATH]
         answering(broker, metrics=401, load_report=401)
         with pytest.raises(StatisticsRefused, match="status 401 for the role"):
-            await BrokerQuestions((broker.url,), OWN, None).memory()
+            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
 
 
 @pytest.mark.parametrize("answer", [500, 307, b"garbage", b"[" + b" " * LARGEST_METRICS_BYTES])
@@ -106,7 +107,7 @@ async def test_statistics_that_are_garbage_huge_or_elsewhere_are_unavailable(ans
     async with fake_web_broker() as broker:
         answering(broker, metrics=answer)
         with pytest.raises(StatisticsUnavailable):
-            await BrokerQuestions((broker.url,), OWN, None).memory()
+            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
         assert len(broker.asked) == 1
 
 
@@ -119,7 +120,7 @@ async def test_redirect_takes_no_credentials_to_another_host() -> None:
         broker.answer = answer
         answering(stranger, metrics=METRICS)
         with pytest.raises(StatisticsUnavailable, match="got status 307"):
-            await BrokerQuestions((broker.url,), OWN, None).memory()
+            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
         assert stranger.asked == []
 
 
@@ -127,7 +128,7 @@ async def test_backlog_comes_from_the_broker_that_owns_the_topic() -> None:
     async with fake_web_broker() as other, fake_web_broker() as owner:
         answering(other, stats=307)
         answering(owner, stats={"backlogSize": 7, "backlogQuotaLimitSize": 9})
-        questions = BrokerQuestions((other.url, owner.url), OWN, None)
+        questions = BrokerQuestions((other.url, owner.url), OWN, None, load_connector)
         assert await questions.backlog("persistent://t/n/a") == BacklogSample(7, 9)
 
 
@@ -141,4 +142,4 @@ async def test_broker_that_does_not_answer_in_time_is_unavailable(monkeypatch: p
 
         broker.answer = answer
         with pytest.raises(StatisticsUnavailable, match="TimeoutError"):
-            await BrokerQuestions((broker.url,), OWN, None).memory()
+            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()

@@ -64,7 +64,10 @@ RECORD_BYTES: Final = 2 * 1024
 WAITING_LIST_BYTES: Final = 6 * 1024
 # Task and parser of an idle connection: measured at 8.8 KB.
 WEB_CONNECTION_BYTES: Final = 16 * 1024
-# Objects of both connections and of the request: measured at 41 KB.
+# The objects of the head in work and of the one behind it, beside their text, with most fields (measured).
+WEB_HEADS_BYTES: Final = 28 * 1024
+WEB_READ_BUFFERS: Final = 2  # a read of a full receive buffer, in units of `httpOutputBufferSize`
+# Objects of both connections and of a request: 41 KB.
 WEB_REQUEST_BYTES: Final = 48 * 1024
 # Kernel memory of a connection of the web ports or to a web service, in units of `httpOutputBufferSize`.
 WEB_KERNEL_BUFFERS: Final = 6
@@ -291,14 +294,14 @@ _REQUEST_LINES: Final = (
 )  # fmt: skip
 _WEB_LINES: Final = (
     Line("connections of the web ports", _WEB_CONNECTIONS.name,
-         (Part(WEB_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_PORT,)),
+         (Part(WEB_CONNECTION_BYTES + WEB_HEADS_BYTES, (_WEB_CONNECTIONS,), (_WEB_PORT,)),
           Part(2, (_WEB_CONNECTIONS, Config.http_max_request_header_size), (_WEB_PORT,)),
-          Part(PAGE_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)),
+          Part(PAGE_KERNEL_BUFFERS + WEB_READ_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)),
           Part(WEB_KERNEL_BUFFERS - PAGE_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), _PASSES_ON))),
     Line("connections of metricsPort", Config.metrics_port.name,
-         (Part(METRICS_CONNECTIONS * WEB_CONNECTION_BYTES, when=(_METRICS_PORT,)),
+         (Part(METRICS_CONNECTIONS * (WEB_CONNECTION_BYTES + WEB_HEADS_BYTES), when=(_METRICS_PORT,)),
           Part(2 * METRICS_CONNECTIONS, (Config.http_max_request_header_size,), (_METRICS_PORT,)),
-          Part(PAGE_KERNEL_BUFFERS * METRICS_CONNECTIONS, (_WEB_BUFFER,), (_METRICS_PORT,)))),
+          Part((PAGE_KERNEL_BUFFERS + WEB_READ_BUFFERS) * METRICS_CONNECTIONS, (_WEB_BUFFER,), (_METRICS_PORT,)))),
     Line("TLS of the web ports", _WEB_CONNECTIONS.name,
          (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),
           Part(TLS_CACHE_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS, _ASKS_CERTIFICATES)))),

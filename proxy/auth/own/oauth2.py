@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from proxy.auth.identity import AuthData
+from proxy.auth.issuer_sockets import issuer_socket
 from proxy.auth.own.broker_credentials import read_file
 from proxy.config.credential_parameters import PARAMETERS, OAuth2Parameters, path_of
 from proxy.core.errors import CredentialsUnavailable
@@ -152,7 +153,7 @@ class HttpIssuer:
         client_id, client_secret = read_key(self._settings.private_key)
         try:
             timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
-            connector = aiohttp.TCPConnector(ssl=self._trust(), limit=1)
+            connector = aiohttp.TCPConnector(ssl=self._trust(), limit=1, socket_factory=issuer_socket)
             # A few KB could become GB otherwise.
             headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
             async with aiohttp.ClientSession(

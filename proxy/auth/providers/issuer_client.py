@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from proxy.auth.failures import Reason, SettingFault
+from proxy.auth.issuer_sockets import issuer_socket
 from proxy.auth.providers.verifying_keys import VerifyingKey, issuer_key
 from proxy.auth.settings import IssuerAccess
 from proxy.core.errors import ProxyError
@@ -79,7 +80,7 @@ class IssuerClient:
             raise IssuerFault(
                 Reason.ERROR_RETRIEVING_PROVIDER_METADATA, f"openIDTokenIssuerTrustCertsFilePath: {error}"
             ) from None
-        connector = aiohttp.TCPConnector(ssl=trust, force_close=True, limit=1)
+        connector = aiohttp.TCPConnector(ssl=trust, force_close=True, limit=1, socket_factory=issuer_socket)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with aiohttp.ClientSession(
             connector=connector, timeout=timeout, headers=headers, auto_decompress=False

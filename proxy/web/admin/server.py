@@ -21,7 +21,7 @@ from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
 from proxy.web.admin.sources import AdminSources
 from proxy.web.admin.views import Views
-from proxy.web.connection import HttpConnection
+from proxy.web.connection import TOO_LARGE, HttpConnection
 from proxy.web.forward.routes import BadPath, checked_segments
 from proxy.web.http.errors import JSON, HttpRefused
 
@@ -97,6 +97,8 @@ class AdminServer(web.Server):
         peer = slot.peer
         if request.version < HttpVersion10:
             raise HttpRefused(400, "expected a request of http/1.1", "bad_request")
+        if request.raw_headers is TOO_LARGE:
+            raise HttpRefused(431, AdminConnection.header_refusal, "header", close=True)
         await self._access.check(peer, request.headers)
         route, values = _route_of(request)
         if route.local and not peer.local:

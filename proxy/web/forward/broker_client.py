@@ -271,6 +271,11 @@ class _Connector(aiohttp.TCPConnector):
         return connection
 
 
+def connector_of_one(budget: LoopBudget, tls: Any) -> aiohttp.TCPConnector:
+    """Return a connector for one question at a time, whose answers are parsed in the time of `budget`."""
+    return _Connector(budget, ssl=tls, limit=1)
+
+
 def has_input(transport: asyncio.BaseTransport) -> bool:
     """Return whether the kernel has bytes of a connection that nobody has read yet, or its end."""
     waiting = select.poll()

@@ -77,6 +77,12 @@ def without_credentials(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if not _of_an_identity(name)]
 
 
+def without(headers: Headers, names: Iterable[str]) -> Headers:
+    """Return headers without those of some names, however they are spelt."""
+    left_out = {_letters(name) for name in names}
+    return [(name, value) for name, value in headers if _letters(name) not in left_out]
+
+
 def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
     """Return the headers of a broker's answer for the client; raises UnsafeHeader."""
     given = list(headers)
@@ -109,11 +115,6 @@ def extra_headers(text: str) -> Headers:
         if name.lower() in _OF_ONE_CONNECTION | {"content-length"}:
             raise ValueError(f"proxyHttpResponseHeadersJson: {name} is not for configurations to set")
     return headers
-
-
-def size_of(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the bytes of header lines, separators included."""
-    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _ours(name: str) -> bool:

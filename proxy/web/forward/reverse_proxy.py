@@ -36,6 +36,7 @@ from proxy.web.forward.headers import (
     UnsafeHeader,
     to_broker,
     to_client,
+    without,
     without_credentials,
 )
 from proxy.web.forward.lookup_answers import LARGEST_ANSWER_BYTES
@@ -59,6 +60,9 @@ from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused, retry_after
 from proxy.web.http.places import Place
 
+# The proxy reads the answer, so the answer must not be compressed. A broker that redirects to the host that a client
+# claims would make that host, and whatever it names, known brokers; here the proxy itself follows, and writes its name.
+_NOT_IN_LOOKUPS: Final = ("Accept-Encoding", *CLAIMED_HOSTS)
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 # Clients need not know the addresses inside; the log names the server.
 _NONE_FREE: Final = "all connections to the server of this request are in use, send it again later"
@@ -218,8 +222,7 @@ class ReverseProxy:
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination.care is Care.LOOKUP:
-            # The proxy reads the answer, so the answer must not be compressed.
-            headers = [(name, value) for name, value in headers if name.lower() != "accept-encoding"]
+            headers = without(headers, _NOT_IN_LOOKUPS)
         return headers, identity_headers
 
     def forwarded_headers(self, request: web.BaseRequest, client: WebClient) -> Headers:

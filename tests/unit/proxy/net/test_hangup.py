@@ -2,6 +2,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,10 @@ def sockets(kind: str) -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 kinds = pytest.mark.parametrize("kind", ["tcp", "unix"])
+
+
+def hear(heard: list[str], name: str, _: bool) -> None:
+    heard.append(name)
 
 
 @both_loops
@@ -54,6 +59,29 @@ class TestHangup:
                     Peer(theirs).reset()
                     await eventually(lambda: heard)
                     assert heard == [True]
+
+        run_on(loop_factory, main())
+
+    def test_who_stops_too_late_takes_nothing_from_a_newcomer_with_the_same_number(
+        self, loop_factory: LoopFactory
+    ) -> None:
+        async def main() -> None:
+            late: list[bool] = []
+            heard: list[bool] = []
+            async with hangup_watcher() as watcher:
+                with sockets("tcp") as (ours, _):
+                    number = ours.fileno()
+                    watcher.watch(number, late.append)
+                with sockets("tcp") as (ours, theirs):
+                    assert number in (ours.fileno(), theirs.fileno())
+                    if ours.fileno() != number:
+                        ours, theirs = theirs, ours
+                    watcher.watch(number, heard.append)
+                    watcher.unwatch(number, late.append)
+                    assert len(watcher) == 1
+                    Peer(theirs).reset()
+                    await eventually(lambda: heard)
+                    assert (heard, late) == ([True], [])
 
         run_on(loop_factory, main())
 
@@ -115,9 +143,10 @@ class TestHangup:
             with sockets("tcp") as (ours, theirs), sockets("tcp") as (other, its_peer):
                 heard: list[str] = []
                 async with hangup_watcher() as watcher:
-                    watcher.watch(ours.fileno(), lambda gone: heard.append("unwatched"))
+                    unwatched = partial(hear, heard, "unwatched")
+                    watcher.watch(ours.fileno(), unwatched)
                     watcher.watch(other.fileno(), lambda gone: heard.append("watched"))
-                    watcher.unwatch(ours.fileno())
+                    watcher.unwatch(ours.fileno(), unwatched)
                     theirs.close()
                     its_peer.close()
                     await eventually(lambda: heard)
@@ -131,8 +160,9 @@ class TestHangup:
             async with hangup_watcher() as watcher:
                 ours, theirs = tcp_pair()
                 number = ours.fileno()
-                watcher.watch(number, lambda gone: heard.append("first"))
-                watcher.unwatch(number)
+                first = partial(hear, heard, "first")
+                watcher.watch(number, first)
+                watcher.unwatch(number, first)
                 ours.close()
                 theirs.close()
                 with sockets("tcp") as (again, its_peer):
@@ -149,11 +179,12 @@ class TestHangup:
             async with hangup_watcher() as watcher:
                 ours, theirs = tcp_pair()
                 number = ours.fileno()
-                watcher.watch(number, lambda gone: None)
+                heard: list[bool] = []
+                watcher.watch(number, heard.append)
                 ours.close()
                 theirs.close()
-                watcher.unwatch(number)
-                watcher.unwatch(number)
+                watcher.unwatch(number, heard.append)
+                watcher.unwatch(number, heard.append)
                 assert len(watcher) == 0
 
         run_on(loop_factory, main())

@@ -122,7 +122,7 @@ async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed(monkeypat
             turns += 1
 
     monkeypatch.setattr(BrokerQuestions, "_get", get)
-    questions: Any = BrokerQuestions(("url",), None, None)  # type: ignore[arg-type]
+    questions: Any = BrokerQuestions(("url",), None, None, None)  # type: ignore[arg-type]
     turning = asyncio.get_running_loop().create_task(turn())
     assert await questions.memory() == {"url": BrokerSample(600, 1000, 1500, 2000)}
     turning.cancel()

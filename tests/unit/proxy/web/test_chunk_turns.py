@@ -281,9 +281,13 @@ def test_a_body_that_ends_where_its_parser_would_stop_leaves_the_socket_read() -
     async def main() -> None:
         connection, socket = connected(LoopBudget(asyncio.get_running_loop(), lambda: 0.0))
         await asyncio.sleep(0)
+        connection.data_received(b"POST /a" + HEAD)
+        await asyncio.sleep(0)
         full = CHUNK * (READ_AHEAD_BYTES // 16 + 1) + END
-        connection.data_received(b"POST /a" + HEAD + full + b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
-        assert (len(connection._messages), connection._held, socket.paused) == (21, b"", False)
+        connection.data_received(full)
+        assert (len(connection._messages), connection._held, socket.paused) == (0, b"", False)
+        connection.data_received(b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        assert len(connection._messages) == 1
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         connection.connection_lost(None)

@@ -1,0 +1,131 @@
+"""What a connection sends ahead of its answers is kept as bytes, but for one head."""
+
+import asyncio
+import gc
+import tracemalloc
+
+import pytest
+from aiohttp import web
+from aiohttp.http import RawRequestMessage
+
+from proxy.app.memory.budget import WEB_CONNECTION_BYTES, WEB_HEADS_BYTES, WEB_READ_BUFFERS
+from proxy.web.connection import READ_AHEAD_BYTES, TOO_LARGE, HttpConnection, HttpServer
+from proxy.web.server import MOST_HEADERS
+from tests.support.clients.async_client import eventually
+from tests.support.web.fake_socket import Socket
+
+BUFFER_BYTES = 32_768
+LONGEST_HEADER = 8192
+CONNECTIONS = 20
+HEADS = 40
+NAMES = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"][: MOST_HEADERS - 5]
+FIRST = b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
+FIELDS = {
+    "tiny": [f"{name}:" for name in NAMES],
+    "short": [f"{name * 3}:{name}yy" for name in NAMES],
+    "full": [f"{name}:{'v' * 75}" for name in NAMES],
+    "three texts for each name": [f"{name.upper() * 12}:{'v' * 6}" for name in NAMES],
+    "wide": [f"{name}:{'v' * 14}\U0001f600" for name in NAMES],
+    "one wide": [f"a:{'v' * 2000}\U0001f600"],
+}
+
+
+def head(fields: list[str], path: str = "/next") -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *fields, "\r\n"]).encode()
+
+
+class Site:
+    """Answers requests when a test lets it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.go = asyncio.Event()
+        self.server = HttpServer(
+            self.answer, access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
+            max_line_size=LONGEST_HEADER, max_field_size=LONGEST_HEADER, read_bufsize=READ_AHEAD_BYTES,
+            handler_cancellation=True,
+        )  # fmt: skip
+        self.server.longest_header = LONGEST_HEADER
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(request.path)
+        await self.go.wait()
+        return web.Response()
+
+    def connect(self) -> tuple[HttpConnection, Socket]:
+        connection, socket = self.server(), Socket()
+        connection.connection_made(socket)
+        return connection, socket
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+async def test_heads_sent_ahead_stay_in_the_line_of_the_budget(kind: str) -> None:
+    site = Site()
+    warm = site.connect()
+    warm[0].data_received(FIRST + head(FIELDS[kind]) * HEADS)
+    await eventually(lambda: len(site.asked) == 1, "the first request")
+    # What one read brings at most.
+    sent = (head(FIELDS[kind]) * HEADS)[: WEB_READ_BUFFERS * BUFFER_BYTES]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        connected = [site.connect() for _ in range(CONNECTIONS)]
+        for connection, _ in connected:
+            connection.data_received(head(FIELDS[kind]))
+        await eventually(lambda: len(site.asked) == 1 + CONNECTIONS, "a request of each in work")
+        for connection, _ in connected:
+            connection.data_received(bytes(bytearray(sent)))
+        await eventually(lambda: all(socket.paused for _, socket in connected), "nobody to be read")
+        gc.collect()
+        grown = (tracemalloc.get_traced_memory()[0] - before) // CONNECTIONS
+    finally:
+        tracemalloc.stop()
+    allowed = WEB_CONNECTION_BYTES + WEB_HEADS_BYTES + 2 * LONGEST_HEADER
+    assert grown <= allowed + WEB_READ_BUFFERS * BUFFER_BYTES
+    heads = [message for connection, _ in connected for message, _ in connection._messages]
+    assert len(heads) == CONNECTIONS
+    assert all(isinstance(message, RawRequestMessage) and message.raw_headers == () for message in heads), (
+        "a head too large for this test"
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 100])
+async def test_every_head_sent_ahead_is_answered_in_its_order(body: bytes) -> None:
+    site = Site()
+    connection, socket = site.connect()
+    upload = b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    connection.data_received(upload)
+    await eventually(lambda: site.asked == ["/upload"], "the upload in work")
+    connection.data_received(body + b"".join(head([], f"/{number}") for number in range(HEADS)))
+    site.go.set()
+    await eventually(lambda: socket.written.count(b" 200 OK") == 1 + HEADS, "all answers")
+    assert site.asked == ["/upload", *(f"/{number}" for number in range(HEADS))]
+    await eventually(lambda: not socket.paused, "the socket to be read again")
+
+
+async def test_heads_behind_uploads_in_work_are_answered() -> None:
+    """Requests that were in work before their body had come take no slot of the parser."""
+    site = Site()
+    connection, socket = site.connect()
+    site.go.set()
+    for number in range(5):
+        connection.data_received(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
+        await eventually(lambda number=number: len(site.asked) == 3 * number + 1, "the upload in work")  # type: ignore[misc]
+        connection.data_received(b"abc" + head([], "/a") + head([], "/b"))
+        await eventually(lambda number=number: socket.written.count(b" 200 OK") == 3 * number + 3, "answers")  # type: ignore[misc]
+    assert site.asked == ["/upload", "/a", "/b"] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "too_large"),
+    [("a", "v" * 8000, False), ("a", "v" * 8180, True), ("a", "\u00e4" * 4000, True), ("a" * 2700, "", False),
+     ("a" * 2800, "", True)],
+)  # fmt: skip
+async def test_the_text_of_a_head_counts_with_the_memory_that_it_takes(name: str, value: str, too_large: bool) -> None:
+    site = Site()
+    connection, _ = site.connect()
+    connection._parse(head([f"{name}: {value}"]))
+    ((message, _),) = connection._messages
+    assert isinstance(message, RawRequestMessage)
+    assert (message.raw_headers is TOO_LARGE, len(message.headers)) == ((True, 0) if too_large else (False, 2))
