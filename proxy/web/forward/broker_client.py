@@ -59,6 +59,14 @@ def fault_of(status: int, transfer_codings: Sequence[str]) -> str | None:
     return None
 
 
+async def read_at_most(content: aiohttp.StreamReader, most_bytes: int) -> bytes:
+    """Return the first bytes of an answer, all of them if there are no more."""
+    found = bytearray()
+    while len(found) < most_bytes and (piece := await content.read(most_bytes - len(found))):
+        found += piece
+    return bytes(found)
+
+
 class CheckedResolver(AbstractResolver):
     """Resolves configured hosts without a check, all others only to addresses that clients may reach."""
 

@@ -28,7 +28,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of
+from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of, read_at_most
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
@@ -472,7 +472,7 @@ class ReverseProxy:
     ) -> web.StreamResponse:
         try:
             # Read a byte more than allowed, to detect an answer that is too long.
-            found = await _at_most(answer.content, LARGEST_ANSWER_BYTES + 1)
+            found = await read_at_most(answer.content, LARGEST_ANSWER_BYTES + 1)
         except aiohttp.ClientError as error:
             raise HttpRefused(502, "the broker's answer broke off", "broken") from error
         if len(found) > LARGEST_ANSWER_BYTES:
@@ -498,10 +498,3 @@ def _check_own_fault(error: BaseException) -> None:
     """Raise HttpRefused if this proxy, and not the server, is why there is no connection."""
     if isinstance(error, OSError) and error.errno in OWN_FAULTS:
         raise HttpRefused(503, _NO_SOCKET, "connections", retry_after(1), detail=str(error)) from error
-
-
-async def _at_most(content: aiohttp.StreamReader, most_bytes: int) -> bytes:
-    found = bytearray()
-    while len(found) < most_bytes and (piece := await content.read(most_bytes - len(found))):
-        found += piece
-    return bytes(found)
