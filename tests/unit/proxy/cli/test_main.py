@@ -95,10 +95,10 @@ class TestCheckConfig:
     @pytest.mark.parametrize(
         ("line", "keys"),
         [
-            ("", {"clientSocketSendMemoryMB", "maxConcurrentInboundConnections"}),
+            ("", {"clientSocketSendMemoryMB", "maxHttpServerConnections"}),
             # Without a sum the size of each buffer counts.
             ("clientSocketSendMemoryMB=-1\n", {"clientSocketSendBufferBytes"}),
-            ("brokerWebServiceURL=http://broker:8080\n", {"maxConcurrentHttpRequests"}),
+            ("brokerWebServiceURL=http://broker:8080\n", {"maxHttpServerConnections"}),
         ],
     )
     def test_a_machine_of_4_gib_is_told_which_keys_to_lower(
