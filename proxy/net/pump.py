@@ -276,6 +276,8 @@ class Pump:
             if write.spillable is not None:
                 write.end_read()
                 write.spillable.end(write)
+            # The traceback of an error holds this frame: with the future that has the error they would be a cycle.
+            del write
 
     def close(self) -> None:
         """Close the epoll set; a second call does nothing."""

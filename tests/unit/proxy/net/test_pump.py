@@ -1,7 +1,9 @@
 """The pump writes in short turns to whoever has room; what happens to one socket is no other's business."""
 
 import asyncio
+import gc
 import os
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -342,6 +344,29 @@ def test_a_closed_connection_is_not_written_to() -> None:
             endpoint.abort(DisconnectCause.IDLE)
             with pytest.raises(ConnectionClosed, match="idle"):
                 await on.send(endpoint, on.pages(b"body"))
+
+    run_virtual(main())
+
+
+def test_a_write_that_fails_leaves_nothing_to_the_garbage_collector() -> None:
+    async def main() -> None:
+        async with bench() as on:
+            endpoint = on.endpoint()
+            endpoint.abort(DisconnectCause.IDLE)
+            sending = on.send(endpoint, on.pages(b"body"))
+            failed = weakref.WeakSet[ConnectionClosed]()
+            gc.collect()
+            gc.disable()
+            try:
+                try:
+                    await sending
+                except ConnectionClosed as error:
+                    failed.add(error)
+                del sending
+                await turns(3)
+                assert not failed
+            finally:
+                gc.enable()
 
     run_virtual(main())
 
