@@ -466,8 +466,9 @@ class Output:
             self._endpoint.abort(DisconnectCause.WRITE_FAILED)
 
     def dissolve(self) -> None:
-        """Release the connection, which is gone: connection and output know each other."""
+        """Release the connection, which is gone, and the send buffer: these and the output know each other."""
         self._endpoint = self._endpoint.remains()
+        self.buffer = None
 
     def _flush(self) -> None:
         self.flush()

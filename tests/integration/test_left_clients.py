@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.clients.connection import ClientConnection
+from proxy.net.output import Output
 from proxy.net.tls.transport import TlsTransport
 from proxy.relay.hand_over import HandOver, LeavingEnd
 from proxy.relay.native_relay import NativeRelay
@@ -29,7 +30,7 @@ def uncollected() -> Iterator[None]:
 
 def alive() -> list[object]:
     """Return all that connections of clients left behind."""
-    kinds = (ClientConnection, AsyncioRelay, NativeRelay, HandOver, LeavingEnd, TlsTransport)
+    kinds = (ClientConnection, Output, AsyncioRelay, NativeRelay, HandOver, LeavingEnd, TlsTransport)
     return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
