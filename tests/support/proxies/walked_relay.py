@@ -68,8 +68,14 @@ class Setting:
 
 @asynccontextmanager
 async def walked(
-    room: int = 1 << 40, max_queue: int = 100, first: bytes = b"", exhausted: bool = False, **settings: Any
+    room: int = 1 << 40,
+    max_queue: int = 100,
+    first: bytes = b"",
+    exhausted: bool = False,
+    unsent: bytes = b"",
+    **settings: Any,
 ) -> AsyncIterator[Setting]:
+    """Start a relay; `unsent` was written to the client before, by another protocol."""
     loop = asyncio.get_running_loop()
     direct = AsyncSemaphore("direct", LIMIT, max_queue=max_queue, timeout_seconds=60, clock=loop)
     limits = WatchLimits(
@@ -98,6 +104,9 @@ async def walked(
             key="me",
         )
         client, broker = MemoryTransport(loop, room), MemoryTransport(loop)
+        if unsent:
+            client.connect(asyncio.Protocol())
+            client.write(unsent)
         relay.start(client, broker, first, b"")
         setting = Setting(relay, limits, client)
         setting.ended = ended

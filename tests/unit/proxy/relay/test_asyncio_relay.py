@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from protocol.commands import PONG_FRAME
 from proxy.core.errors import DisconnectCause
 from proxy.relay.engine import Direction, PauseReason
 from tests.support.proxies.walked_relay import LARGE, MESSAGE, SMALL, Setting, played
@@ -41,6 +42,19 @@ async def test_the_end_of_a_pause_does_not_read_for_a_client_that_takes_nothing(
     assert relay.snapshot().unsent == (0, len(MESSAGE))
     setting.client.take(len(MESSAGE))
     assert reads(setting) == (True, True)
+
+
+@played(room=0, unsent=PONG_FRAME)
+async def test_bytes_behind_those_of_the_protocol_before_wait_in_a_buffer_that_nobody_else_uses(
+    setting: Setting,
+) -> None:
+    shared = setting.relay.broker.get_buffer(-1).obj
+    setting.deliver(MESSAGE)
+    assert reads(setting) == (True, False)
+    assert setting.relay.broker.get_buffer(-1).obj is not shared
+    setting.client.take(len(PONG_FRAME) + len(MESSAGE))
+    assert reads(setting) == (True, True)
+    assert setting.received == PONG_FRAME + MESSAGE
 
 
 @played(room=0)
