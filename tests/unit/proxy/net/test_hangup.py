@@ -17,6 +17,15 @@ def sockets(kind: str) -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
+@contextmanager
+def successor_of(number: int) -> Iterator[socket.socket]:
+    """Open a pair, one end of which has the number of a socket that was just closed, and give the other end."""
+    with sockets("tcp") as ends:
+        assert number in [end.fileno() for end in ends]
+        (other,) = [end for end in ends if end.fileno() != number]
+        yield other
+
+
 kinds = pytest.mark.parametrize("kind", ["tcp", "unix"])
 
 
@@ -51,10 +60,7 @@ class TestHangup:
                 with sockets("tcp") as (ours, _):
                     number = ours.fileno()
                     watcher.watch(number, heard.append)
-                with sockets("tcp") as (ours, theirs):
-                    assert number in (ours.fileno(), theirs.fileno())
-                    if ours.fileno() != number:
-                        ours, theirs = theirs, ours
+                with successor_of(number) as theirs:
                     watcher.watch(number, heard.append)
                     Peer(theirs).reset()
                     await eventually(lambda: heard)
@@ -72,10 +78,7 @@ class TestHangup:
                 with sockets("tcp") as (ours, _):
                     number = ours.fileno()
                     watcher.watch(number, late.append)
-                with sockets("tcp") as (ours, theirs):
-                    assert number in (ours.fileno(), theirs.fileno())
-                    if ours.fileno() != number:
-                        ours, theirs = theirs, ours
+                with successor_of(number) as theirs:
                     watcher.watch(number, heard.append)
                     watcher.unwatch(number, late.append)
                     assert len(watcher) == 1
