@@ -4,21 +4,28 @@ Slabs make the memory of a body equal to what its permit counts (no over-allocat
 of the event loop short whatever the body's size, and return to one small pool when their last byte has been sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 SLAB_BYTES: Final = 256 * 1024
 # Object header and allocator rounding of one bytearray, its place in the list, and its share of a memoryview.
 SLAB_OVERHEAD_BYTES: Final = 256
+# So many times the spare slabs are kept while memory for lists is unused.
+ROOMY: Final = 4
 
 
 class SlabPool:
-    """Up to `spare` free slabs for reuse, so that a busy proxy does not fault in new pages for every list."""
+    """Up to `spare` free slabs for reuse, so that a busy proxy does not fault in new pages for every list.
 
-    __slots__ = ("_free", "_spare", "_taken")
+    Up to `ROOMY` times as many are kept while free slabs and one more fit into `room()`: bytes of memory that was set
+    aside for lists and that no list has now. A new slab costs 10 to 20 us, because its pages are faulted in and zeroed.
+    """
 
-    def __init__(self, spare: int = 16) -> None:
+    __slots__ = ("_free", "_room", "_spare", "_taken")
+
+    def __init__(self, spare: int = 16, room: Callable[[], int] = lambda: 0) -> None:
         self._free: list[bytearray] = []
+        self._room = room
         self._spare = spare
         self._taken = False
 
@@ -30,7 +37,7 @@ class SlabPool:
     def set_spare(self, spare: int) -> None:
         """Change how many free slabs are kept, and drop free slabs beyond that."""
         self._spare = spare
-        del self._free[spare:]
+        self._fit()
 
     def take(self) -> bytearray:
         """Return a slab with unspecified contents."""
@@ -38,15 +45,25 @@ class SlabPool:
         return self._free.pop() if self._free else bytearray(SLAB_BYTES)
 
     def trim(self) -> None:
-        """Drop the free slabs if no slab was taken since the last call."""
+        """Drop the free slabs if no slab was taken since the last call, else those for which room is no more."""
         if not self._taken:
             self._free.clear()
         self._taken = False
+        self._fit()
 
     def give(self, slab: bytearray) -> None:
         """Return a slab, which must not be read any more, to the pool."""
-        if len(slab) == SLAB_BYTES and len(self._free) < self._spare:
+        if len(slab) == SLAB_BYTES and len(self._free) < self._most():
             self._free.append(slab)
+
+    def _most(self) -> int:
+        """Return how many free slabs may be kept now."""
+        if len(self._free) < self._spare:
+            return self._spare
+        return max(self._spare, min(ROOMY * self._spare, self._room() // SLAB_BYTES))
+
+    def _fit(self) -> None:
+        del self._free[self._most() :]
 
 
 class SlabBody:

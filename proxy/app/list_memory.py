@@ -41,7 +41,7 @@ class ListMemory:
         )
         self._apply_to_frames()
         self._share(config)
-        self.slabs = SlabPool(_spare_slabs(config))
+        self.slabs = SlabPool(_spare_slabs(config), self._unused_bytes)
         self.sizes = ListSizes(first_estimate(config))
         self.fairness_keys = FairnessKeys(config.topic_list_fairness)
 
@@ -67,6 +67,13 @@ class ListMemory:
         self._apply_to_frames()
         self._share(config)
         self.fairness_keys.fairness = config.topic_list_fairness
+
+    def _unused_bytes(self) -> int:
+        """Return the memory of both limits that no permit has; 0 while either is without a limit."""
+        heap, direct = self.limiter.heap, self.limiter.direct
+        if heap.limit <= 0 or direct.limit <= 0:
+            return 0
+        return heap.available + direct.available
 
     def _apply_to_frames(self) -> None:
         direct, frames = self.limiter.direct, self.frames

@@ -1,4 +1,4 @@
-from protocol.slabs import SLAB_BYTES, SLAB_OVERHEAD_BYTES, SlabBody, SlabPool
+from protocol.slabs import ROOMY, SLAB_BYTES, SLAB_OVERHEAD_BYTES, SlabBody, SlabPool
 
 
 class WatchedBody(SlabBody):
@@ -145,3 +145,32 @@ def test_a_lowered_number_of_spare_slabs_lets_the_others_go() -> None:
     assert pool.free_bytes == SLAB_BYTES
     pool.give(slabs[0])
     assert pool.free_bytes == SLAB_BYTES
+
+
+class TestRoom:
+    def pool_with(self, room_slabs: int, given: int) -> tuple[SlabPool, list[int]]:
+        room = [room_slabs * SLAB_BYTES]
+        pool = SlabPool(spare=2, room=lambda: room[0])
+        slabs = [pool.take() for _ in range(given)]
+        for slab in slabs:
+            pool.give(slab)
+        return pool, room
+
+    def test_more_slabs_are_kept_while_their_memory_is_unused(self) -> None:
+        pool, _ = self.pool_with(room_slabs=5, given=9)
+        assert pool.free_bytes == 5 * SLAB_BYTES
+
+    def test_no_more_than_four_times_the_spare_slabs_are_kept(self) -> None:
+        pool, _ = self.pool_with(room_slabs=100, given=20)
+        assert pool.free_bytes == ROOMY * 2 * SLAB_BYTES
+
+    def test_the_spare_slabs_are_kept_although_all_memory_is_in_use(self) -> None:
+        pool, _ = self.pool_with(room_slabs=0, given=9)
+        assert pool.free_bytes == 2 * SLAB_BYTES
+
+    def test_slabs_whose_memory_others_took_go_at_the_next_look(self) -> None:
+        pool, room = self.pool_with(room_slabs=7, given=9)
+        room[0] = 3 * SLAB_BYTES
+        pool.take()
+        pool.trim()
+        assert pool.free_bytes == 3 * SLAB_BYTES
