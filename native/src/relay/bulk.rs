@@ -9,6 +9,8 @@ const BULK_READS: u32 = 3;
 const MOST_BULK_READS: u32 = 96;
 /// A payload's rest that is spliced has at least this size.
 pub const SPLICED_BYTES: u64 = 32 * 1024;
+/// One splice moves at most this much: larger ones leave the caches before the receiver reads them (ADR 37).
+pub const MOST_SPLICED: usize = 64 * 1024;
 /// Splicing gets this little: the sender is slow, and copying is cheaper.
 const TRICKLE_BYTES: usize = 8 * 1024;
 /// Between spliced payloads only the next frame's head is wanted: a large read would copy that frame's payload.

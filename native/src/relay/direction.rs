@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::bulk::{Budget, Bulk, HEAD_BYTES, SPLICED_BYTES};
+use super::bulk::{Budget, Bulk, HEAD_BYTES, MOST_SPLICED, SPLICED_BYTES};
 use super::held::Held;
 use super::meter::{Look, Meter};
 use super::pipes::{Pipe, PipePool};
@@ -428,7 +428,7 @@ impl Direction {
         budget: &mut Budget,
         (mut pipe, left): (Pipe, u64),
     ) -> Result<bool, Step> {
-        let most = pipe.capacity().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let most = pipe.capacity().min(MOST_SPLICED).min(usize::try_from(left).unwrap_or(usize::MAX));
         let filled = ends.fill(&mut pipe, most);
         let count = pipe.filled();
         if count == 0 {
