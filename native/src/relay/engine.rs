@@ -114,6 +114,7 @@ impl Engine {
             pairs: AtomicUsize::new(0),
             bodies: AtomicUsize::new(0),
             load: AtomicU32::new(0),
+            newcomers: AtomicU32::new(0),
             pool: self.pool.as_ref().map(|pool| (Arc::clone(pool), unsent_bytes)),
             rates_told: AtomicBool::new(false),
         });
@@ -152,6 +153,7 @@ impl Engine {
         // Known before the thread can tell of its end.
         lock(&self.known).insert(id, Arc::clone(&stats));
         thread.pairs.fetch_add(1, Relaxed);
+        thread.newcomers.fetch_add(1, Relaxed);
         let [client_fd, broker_fd] = [sys::adopt(client), sys::adopt(broker)];
         let counted = self.books.clone().filter(|_| count).map(|books| (books, self.clock.epoch()));
         let (client, broker, windows, linger) = (client_fd, broker_fd, self.windows.clone(), self.linger);

@@ -33,6 +33,9 @@ const BEAT_MS: u64 = 1_000;
 const METER_MICROS: u64 = 500_000;
 /// Thousandths of a thread's time; smaller differences between threads are none.
 const LOAD_STEP: u32 = 250;
+/// A pair that joined since the load was measured is taken for this much of it: a crowd that comes at once would else
+/// go to one thread, and pairs stay where they are.
+const NEWCOMER_LOAD: u32 = 60;
 
 /// The engine's clock: ms since it began.
 #[derive(Clone, Copy)]
@@ -77,6 +80,8 @@ pub struct Shared {
     pub bodies: AtomicUsize,
     /// Thousandths of the last time that the thread did not wait.
     pub load: AtomicU32,
+    /// Pairs that joined since that was measured.
+    pub newcomers: AtomicU32,
     /// The relay pool, and the kernel's bound for unsent bytes of a socket; None without a limit.
     pub pool: Option<(Arc<Pool>, usize)>,
     /// The thread was told of a change of rates, and has not looked yet.
@@ -95,7 +100,9 @@ impl Shared {
     /// Says which of two threads is to have the next pair: the one that is clearly less busy, else the one with fewer
     /// pairs and bodies. Those that come together have not shown yet how busy they are.
     pub fn burden(&self) -> (u32, usize) {
-        (self.load.load(Relaxed) / LOAD_STEP, self.pairs.load(Relaxed) + self.bodies.load(Relaxed))
+        let newcomers = self.newcomers.load(Relaxed).min(1_000_000);
+        let load = self.load.load(Relaxed) + newcomers * NEWCOMER_LOAD;
+        (load / LOAD_STEP, self.pairs.load(Relaxed) + self.bodies.load(Relaxed))
     }
 }
 
@@ -107,12 +114,13 @@ struct Meter {
 }
 
 impl Meter {
-    /// Counts a wait, and sets `load` when enough time has passed; times in microseconds.
-    fn waited(&mut self, began: u64, ended: u64, load: &AtomicU32) {
+    /// Counts a wait, and sets the thread's load when enough time has passed; times in microseconds.
+    fn waited(&mut self, began: u64, ended: u64, shared: &Shared) {
         self.waited += ended - began;
         let whole = ended - self.since;
         if whole >= METER_MICROS {
-            load.store((whole.saturating_sub(self.waited) * 1_000 / whole) as u32, Relaxed);
+            shared.load.store((whole.saturating_sub(self.waited) * 1_000 / whole) as u32, Relaxed);
+            shared.newcomers.store(0, Relaxed);
             *self = Meter { since: ended, waited: 0 };
         }
     }
@@ -252,7 +260,7 @@ impl Worker {
         let timeout = self.timeout(began / 1_000);
         let count = sys::epoll_wait(&self.shared.epoll, &mut self.ready, timeout)?;
         let ended = self.shared.clock.micros();
-        self.meter.waited(began, ended, &self.shared.load);
+        self.meter.waited(began, ended, &self.shared);
         self.now = ended / 1_000;
         self.shared.beat.store(self.now, Relaxed);
         // Written by this thread alone: no bus lock.

@@ -161,8 +161,8 @@ fn pairs_are_spread_over_the_threads() {
     assert_eq!(on_first, 5);
 }
 
-#[test]
-fn a_busy_thread_gets_no_more_pairs_while_another_rests() {
+/// One pair that keeps its thread busy, as told by the burdens; `with` gets that thread's index.
+fn beside_a_busy_thread(with: impl FnOnce(&Stand, u32)) {
     let stand = Stand::new(2);
     let busy = stand.join();
     let index = stand.record(&busy).thread;
@@ -173,11 +173,26 @@ fn a_busy_thread_gets_no_more_pairs_while_another_rests() {
     while stand.engine.burdens()[index as usize].0 == 0 || stand.engine.burdens()[1 - index as usize].0 > 0 {
         thread::sleep(Duration::from_millis(10));
     }
-    let pairs: Vec<_> = (0..6).map(|_| stand.join()).collect();
-    assert!(pairs.iter().all(|pair| stand.record(pair).thread != index));
+    with(&stand, index);
     stand.engine.stop();
     writer.join().unwrap();
     let _ = reader.join().unwrap();
+}
+
+#[test]
+fn a_busy_thread_gets_no_more_pairs_while_another_rests() {
+    beside_a_busy_thread(|stand, index| {
+        let pairs: Vec<_> = (0..4).map(|_| stand.join()).collect();
+        assert!(pairs.iter().all(|pair| stand.record(pair).thread != index));
+    });
+}
+
+#[test]
+fn a_crowd_that_comes_at_once_is_spread_although_one_thread_was_busier() {
+    beside_a_busy_thread(|stand, index| {
+        let pairs: Vec<_> = (0..100).map(|_| stand.join()).collect();
+        assert!(pairs.iter().filter(|pair| stand.record(pair).thread == index).count() >= 20);
+    });
 }
 
 #[test]
