@@ -262,11 +262,12 @@ def test_a_storm_of_producers_is_held_and_released() -> None:
 
 def test_a_storm_of_producers_that_broke_its_promise_says_how() -> None:
     plan = OverloadPlan(10, 20.0)
-    held = HeldOutcome(plan, OverloadTally(sent=9, arrived=9), 0.85, most_paused=10, released=True)
+    told = OverloadTally(sent=9, arrived=9, is_released=True)
+    held = HeldOutcome(plan, told, 0.85, most_paused=10)
     assert broken(held) == []
     assert broken(replace(held, most_paused=0)) == ["no producer was held"]
-    assert broken(replace(held, released=False)) == ["producers are held still"]
-    lost = replace(held, tally=OverloadTally(sent=9, arrived=7, out_of_order=1, connections_lost=3))
+    assert broken(replace(held, tally=replace(told, is_released=False))) == ["producers are held still"]
+    lost = replace(held, tally=OverloadTally(9, 7, 1, 3, is_released=True))
     assert broken(lost) == [
         "3 connections ended, expected 0",
         "2 messages did not arrive, expected 0",

@@ -47,7 +47,6 @@ class HeldOutcome:
     longest_pause_seconds: float = 0.0
     paused_seconds: float = 0.0
     drips: int = 0
-    released: bool = False
     seconds: float = 0.0
 
     @property
@@ -72,7 +71,7 @@ def broken(outcome: HeldOutcome) -> list[str]:
     ]
     if not outcome.most_paused:
         lines.append("no producer was held")
-    elif not outcome.released:
+    elif not tally.is_released:
         lines.append("producers are held still")
     if outcome.most_bytes > outcome.allowed_bytes:
         lines.append(f"the broker held {mib(int(outcome.most_bytes))}, expected {mib(int(outcome.allowed_bytes))}")
@@ -109,7 +108,8 @@ def table(outcome: HeldOutcome) -> str:
 async def run_overload(options: argparse.Namespace) -> int:
     """Run the storm and return the exit code."""
     loop = asyncio.get_running_loop()
-    plan, tally = OverloadPlan(options.connections, options.overload_seconds), OverloadTally()
+    high = Config.overload_memory_high_watermark.default
+    plan, tally = OverloadPlan(options.connections, options.overload_seconds, high), OverloadTally()
     broker = StoringBroker(plan, tally)
     port, web_port = await broker.start(LOOPBACK)
     began = loop.time()
@@ -121,7 +121,6 @@ async def run_overload(options: argparse.Namespace) -> int:
             with Child("proxy", ["serve", "--config", str(config), *overrides], Path(name)) as proxy:
                 metrics_port = (await proxy.said("web_port"))["web_port"]
                 clients_port = (await proxy.said("port"))["port"]
-                high = Config.overload_memory_high_watermark.default
                 outcome = HeldOutcome(plan, tally, high)
                 await _storm(outcome, broker, clients_port, metrics_port, f"{LOOPBACK}:{port}")
     finally:
@@ -157,7 +156,7 @@ async def _storm(outcome: HeldOutcome, broker: StoringBroker, port: int, metrics
         producers = [StormProducer(number, plan, tally) for number in range(plan.producers)]
         # Messages that never come are counted as such.
         with suppress(TimeoutError):
-            async with asyncio.timeout(plan.seconds + END_SECONDS), asyncio.TaskGroup() as storm:
+            async with asyncio.timeout(plan.most_seconds + END_SECONDS), asyncio.TaskGroup() as storm:
                 for producer in producers:
                     storm.create_task(producer.run(LOOPBACK, port, target))
         watching.cancel()
@@ -192,7 +191,8 @@ async def _look(outcome: HeldOutcome, metrics_port: int) -> int:
                 number
             )
     paused = int(found.get("paused_connections:paused", 0))
-    outcome.released = outcome.released or (outcome.most_paused > 0 and not paused)
+    tally = outcome.tally
+    tally.is_released = tally.is_released or (outcome.most_paused > 0 and not paused)
     outcome.most_paused = max(outcome.most_paused, paused)
     outcome.longest_pause_seconds = max(outcome.longest_pause_seconds, found.get("longest_pause_seconds", 0.0))
     outcome.paused_seconds = found.get("paused_seconds_total", 0.0)

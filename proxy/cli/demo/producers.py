@@ -1,8 +1,9 @@
 """Producers, and a broker that stores their messages in a bounded memory: for `pulsar-proxy demo --overload`.
 
-The broker's memory is a number: it grows by what arrives, and shrinks as if consumers read at a fixed rate. The broker
-says so over HTTP, as a real one does. A producer waits for receipts as Pulsar's clients do: a few messages are under
-way at most.
+The broker's memory is a number: it grows by what arrives, and shrinks as if consumers read. They take half of what
+arrives until memory is short for the first time, and have a fixed rate from then on: a machine that is too busy for
+the producers' rate fills the memory all the same. The broker says so over HTTP, as a real one does. A producer waits
+for receipts as Pulsar's clients do: a few messages are under way at most.
 """
 
 import asyncio
@@ -25,16 +26,27 @@ MOST_BYTES_PER_SECOND: Final = 12e6
 MOST_PENDING: Final = 16
 # The memory in use when the storm begins, as a part of the limit.
 FILLED_AT_FIRST: Final = 0.6
+# So many times its seconds a storm may take, where a busy machine sends less than the plan says.
+SLOW_MACHINE: Final = 3
 _READ_BYTES: Final = 64 * 1024
 _TOPIC: Final = "persistent://demo/overload/t-{}"
 
 
 @dataclass(frozen=True, slots=True)
 class OverloadPlan:
-    """A storm: producers and its seconds; half of the bytes that they send leaves the broker."""
+    """A storm: producers and its least seconds; half of the bytes that they send leaves the broker.
+
+    `short_at` is the part of its memory from which the broker is short of memory.
+    """
 
     producers: int
     seconds: float
+    short_at: float = 0.85
+
+    @property
+    def most_seconds(self) -> float:
+        """The longest storm: one that nobody was held in and released ends then."""
+        return SLOW_MACHINE * self.seconds
 
     @property
     def bytes_per_second(self) -> float:
@@ -60,6 +72,8 @@ class OverloadTally:
     arrived: int = 0
     out_of_order: int = 0
     connections_lost: int = 0
+    # Producers were held, and all of them have been released.
+    is_released: bool = False
 
 
 class StoringBroker:
@@ -72,7 +86,7 @@ class StoringBroker:
         self._scope = TaskScope(self._crashed)
         self._servers: list[asyncio.Server] = []
         self._stored = FILLED_AT_FIRST * plan.limit_bytes
-        # Consumers begin to read with the first message: the proxy may take seconds to start.
+        # None until memory was short for the first time.
         self._drained_at: float | None = None
         self._next: dict[tuple[str, int], int] = {}
         self.most_bytes = 0.0
@@ -104,10 +118,10 @@ class StoringBroker:
         return self._stored
 
     def _store(self, count: int) -> None:
-        if self._drained_at is None:
-            self._drained_at = self._loop.time()
-        self._stored = self.stored_bytes + count
+        self._stored = self.stored_bytes + (count if self._drained_at is not None else count / 2)
         self.most_bytes = max(self.most_bytes, self._stored)
+        if self._drained_at is None and self._stored >= self._plan.short_at * self._plan.limit_bytes:
+            self._drained_at = self._loop.time()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._scope.start(self._serve(reader, writer))
@@ -196,10 +210,10 @@ class StormProducer:
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        ends = loop.time() + self._plan.seconds
+        ends, latest = loop.time() + self._plan.seconds, loop.time() + self._plan.most_seconds
         pace = MESSAGE_BYTES * self._plan.producers / self._plan.bytes_per_second
         number, due = 0, loop.time()
-        while (now := loop.time()) < ends:
+        while (now := loop.time()) < ends or (now < latest and not self._tally.is_released):
             # A producer that was held does not make up for that: its application waits, too.
             due = max(due + pace, now)
             await asyncio.sleep(due - now)
