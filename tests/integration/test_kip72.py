@@ -251,12 +251,16 @@ async def test_k9_everybody_who_waits_is_read_once_memory_comes_back() -> None:
 async def test_the_read_timeout_ends_relays_that_wait_for_memory_because_nobody_takes_their_bytes() -> None:
     async with pooled() as (stage, broker):
         pairs = await stalled(stage, broker, MANY)
-        waiting = [relay for _, relay, _ in pairs if relay.snapshot().paused[TO_CLIENT] & PauseReason.POOL]
+        waiting = {relay for _, relay, _ in pairs if relay.snapshot().paused[TO_CLIENT] & PauseReason.POOL}
+        holding = set(stage.proxy.sessions.all_relays()) - waiting
         assert waiting
+        assert holding
         for relay in waiting:
             relay.set_read_timeout(patient(0.2))
-        await stage.until(lambda: stage.caused("read_timeout") == len(waiting), "the end of those that wait")
-        assert len(stage.proxy.sessions) == MANY - len(waiting)
+        for relay in holding:
+            relay.set_read_timeout(0)
+        await stage.until(lambda: set(stage.proxy.sessions.all_relays()) == holding, "the end of those that wait")
+        assert stage.caused("read_timeout") == len(waiting)
 
 
 async def test_k10_a_wait_for_memory_burns_no_processor() -> None:
