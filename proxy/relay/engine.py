@@ -59,6 +59,11 @@ NOT_PAUSED = PauseReason(0)
 DRIPPED_THROUGH = PauseReason.THRESHOLD | PauseReason.RATE
 
 
+def stops_the_clock(reasons: int) -> bool:
+    """Return whether the read time-out waits: it runs on for a direction that waits for memory and for nothing else."""
+    return bool(reasons & ~PauseReason.POOL)
+
+
 class RelaySnapshot(NamedTuple):
     """A relay at one moment; each pair of values is indexed by `Direction`.
 

@@ -99,8 +99,20 @@ class NativePairs(BodyThreads, Protocol):
     def event_fd(self) -> int:
         """Return a descriptor that is readable while events wait."""
 
-    def join(self, client_fd: int, broker_fd: int, to_client: bytes, to_broker: bytes, scan: bool, count: bool) -> int:
-        """Take two sockets and return the pair's number; raises OSError or RuntimeError, then the caller owns both."""
+    def join(
+        self,
+        client_fd: int,
+        broker_fd: int,
+        to_client: bytes,
+        to_broker: bytes,
+        scan: bool,
+        count: bool,
+        paused: tuple[int, int],
+    ) -> int:
+        """Take two sockets and return the pair's number; raises OSError or RuntimeError, then the caller owns both.
+
+        `paused`: the reasons for which client and broker are not read from the first byte on.
+        """
 
     def pause(self, pair: int, direction: int, reason: int) -> None:
         """Add reasons not to read a direction."""

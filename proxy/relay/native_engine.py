@@ -121,7 +121,7 @@ class NativeEngine:
         try:
             if not self._running:
                 raise RuntimeError("the relay engine is stopped")
-            pair = self.pairs.join(*fds, to_client, to_broker, relay.scanned, relay.counted)
+            pair = self.pairs.join(*fds, to_client, to_broker, relay.scanned, relay.counted, relay.paused)
         except (OSError, RuntimeError) as error:
             self.refused(error)
             self._scope.start(self._take_back(relay, fds, to_client, to_broker))

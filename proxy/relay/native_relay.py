@@ -15,7 +15,15 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import peer_name
 from proxy.relay.counters import RelayCounters, WatchOvershoot
-from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, Relay, RelayOrder, RelaySnapshot
+from proxy.relay.engine import (
+    NOT_PAUSED,
+    Direction,
+    PauseReason,
+    Relay,
+    RelayOrder,
+    RelaySnapshot,
+    stops_the_clock,
+)
 from proxy.relay.frame_permits import FramePermits
 from proxy.relay.hand_over import BROKER, CLIENT, HandOver
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
@@ -134,9 +142,6 @@ class NativeRelay:
             return
         self.pair = pair
         self.hand_over = None
-        for direction in Direction:
-            if reasons := self._paused[direction]:
-                self._engine.pairs.pause(pair, direction, reasons)
         for direction, whole_read in self._drips:
             self._engine.pairs.drip(pair, direction, whole_read)
         self._drips.clear()
@@ -165,6 +170,11 @@ class NativeRelay:
         return self._cause
 
     @property
+    def paused(self) -> tuple[PauseReason, PauseReason]:
+        """Return our reasons not to read client and broker."""
+        return self._paused[Direction.TO_BROKER], self._paused[Direction.TO_CLIENT]
+
+    @property
     def over(self) -> bool:
         """Return whether the relay has ended."""
         return self._end is not None
@@ -187,7 +197,7 @@ class NativeRelay:
             return self._instead.snapshot()
         record = self._look()
         permits, traffic = self._permits, self._traffic
-        paused = (self._paused[Direction.TO_BROKER], self._paused[Direction.TO_CLIENT])
+        paused = self.paused
         unsent, idle_seconds, spliced, untaken = (0, 0), None, 0, 0
         if record is not None:
             idle_seconds, spliced = record.idle_millis / 1000, record.spliced_bytes
@@ -228,14 +238,14 @@ class NativeRelay:
 
     def resume(self, direction: Direction, reason: PauseReason) -> None:
         """Read the sender of `direction` again, unless another reason is left or its receiver has bytes to take."""
-        was_paused = any(self._paused)
+        was_paused = any(map(stops_the_clock, self._paused))
         self._paused[direction] &= ~reason
         if self._instead is not None:
             self._instead.resume(direction, reason)
             return
         if self.pair:
             self._engine.pairs.resume(self.pair, direction, reason)
-        if was_paused and not any(self._paused):
+        if was_paused and not any(map(stops_the_clock, self._paused)):
             self._traffic.pause_ended(self._engine.loop.time())
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
@@ -284,7 +294,7 @@ class NativeRelay:
         if record is not None:
             reads, paused = record.client_reads, record.paused_to_client | record.paused_to_broker
             untaken = record.untaken_bytes
-        waits = bool(paused) or any(self._paused)
+        waits = any(map(stops_the_clock, (paused, *self._paused)))
         if self._traffic.tick(now, reads, lambda: untaken, paused=waits, half_open=self._half_open):
             self.abort(DisconnectCause.READ_TIMEOUT)
 

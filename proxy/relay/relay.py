@@ -25,7 +25,15 @@ from proxy.net.transport import (
     peer_name,
 )
 from proxy.relay.counters import RelayCounters
-from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, Direction, PauseReason, Relay, RelaySnapshot
+from proxy.relay.engine import (
+    DRIPPED_THROUGH,
+    NOT_PAUSED,
+    Direction,
+    PauseReason,
+    Relay,
+    RelaySnapshot,
+    stops_the_clock,
+)
 from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory, received_of
 from proxy.relay.memory.windows import ReceiveWindow, note_received, weigh
 from proxy.relay.traffic import MaybeMetered, RelayRates, RelayTraffic
@@ -464,7 +472,7 @@ class AsyncioRelay(MaybeMetered):
 
     @property
     def _paused(self) -> bool:
-        return bool(self.client.reasons | self.broker.reasons)
+        return stops_the_clock(self.client.reasons | self.broker.reasons)
 
     def _untaken(self) -> int:
         return self.client.untaken_bytes + self.broker.untaken_bytes

@@ -17,6 +17,7 @@ from proxy.relay.memory.pool import RelayPool
 from tests.integration.test_direct_mode import KERNEL_BYTES, Pair, greet, joined, paired
 from tests.integration.test_relay_contract import turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 from tests.support.proxies.relays import TO_CLIENT, unsent
 
@@ -245,6 +246,21 @@ async def test_k9_everybody_who_waits_is_read_once_memory_comes_back() -> None:
             gone = {relay: pair for pair, relay, _ in pairs if relay in moved()}
             before = {relay: moved for relay, moved in before.items() if relay not in gone}
         await stage.until(lambda: pool.used_bytes == 0, "all memory back")
+
+
+async def test_the_read_timeout_ends_relays_that_wait_for_memory_because_nobody_takes_their_bytes() -> None:
+    async with pooled() as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
+        waiting = {relay for _, relay, _ in pairs if relay.snapshot().paused[TO_CLIENT] & PauseReason.POOL}
+        holding = set(stage.proxy.sessions.all_relays()) - waiting
+        assert waiting
+        assert holding
+        for relay in waiting:
+            relay.set_read_timeout(patient(0.2))
+        for relay in holding:
+            relay.set_read_timeout(0)
+        await stage.until(lambda: set(stage.proxy.sessions.all_relays()) == holding, "the end of those that wait")
+        assert stage.caused("read_timeout") == len(waiting)
 
 
 async def test_k10_a_wait_for_memory_burns_no_processor() -> None:

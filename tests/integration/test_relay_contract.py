@@ -372,3 +372,62 @@ async def test_a_pair_that_ends_while_its_frame_waits_gives_its_place_back_and_h
         assert pair.stage.direct.queue_size == 0
         taken.release()
         assert await pair.client.rest() == b""
+
+
+# The smallest frame of interest that a flood has: 13 bytes, as a PONG.
+TINY = bytes.fromhex("00000009 00000005 0842 180020")
+
+
+async def test_a_flood_of_the_smallest_watch_frames_passes_whole_and_counted_beside_a_neighbour() -> None:
+    count, piece = 20_000, 1_000
+    async with paired() as pair:
+        neighbour = await pair.stage.connected()
+
+        async def pour() -> None:
+            for _ in range(count // piece):
+                await pair.broker.send(TINY * piece)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pour())
+            received = group.create_task(pair.client.receive(len(TINY) * count))
+            for _ in range(PINGS):
+                await neighbour.ping()
+        assert received.result() == TINY * count
+        watch = pair.stage.proxy.counters.relay.watch
+        # Those that passed unasked are told of when their second is over.
+        await pair.stage.until(lambda: watch.updates == count, "all frames counted")
+        assert (watch.successes, watch.frame_bytes) == (0, len(TINY) * count)
+        await pair.stage.until(lambda: not pair.stage.direct.held, "all permits back")
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_a_watch_frame_that_announces_two_gib_holds_a_permit_for_what_came_only(cut: bool) -> None:
+    head = (2**31 - 1).to_bytes(4, "big") + (2**31 - 5).to_bytes(4, "big") + bytes.fromhex("0842")
+    sent = head + os.urandom(500 * KIB)
+    async with paired(maxTopicListInFlightDirectMemSizeMB=1) as pair:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pair.broker.send(sent))
+            assert await pair.client.receive(len(sent)) == sent
+        watch = pair.stage.proxy.counters.relay.watch
+        assert (watch.updates, watch.unwalkable) == (1, 0)
+        await pair.stage.until(lambda: not pair.stage.direct.held, "the permit of what was taken")
+        # The rest never comes: the pair ends as any other.
+        if cut:
+            pair.broker.reset()
+            await pair.over("connection_reset")
+        else:
+            pair.broker.fin()
+            assert await pair.client.rest() == b""
+            pair.client.close()
+            await pair.over("broker_closed")
+        assert pair.stage.direct.held == pair.stage.direct.queue_size == 0
+
+
+async def test_a_frame_above_two_gib_ends_the_scan_and_no_byte() -> None:
+    sent = (2**31).to_bytes(4, "big") + (2**31 - 4).to_bytes(4, "big") + bytes.fromhex("0842") + UPDATE
+    async with paired() as pair:
+        await pair.broker.send(sent)
+        assert await pair.client.receive(len(sent)) == sent
+        watch = pair.stage.proxy.counters.relay.watch
+        await pair.stage.until(lambda: watch.unwalkable == 1, "the end of the scan")
+        assert watch.updates == 0

@@ -254,3 +254,39 @@ if sys.argv[1] == "delete":
 def test_process_ends_with_an_engine_that_nobody_stopped(extension: Any, how: str) -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES, how], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+BULK = """
+import os, resource, socket, sys, threading
+from proxy.core.native import native
+engine = native().module.RelayEngine(1, 65536, (10_000, 300_000))
+listening = socket.create_server(("127.0.0.1", 0))
+far = [socket.create_connection(listening.getsockname()) for _ in range(2)]
+near = [listening.accept()[0] for _ in range(2)]
+for end in near:
+    end.setblocking(False)
+pair = engine.join(near[0].detach(), near[1].detach(), b"", b"", False)
+if sys.argv[1] == "scarce":
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (listening.fileno() + 100, hard))
+    try:
+        while True:
+            os.dup(0)
+    except OSError:
+        pass
+sent = os.urandom(1 << 20) * 16
+threading.Thread(target=far[1].sendall, args=(sent,)).start()
+received = bytearray()
+while len(received) < len(sent):
+    received += far[0].recv(1 << 20)
+assert received == sent
+print(engine.snapshot_of(pair)[12])
+"""
+
+
+@pytest.mark.parametrize("descriptors", ["plenty", "scarce"])
+def test_bulk_is_copied_where_there_is_no_descriptor_for_a_pipe(extension: Any, descriptors: str) -> None:
+    command = [sys.executable, "-c", BULK, descriptors]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
+    assert done.returncode == 0, done.stderr
+    assert (int(done.stdout) > 0) == (descriptors == "plenty")

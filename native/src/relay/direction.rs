@@ -135,6 +135,12 @@ impl Direction {
         self.held.len() + self.pipe.as_ref().map_or(0, Pipe::filled)
     }
 
+    /// Tells what is held, and the memory that is kept for it: a pipe's is that of all that may be in it.
+    pub fn note_held(&self, stats: &Stats) {
+        let of_pipe = self.pipe.as_ref().filter(|pipe| pipe.filled() > 0).map_or(0, Pipe::capacity);
+        stats.lanes[self.number].set_held(self.held_bytes(), self.held.kept() + of_pipe);
+    }
+
     /// Returns whether frames wait for an answer.
     pub fn waits(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.waits())
@@ -181,8 +187,12 @@ impl Direction {
 
     /// Writes what is held; returns whether everything has left, and nothing waits for an answer.
     fn flush(&mut self, ends: &mut impl Ends, stats: &Stats, turn: &mut Turn<'_>) -> io::Result<bool> {
-        if self.pipe.is_some() && !self.flush_pipe(ends, stats, turn)? {
-            return Ok(false);
+        if self.pipe.is_some() {
+            let flushed = self.flush_pipe(ends, stats, turn)?;
+            self.note_held(stats);
+            if !flushed {
+                return Ok(false);
+            }
         }
         while !self.held.leaving().is_empty() {
             if !self.writable {
@@ -192,7 +202,7 @@ impl Direction {
             if sent > 0 {
                 self.held.left(sent);
                 stats.moved(turn.now);
-                stats.lanes[self.number].set_held(self.held_bytes());
+                self.note_held(stats);
             }
         }
         if let Some(watch) = self.watch.as_mut() {
@@ -204,10 +214,7 @@ impl Direction {
     }
 
     fn flush_pipe(&mut self, ends: &mut impl Ends, stats: &Stats, turn: &mut Turn<'_>) -> io::Result<bool> {
-        let Some(pipe) = self.pipe.as_mut() else {
-            return Ok(true);
-        };
-        while pipe.filled() > 0 {
+        while let Some(pipe) = self.pipe.as_mut().filter(|pipe| pipe.filled() > 0) {
             if !self.writable {
                 return Ok(false);
             }
@@ -215,7 +222,6 @@ impl Direction {
                 Ok(0) => return Err(io::Error::from_raw_os_error(libc::EPIPE)),
                 Ok(_) => {
                     stats.moved(turn.now);
-                    stats.lanes[self.number].set_held(pipe.filled());
                     self.pipe_moved = turn.now;
                 }
                 Err(error) if would_block(&error) => self.writable = false,
@@ -408,7 +414,7 @@ impl Direction {
         }
         let kept = self.held.keep(&bytes[sent..], share.passing - sent);
         kept.map_err(|error| Step::SourceFailed(number_of(&error)))?;
-        stats.lanes[self.number].set_held(self.held_bytes());
+        self.note_held(stats);
         if share.passing < count && self.watch.is_some() {
             stats.lanes[self.number].pause(PAUSED_BY_WATCH);
         }
@@ -456,7 +462,7 @@ impl Direction {
         self.pipe_moved = turn.now;
         let flushed = self.flush_pipe(ends, stats, turn).map_err(|error| Step::SinkFailed(number_of(&error)))?;
         // Only now: what the sink takes at once is never booked as held.
-        stats.lanes[self.number].set_held(self.held_bytes());
+        self.note_held(stats);
         if let Some(watch) = self.watch.as_mut().filter(|_| !flushed) {
             watch.left_lying(inside, turn.now, &mut Teller { pair: stats.id, events: turn.events });
         }
@@ -469,7 +475,7 @@ impl Direction {
     }
 
     /// Copies what is in a stuck pipe, so that others get it. Nothing else is held then: a pipe is filled last.
-    pub fn unload(&mut self, turn: &mut Turn<'_>) -> Step {
+    pub fn unload(&mut self, stats: &Stats, turn: &mut Turn<'_>) -> Step {
         if self.unloads_at().is_none_or(|at| turn.now < at) {
             return Step::Rest;
         }
@@ -477,7 +483,10 @@ impl Direction {
             return Step::Rest;
         };
         match self.held.keep_from(pipe.filled(), |into| pipe.copy_out(into)) {
-            Ok(()) => turn.pipes.give_back(pipe),
+            Ok(()) => {
+                turn.pipes.give_back(pipe);
+                self.note_held(stats);
+            }
             // Bytes may be lost: better a broken connection than a broken stream.
             Err(error) => return Step::SourceFailed(number_of(&error)),
         }

@@ -136,8 +136,16 @@ impl Engine {
         self.outbox.fd()
     }
 
-    /// Takes a pair over, and returns its id; the engine owns both sockets only if that succeeds.
-    pub fn join(&self, fds: [RawFd; 2], first: [Vec<u8>; 2], scan: bool, count: bool) -> Result<u64, Refused> {
+    /// Takes a pair over, and returns its id; the engine owns both sockets only if that succeeds. `pauses`: reasons not
+    /// to read each direction from the first byte on.
+    pub fn join(
+        &self,
+        fds: [RawFd; 2],
+        first: [Vec<u8>; 2],
+        scan: bool,
+        count: bool,
+        pauses: [u32; 2],
+    ) -> Result<u64, Refused> {
         let Some(thread) = self.threads.iter().min_by_key(|thread| thread.burden()) else {
             return Err(Refused::Stopped);
         };
@@ -149,6 +157,9 @@ impl Engine {
         }
         let id = self.next_id(thread);
         let stats = Arc::new(Stats::charging(self.pool.as_ref(), id, thread.index, self.clock.now()));
+        for (lane, reasons) in stats.lanes.iter().zip(pauses) {
+            lane.pause(reasons & !PAUSED_BY_WATCH);
+        }
         let [to_client, to_broker] = first;
         // Known before the thread can tell of its end.
         lock(&self.known).insert(id, Arc::clone(&stats));

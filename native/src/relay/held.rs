@@ -48,6 +48,11 @@ impl Held {
         self.bytes.as_ref().map_or(0, |bytes| bytes.len() - self.start)
     }
 
+    /// Returns the memory of what is held: nothing of it is free before the last byte has left.
+    pub fn kept(&self) -> usize {
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len())
+    }
+
     /// Returns whether nothing is held, and no memory either.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_none()

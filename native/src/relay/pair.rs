@@ -206,7 +206,7 @@ impl Pair {
             }
         }
         for number in 0..2 {
-            if let Step::SourceFailed(error) = self.directions[number].unload(turn) {
+            if let Step::SourceFailed(error) = self.directions[number].unload(&self.stats, turn) {
                 self.fail(number, error, turn);
             }
         }
@@ -329,7 +329,7 @@ impl Pair {
     }
 
     fn note_held(&self, number: usize) {
-        self.stats.lanes[number].set_held(self.directions[number].held_bytes());
+        self.directions[number].note_held(&self.stats);
     }
 
     /// Begins the turn of a direction that waited for memory of the relay pool.
@@ -347,12 +347,12 @@ impl Pair {
     pub fn weigh(&mut self) {
         let mut moved = 0;
         for (side, socket) in self.sockets.iter().enumerate() {
-            let memory = sys::socket_memory(socket.as_fd());
+            let (memory, received) = sys::socket_memory(socket.as_fd());
             moved += self.windows[side].look(self.stats.lanes[side].bytes(), memory, socket.as_fd());
             self.stats.weigh(side, memory);
             // Who has no memory of the kernel's has nothing to take either.
             self.stats.set_unsent(side, if memory == 0 { 0 } else { sys::unsent(socket.as_fd()) });
-            self.stats.set_received(side, sys::received_memory(socket.as_fd()));
+            self.stats.set_received(side, received);
         }
         self.stats.set_moved_lately(moved);
     }
@@ -453,7 +453,7 @@ impl Pair {
             watch.tell_passed(&mut teller);
         }
         for lane in &self.stats.lanes {
-            lane.set_held(0);
+            lane.set_held(0, 0);
         }
         let [to_broker, to_client] = &self.stats.lanes;
         let errno = u64::from(over.errno.unsigned_abs());

@@ -118,7 +118,9 @@ impl RelayEngine {
         self.engine.event_fd()
     }
 
-    #[pyo3(signature = (client_fd, broker_fd, to_client, to_broker, scan, count = false))]
+    /// `paused`: the reasons for which client and broker are not read from the first byte on.
+    #[pyo3(signature = (client_fd, broker_fd, to_client, to_broker, scan, count = false, paused = (0, 0)))]
+    #[allow(clippy::too_many_arguments)] // Python's own call has names.
     fn join(
         &self,
         client_fd: i32,
@@ -127,9 +129,10 @@ impl RelayEngine {
         to_broker: &[u8],
         scan: bool,
         count: bool,
+        paused: (u32, u32),
     ) -> PyResult<u64> {
         let first = [to_client.to_vec(), to_broker.to_vec()];
-        self.engine.join([client_fd, broker_fd], first, scan, count).map_err(refusal)
+        self.engine.join([client_fd, broker_fd], first, scan, count, paused.into()).map_err(refusal)
     }
 
     /// Writes a prefix and the first `size` bytes of a file to a socket; the caller keeps both descriptors.

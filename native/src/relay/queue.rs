@@ -1,6 +1,6 @@
 //! What passes between Python's thread and the engine's: commands in, events out (`hand_over` has the queues).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -55,40 +55,47 @@ pub enum Cause {
 /// Events that Python has not taken.
 ///
 /// A connection that has ended gives its place back only when Python hears of the end, so ends do not wait behind the
-/// questions of others. `insides`: the pairs whose INSIDE waits, each with the generation of the last that was left out.
+/// questions of others. The events of a pair are a list through `others`, which begins with the event number `began`:
+/// so an end costs as many steps as its pair has events, however many of others wait.
+/// `insides`: the pairs whose INSIDE waits, each with the generation of the last that was left out.
 #[derive(Default)]
 pub struct Waiting {
     ends: VecDeque<Event>,
-    others: VecDeque<Event>,
+    others: VecDeque<Place>,
+    began: u64,
+    /// The first and the last number of each pair that has events in `others`.
+    of_pairs: HashMap<u64, (u64, u64)>,
     insides: HashMap<u64, u64>,
+}
+
+/// An event, unless it has left before its turn, and the number of the next of its pair.
+struct Place {
+    event: Option<Event>,
+    next: u64,
 }
 
 impl Line<Event> for Waiting {
     fn is_empty(&self) -> bool {
-        self.ends.is_empty() && self.others.is_empty()
+        self.ends.is_empty() && self.of_pairs.is_empty()
     }
 
     /// Adds events. Of a pair that has ended, whatever waits moves in front of its end: their order is kept.
     fn append(&mut self, from: &mut Vec<Event>) {
-        let ended: HashSet<u64> =
-            from.iter().filter(|event| event.kind == Kind::Ended).map(|event| event.pair).collect();
         for event in from.drain(..) {
-            if event.kind == Kind::ThreadDied {
-                self.ends.push_back(event);
-            } else if !self.left_out(&event) {
-                self.others.push_back(event);
+            match event.kind {
+                Kind::ThreadDied => self.ends.push_back(event),
+                Kind::Ended => {
+                    self.hurry(event.pair);
+                    self.ends.push_back(event);
+                }
+                _ if self.left_out(&event) => {}
+                _ => self.add(event),
             }
-        }
-        if !ended.is_empty() {
-            let others = mem::take(&mut self.others).into_iter();
-            let (ends, others): (Vec<_>, Vec<_>) = others.partition(|event| ended.contains(&event.pair));
-            self.ends.extend(ends);
-            self.others = others.into();
         }
     }
 
     fn pop(&mut self) -> Option<Event> {
-        let event = self.ends.pop_front().or_else(|| self.others.pop_front())?;
+        let event = self.ends.pop_front().or_else(|| self.pop_other())?;
         if event.kind == Kind::Inside {
             self.insides.remove(&event.pair);
         }
@@ -97,6 +104,53 @@ impl Line<Event> for Waiting {
 }
 
 impl Waiting {
+    fn add(&mut self, event: Event) {
+        let number = self.began + self.others.len() as u64;
+        let (_, last) = self.of_pairs.entry(event.pair).or_insert((number, number));
+        let before = mem::replace(last, number);
+        if before != number {
+            self.others[(before - self.began) as usize].next = number;
+        }
+        self.others.push_back(Place { event: Some(event), next: number });
+    }
+
+    fn pop_other(&mut self) -> Option<Event> {
+        loop {
+            let Place { event, next } = self.others.pop_front()?;
+            let number = self.began;
+            self.began += 1;
+            let Some(event) = event else {
+                continue;
+            };
+            if next == number {
+                self.of_pairs.remove(&event.pair);
+            } else if let Some((first, _)) = self.of_pairs.get_mut(&event.pair) {
+                *first = next;
+            }
+            return Some(event);
+        }
+    }
+
+    /// Moves all events of a pair to the ends.
+    fn hurry(&mut self, pair: u64) {
+        let Some((mut number, last)) = self.of_pairs.remove(&pair) else {
+            return;
+        };
+        loop {
+            let place = &mut self.others[(number - self.began) as usize];
+            self.ends.extend(place.event.take());
+            if number == last {
+                break;
+            }
+            number = place.next;
+        }
+        // Empty places do not outlive the events that they stood between.
+        while self.others.front().is_some_and(|place| place.event.is_none()) {
+            self.others.pop_front();
+            self.began += 1;
+        }
+    }
+
     /// Returns whether an event is left out: one INSIDE of a pair waits at most, or a thread that tells of INSIDE and
     /// DRAINED without an answer between would fill the queue.
     fn left_out(&mut self, event: &Event) -> bool {

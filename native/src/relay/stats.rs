@@ -31,16 +31,17 @@ pub struct Lane {
     bytes: AtomicU64,
     reads: AtomicU64,
     spliced: AtomicU64,
-    held: AtomicU64,
+    held: AtomicU32,
+    kept: AtomicU32,
     pauses: Reasons,
-    /// Charged for what is held; None without a limit.
+    /// Charged for the memory of what is held; None without a limit.
     pool: Option<Arc<Pool>>,
 }
 
 impl Drop for Lane {
     /// Gives back what a thread that died has left booked.
     fn drop(&mut self) {
-        self.set_held(0);
+        self.set_held(0, 0);
     }
 }
 
@@ -77,20 +78,29 @@ impl Lane {
         self.reads.load(Relaxed)
     }
 
-    /// Records the bytes that are held for the receiver.
-    pub fn set_held(&self, bytes: usize) {
-        let (before, after) = (self.held.load(Relaxed), bytes as u64);
+    /// Records the bytes that are held for the receiver, and the memory that is kept for them: more, when the receiver
+    /// has taken a part.
+    pub fn set_held(&self, bytes: usize, kept: usize) {
+        let clamp = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        self.held.store(clamp(bytes), Relaxed);
+        let (before, after) = (self.kept.load(Relaxed), clamp(kept));
         if before != after {
-            self.held.store(after, Relaxed);
+            self.kept.store(after, Relaxed);
             if let Some(pool) = &self.pool {
-                pool.change(before, after);
+                pool.change(u64::from(before), u64::from(after));
             }
         }
     }
 
     /// Returns the bytes that are held for the receiver.
     pub fn held(&self) -> u64 {
-        self.held.load(Relaxed)
+        u64::from(self.held.load(Relaxed))
+    }
+
+    /// Returns the memory that is kept for them.
+    #[cfg(test)]
+    pub fn kept(&self) -> u64 {
+        u64::from(self.kept.load(Relaxed))
     }
 
     /// Adds reasons not to read. Several threads do so: no change may undo another's.

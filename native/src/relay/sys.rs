@@ -52,7 +52,8 @@ fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
 /// Takes a descriptor that Python hands over. The caller must own it and must not use it any more.
 pub fn adopt(fd: RawFd) -> OwnedFd {
     // SAFETY: the contract of RelayEngine.join and close_pages gives the descriptor to the engine. `epoll_ctl` has
-    // accepted sockets before, so that they are open; the pages are those of a body that Python has open. A caller that breaks the contract closes a descriptor too many, but no memory is at risk.
+    // accepted sockets before, so that they are open; the pages are those of a body that Python has open. A caller that
+    // breaks the contract closes a descriptor too many, but no memory is at risk.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -193,12 +194,14 @@ fn meminfo(socket: BorrowedFd<'_>) -> [u32; NUMBERS] {
     numbers
 }
 
-/// Returns the kernel memory of a socket: both queues, the backlog and what is allocated ahead.
-pub fn socket_memory(socket: BorrowedFd<'_>) -> usize {
+/// Returns the kernel memory of a socket: both queues, the backlog and what is allocated ahead; and its part that was
+/// received and nobody has read.
+pub fn socket_memory(socket: BorrowedFd<'_>) -> (usize, usize) {
     let numbers = meminfo(socket);
     // The kernel takes from what is allocated ahead first and allocates then: below zero for a moment.
     let ahead = usize::try_from(numbers[AHEAD] as i32).unwrap_or(0);
-    ahead + [RECEIVED, QUEUED, BACKLOG].iter().map(|index| numbers[*index] as usize).sum::<usize>()
+    let [received, queued, backlog] = [RECEIVED, QUEUED, BACKLOG].map(|index| numbers[index] as usize);
+    (ahead + received + queued + backlog, received + backlog)
 }
 
 /// Bounds the kernel's receive buffer, which ends its autotuning; the kernel doubles the size. An error leaves it as it
@@ -264,12 +267,6 @@ fn set_int(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int, valu
 #[cfg(test)]
 pub fn receive_buffer(socket: BorrowedFd<'_>) -> usize {
     meminfo(socket)[1] as usize
-}
-
-/// Returns the kernel memory of what a socket has received and nobody has read.
-pub fn received_memory(socket: BorrowedFd<'_>) -> usize {
-    let numbers = meminfo(socket);
-    [RECEIVED, BACKLOG].iter().map(|index| numbers[*index] as usize).sum()
 }
 
 /// Returns how many bytes a socket's send queue takes at once; 0 if it is full, and then an edge follows when it is

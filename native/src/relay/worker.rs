@@ -17,6 +17,7 @@ use super::pipes::PipePool;
 use super::pool::{Pool, Share, TURNS_A_ROUND};
 use super::queue::{Cause, Command, CommandQueue, Event, EventQueue, Joined, Kind};
 use super::slots::{Hold, Waiting};
+use super::stats::Stats;
 use super::sys;
 use super::weights::Sweep;
 
@@ -449,13 +450,12 @@ impl Worker {
                 Command::Join(joined) => self.join(*joined),
                 Command::Look(id) => self.queue(id),
                 Command::Pass(id, generation) => {
-                    if self.pairs.get_mut(&id).is_some_and(|pair| pair.answered(generation)) {
+                    if self.guarded(id, |pair, _| pair.answered(generation)) == Some(true) {
                         self.queue(id);
                     }
                 }
                 Command::Close(id, stall_ms) => {
-                    if let Some(pair) = self.pairs.get_mut(&id) {
-                        pair.close(stall_ms, self.now);
+                    if self.guarded(id, |pair, turn| pair.close(stall_ms, turn.now)).is_some() {
                         self.queue(id);
                     }
                 }
@@ -501,9 +501,39 @@ impl Worker {
         self.commands = commands;
     }
 
+    /// Lets a pair do something outside its turn. A panic ends the pair, as one in its turn does: what came from its
+    /// peers is scanned here, too.
+    fn guarded<T>(&mut self, id: u64, act: impl FnOnce(&mut Pair, &mut Turn<'_>) -> T) -> Option<T> {
+        let pair = self.pairs.get_mut(&id)?;
+        #[cfg(test)]
+        let panics = self.panics == Some(id);
+        let turn = turn!(self);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            #[cfg(test)]
+            assert!(!panics, "a test asked for this panic");
+            act(pair, turn)
+        }));
+        if done.is_err() {
+            self.end(id, Over { cause: Cause::Internal, errno: 0, abrupt: true });
+        }
+        done.ok()
+    }
+
     fn join(&mut self, joined: Joined) {
-        let id = joined.stats.id;
-        let pair = Pair::new(joined, turn!(self));
+        let stats = Arc::clone(&joined.stats);
+        let id = stats.id;
+        #[cfg(test)]
+        let panics = self.panics == Some(id);
+        let turn = turn!(self);
+        // The bytes that came with the handshakes are scanned.
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            #[cfg(test)]
+            assert!(!panics, "a test asked for this panic");
+            Pair::new(joined, turn)
+        }));
+        let Ok(pair) = made else {
+            return self.never_was(&stats);
+        };
         // Python's thread has added both sockets without interest: what they had to say since then is told now.
         let [client, broker] = pair.fds();
         let watched = sys::epoll_modify(&self.shared.epoll, client, sys::RELAYED, 2 * id)
@@ -518,11 +548,16 @@ impl Worker {
         }
     }
 
+    /// Tells of the end of a pair that could not be made: both sockets were closed on the way.
+    fn never_was(&mut self, stats: &Stats) {
+        stats.lanes.iter().for_each(|lane| lane.set_held(0, 0));
+        self.events.push(Event { kind: Kind::Ended, pair: stats.id, values: [Cause::Internal as u64, 0, 0, 0, 0] });
+        self.shared.pairs.fetch_sub(1, Relaxed);
+        self.shared.outbox.append(&mut self.events);
+    }
+
     fn assign(&mut self, id: u64, generation: u64, hold: Hold) {
-        let Some(pair) = self.pairs.get_mut(&id) else {
-            return;
-        };
-        if pair.assigned(generation, hold, turn!(self)) {
+        if self.guarded(id, |pair, turn| pair.assigned(generation, hold, turn)) == Some(true) {
             self.queue(id);
         }
         self.shared.outbox.append(&mut self.events);

@@ -38,6 +38,7 @@ class Given:
     to_client: bytes
     to_broker: bytes
     scan: bool
+    paused: tuple[int, int]
 
 
 class FakePairs:
@@ -55,11 +56,20 @@ class FakePairs:
         self.stopped = 0
         self.was_stopped = threading.Event()
 
-    def join(self, client_fd: int, broker_fd: int, to_client: bytes, to_broker: bytes, scan: bool, count: bool) -> int:
+    def join(
+        self,
+        client_fd: int,
+        broker_fd: int,
+        to_client: bytes,
+        to_broker: bytes,
+        scan: bool,
+        count: bool,
+        paused: tuple[int, int],
+    ) -> int:
         if self.fault is not None:
             raise self.fault
         pair = len(self.given) + 1
-        self.given[pair] = Given((client_fd, broker_fd), to_client, to_broker, scan)
+        self.given[pair] = Given((client_fd, broker_fd), to_client, to_broker, scan, paused)
         return pair
 
     def pause(self, pair: int, direction: int, reason: int) -> None:

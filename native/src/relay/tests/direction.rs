@@ -144,6 +144,24 @@ fn nothing_is_read_while_anything_is_held() {
 }
 
 #[test]
+fn a_receiver_that_takes_a_part_of_what_is_held_frees_none_of_its_memory() {
+    let mut bench = Bench::new(false);
+    bench.script.source.extend(noise(BUFFER));
+    bench.script.room = 100;
+    bench.turn();
+    for left in [1_000, 1] {
+        bench.script.room = bench.direction.held_bytes() - left;
+        bench.direction.writable = true;
+        bench.turn();
+        assert_eq!((bench.stats.lanes[1].held(), bench.stats.lanes[1].kept()), (left as u64, BUFFER as u64 - 100));
+    }
+    bench.script.room = 1;
+    bench.direction.writable = true;
+    bench.turn();
+    assert_eq!(bench.stats.lanes[1].kept(), 0);
+}
+
+#[test]
 fn an_end_is_read_behind_a_short_read_if_epoll_has_announced_it() {
     let mut bench = Bench::new(false);
     bench.script.source.extend(b"last");

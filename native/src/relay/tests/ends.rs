@@ -274,7 +274,7 @@ fn a_stopped_engine_takes_no_pair_and_leaves_the_sockets_alone() {
     stand.engine.stop();
     let ((near, far), (other, _)) = (tcp(), tcp());
     let fds = [near.as_raw_fd(), other.as_raw_fd()];
-    assert!(matches!(stand.engine.join(fds, [vec![], vec![]], false, false), Err(Refused::Stopped)));
+    assert!(matches!(stand.engine.join(fds, [vec![], vec![]], false, false, [0, 0]), Err(Refused::Stopped)));
     (&near).write_all(b"mine").unwrap();
     assert_eq!(read(&mut { far }, 4), b"mine");
 }
@@ -284,13 +284,13 @@ fn a_socket_that_cannot_be_watched_is_refused_and_left_alone() {
     let mut stand = Stand::new(1);
     let (near, far) = tcp();
     let fds = [near.as_raw_fd(), -1];
-    assert!(matches!(stand.engine.join(fds, [vec![], vec![]], false, false), Err(Refused::Failed(_))));
+    assert!(matches!(stand.engine.join(fds, [vec![], vec![]], false, false, [0, 0]), Err(Refused::Failed(_))));
     (&near).write_all(b"mine").unwrap();
     assert_eq!(read(&mut { far }, 4), b"mine");
     // It was unwatched, too: it can join with another.
     let other = tcp();
     let joined = [near.into_raw_fd(), other.0.into_raw_fd()];
-    let id = stand.engine.join(joined, [vec![], vec![]], false, false).unwrap();
+    let id = stand.engine.join(joined, [vec![], vec![]], false, false, [0, 0]).unwrap();
     stand.engine.send(id, Command::Abort(id));
     assert_eq!(stand.next().pair, id);
 }
@@ -350,6 +350,39 @@ fn a_panic_ends_its_pair_only() {
     assert_eq!(read_all(&mut bad.client), b"");
     good.client.write_all(b"alive").unwrap();
     assert_eq!(read(&mut good.broker, 5), b"alive");
+}
+
+#[test]
+fn a_panic_over_the_bytes_of_the_handshake_ends_the_new_pair_only() {
+    let mut stand = Stand::new(1);
+    let mut good = stand.join();
+    // Numbers count up, and a command is obeyed before those behind it.
+    let next = good.id + 1;
+    stand.engine.tell_thread(0, Command::Panic(next));
+    let mut bad = stand.join_with(b"to the client", b"to the broker", true);
+    assert_eq!(bad.id, next);
+    assert_eq!(cause(stand.expect(Kind::Ended, &bad)), Cause::Internal as u64);
+    assert_eq!((read_all(&mut bad.client), read_all(&mut bad.broker)), (vec![], vec![]));
+    good.client.write_all(b"alive").unwrap();
+    assert_eq!(read(&mut good.broker, 5), b"alive");
+    assert_eq!(stand.engine.burdens()[0].1, 1, "the pair was counted as gone");
+}
+
+#[test]
+fn a_panic_over_a_command_for_a_pair_ends_that_pair_only() {
+    for command in [|id: u64| Command::Pass(id, 1), |id: u64| Command::Close(id, 0)] {
+        let mut stand = Stand::new(1);
+        let (mut bad, mut good) = (stand.join(), stand.join());
+        let (go_on, held) = mpsc::channel();
+        stand.engine.tell_thread(0, Command::Hold(held));
+        stand.engine.tell_thread(0, Command::Panic(bad.id));
+        stand.send(&bad, command(bad.id));
+        drop(go_on);
+        assert_eq!(cause(stand.expect(Kind::Ended, &bad)), Cause::Internal as u64);
+        assert_eq!(read_all(&mut bad.client), b"");
+        good.client.write_all(b"alive").unwrap();
+        assert_eq!(read(&mut good.broker, 5), b"alive");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
-use super::{fill, noise, read, Stand, BUFFER};
+use super::{fill, noise, read, tcp, Stand, BUFFER};
 
 #[test]
 fn both_directions_carry_the_first_bytes_first() {
@@ -103,6 +103,22 @@ fn a_paused_direction_is_not_read_until_every_reason_is_gone() {
     assert_eq!(stand.record(&pair).pauses_to_broker, 8);
     stand.engine.resume(pair.id, 0, 8);
     assert_eq!(read(&mut pair.broker, 1), b"b");
+}
+
+#[test]
+fn a_pair_that_joins_paused_reads_nothing_before_it_is_resumed() {
+    let stand = Stand::new(1);
+    let (client, broker) = (tcp(), tcp());
+    (&client.1).write_all(b"early").unwrap();
+    let mut pair = stand.join_paused(client, broker, (b"first", b"ahead"), false, [8 | 1, 0]);
+    // The other direction tells that the thread has been round.
+    pair.broker.write_all(b"other").unwrap();
+    assert_eq!(read(&mut pair.client, 10), b"firstother");
+    let record = stand.record(&pair);
+    assert_eq!((record.to_broker_bytes, record.pauses_to_broker), (0, 8));
+    assert_eq!(read(&mut pair.broker, 5), b"ahead");
+    stand.engine.resume(pair.id, 0, 8);
+    assert_eq!(read(&mut pair.broker, 5), b"early");
 }
 
 #[test]

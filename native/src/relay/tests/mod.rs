@@ -125,8 +125,20 @@ impl Stand {
         to_broker: &[u8],
         scan: bool,
     ) -> Joined {
+        self.join_paused(client, broker, (to_client, to_broker), scan, [0, 0])
+    }
+
+    pub fn join_paused(
+        &self,
+        client: (TcpStream, TcpStream),
+        broker: (TcpStream, TcpStream),
+        (to_client, to_broker): (&[u8], &[u8]),
+        scan: bool,
+        pauses: [u32; 2],
+    ) -> Joined {
         let fds: [RawFd; 2] = [client.0.into_raw_fd(), broker.0.into_raw_fd()];
-        let id = self.engine.join(fds, [to_client.to_vec(), to_broker.to_vec()], scan, self.counts).unwrap();
+        let first = [to_client.to_vec(), to_broker.to_vec()];
+        let id = self.engine.join(fds, first, scan, self.counts, pauses).unwrap();
         Joined { id, client: client.1, broker: broker.1 }
     }
 

@@ -60,7 +60,7 @@ fn a_pool_is_passed_by_one_read_at_most_and_all_else_waits() {
     assert!(full.used >= full.limit && full.used <= full.limit + 2 * BUFFER as u64, "{full:?}");
     assert!(full.muted >= 2 && full.overshoots >= 1, "{full:?}");
     let held: u64 = pairs.iter().map(|pair| u64::from(stand.record(pair).held_for_client)).sum();
-    assert_eq!(held, pool(&stand).used, "the pool's book is the sum of what is held");
+    assert!(held > 0 && held <= pool(&stand).used, "the pool has all that is held in its book");
     // Every byte arrives, whoever waited.
     for (pair, count) in pairs.iter_mut().zip(sent) {
         assert!(read(&mut pair.client, count) == bytes[..count]);
@@ -173,9 +173,15 @@ impl crate::relay::direction::Ends for Sink {
     fn finish(&mut self) {}
 }
 
+/// Holds a part of a read.
+fn hold(lane: &crate::relay::stats::Lane, random: &mut Random, read: usize) {
+    let kept = 1 + random.below(read);
+    lane.set_held(1 + random.below(kept), kept);
+}
+
 /// Random reads, releases and ends of many directions against the promises of the pool.
 #[test]
-fn the_books_are_the_sum_of_what_is_held_and_everybody_has_a_turn() {
+fn the_books_are_the_sum_of_what_is_kept_and_everybody_has_a_turn() {
     use crate::relay::pool::Mute;
     use crate::relay::stats::Stats;
     const READ: u64 = 100;
@@ -198,12 +204,12 @@ fn the_books_are_the_sum_of_what_is_held_and_everybody_has_a_turn() {
                     if allowed == 0 {
                         waited.entry(one).or_insert(0);
                     } else {
-                        lane.set_held(1 + random.below(READ as usize));
+                        hold(lane, &mut random, READ as usize);
                     }
                 }
                 // The sink takes all that is held, or the pair ends.
                 1 => {
-                    lane.set_held(0);
+                    lane.set_held(0, 0);
                     if random.below(8) == 0 {
                         mutes[one].end(lane, &mut share);
                         waited.remove(&one);
@@ -218,7 +224,7 @@ fn the_books_are_the_sum_of_what_is_held_and_everybody_has_a_turn() {
                         mutes[turn].grant(lane);
                         let allowed = mutes[turn].allowance((id, 1), lane, &mut Sink(0), &mut share);
                         assert_eq!(allowed, usize::MAX);
-                        lane.set_held(1 + random.below(READ as usize));
+                        hold(lane, &mut random, READ as usize);
                         for turns in waited.values_mut() {
                             *turns += 1;
                             assert!(*turns <= 2 * DIRECTIONS, "somebody starves");
@@ -226,9 +232,9 @@ fn the_books_are_the_sum_of_what_is_held_and_everybody_has_a_turn() {
                     }
                 }
             }
-            let held: u64 = stats.iter().map(|each| each.lanes[1].held()).sum();
-            assert_eq!(pool.record().used, held);
-            assert!(held < LIMIT + READ, "more than one read above the limit");
+            let kept: u64 = stats.iter().map(|each| each.lanes[1].kept()).sum();
+            assert_eq!(pool.record().used, kept);
+            assert!(kept < LIMIT + READ, "more than one read above the limit");
             assert_eq!(pool.record().muted as usize, waited.len());
         }
     }

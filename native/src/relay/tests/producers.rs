@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use super::{fill, noise, read, read_all, reset, Joined, Random, Stand};
+use super::{fill, is_reset, noise, read, read_all, reset, Joined, Random, Stand};
 use crate::relay::producers::{Producer, ProducerScanner, Sink, Stop};
 use crate::relay::queue::{Cause, Command, Kind};
 use crate::relay::slots::OTHER;
@@ -201,6 +201,25 @@ fn a_pair_that_ends_while_its_producer_waits_gives_the_slot_back() {
         }
         assert_eq!(stand.books.producers(9), 0);
     }
+}
+
+#[test]
+fn a_panic_over_what_waits_behind_a_producer_ends_its_pair_only_and_gives_the_slot_back() {
+    let mut stand = Stand::new(1);
+    let mut pair = counted(&mut stand);
+    pair.client.write_all(&[producer(1, TOPIC), send(1, 1, 10)].concat()).unwrap();
+    let [generation, ..] = stand.expect(Kind::Producer, &pair);
+    let (go_on, held) = std::sync::mpsc::channel();
+    stand.engine.tell_thread(0, Command::Hold(held));
+    stand.engine.tell_thread(0, Command::Panic(pair.id));
+    stand.engine.assign(pair.id, generation, 7);
+    drop(go_on);
+    assert_eq!(stand.expect(Kind::Ended, &pair)[0], Cause::Internal as u64);
+    assert_eq!(stand.books.producers(7), 0);
+    // A FIN would say that the client had sent nothing.
+    assert!(is_reset(&mut pair.broker));
+    let mut other = counted(&mut stand);
+    pass(&mut other, &send(1, 1, 10));
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! Bulk goes through pipes: exactly, bounded, and back to copies.
 
-use std::io::Write;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 
 use super::{fill, frame, noise, read, read_all, Stand, BUFFER};
-use crate::relay::pipes::PipePool;
+use crate::relay::direction::{Direction, Ends, Step, Turn};
+use crate::relay::pipes::{Pipe, PipePool};
 use crate::relay::queue::{Command, Kind};
+use crate::relay::stats::Stats;
 use crate::relay::sys::send_urgent;
 
 #[test]
@@ -73,6 +77,50 @@ fn a_pipe_that_is_stuck_is_given_back_and_its_bytes_are_not_lost() {
     thread::sleep(std::time::Duration::from_millis(1_300));
     assert_eq!(stand.record(&pair).held_for_client, held);
     assert!(read(&mut pair.client, sent) == bytes[..sent]);
+}
+
+/// A source, and a sink that takes what is copied and nothing out of a pipe.
+struct Stuck(UnixStream);
+
+impl Ends for Stuck {
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+    fn fill(&mut self, pipe: &mut Pipe, most: usize) -> io::Result<usize> {
+        pipe.fill(self.0.as_fd(), most)
+    }
+    fn empty(&mut self, _: &mut Pipe) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
+    }
+    fn room(&mut self, _: usize) -> usize {
+        usize::MAX
+    }
+    fn finish(&mut self) {}
+}
+
+#[test]
+fn a_pipe_with_bytes_is_charged_as_a_whole_and_a_copy_of_them_by_its_size() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let (mut ends, stats, mut direction) = (Stuck(near), Stats::new(1, 0, 0), Direction::new(1, false, None));
+    let (mut buffer, mut events, mut pipes) = (vec![0; BUFFER], Vec::new(), PipePool::new(BUFFER));
+    let mut turn = Turn { buffer: &mut buffer, pipes: &mut pipes, pool: &mut None, events: &mut events, now: 0 };
+    // Large reads first: bulk is spliced.
+    for size in [BUFFER, BUFFER, BUFFER, 40_000] {
+        assert_eq!(stats.lanes[1].kept(), 0);
+        far.write_all(&noise(size)).unwrap();
+        direction.readable = true;
+        assert_eq!(direction.turn(&mut ends, &stats, &mut turn), Step::Rest);
+    }
+    let held = stats.lanes[1].held();
+    assert!(held > 0 && held <= 40_000);
+    assert_eq!(stats.lanes[1].kept(), BUFFER as u64);
+    turn.now = direction.unloads_at().unwrap();
+    direction.unload(&stats, &mut turn);
+    assert_eq!((stats.lanes[1].held(), stats.lanes[1].kept()), (held, held));
 }
 
 #[test]

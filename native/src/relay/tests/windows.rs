@@ -107,7 +107,7 @@ fn while_memory_is_short_nothing_is_widened_and_one_that_stands_still_is_narrowe
     assert_eq!(size(&of_late), 2 * NARROW_BYTES);
     stall(&mut early);
     until("no more than is there", || {
-        let held = sys::socket_memory(of_early.as_fd());
+        let (held, _) = sys::socket_memory(of_early.as_fd());
         size(&of_early) < 2 * WIDE || size(&of_early) <= held.max(2 * NARROW_BYTES)
     });
     stand.engine.set_tight(false);

@@ -154,7 +154,9 @@ async def test_reasons_to_pause_that_came_during_the_hand_over_hold_behind_it(at
     relay.pause(Direction.TO_BROKER, PauseReason.RATE)
     relay.resume(Direction.TO_BROKER, PauseReason.POOL)
     await turns()
-    assert at.pairs.asked == [("pause", 1, Direction.TO_BROKER, PauseReason.RATE)]
+    # From the first byte on: a thread would read until it heard of a pause that follows.
+    assert at.pairs.given[1].paused == (PauseReason.RATE, PauseReason(0))
+    assert at.pairs.asked == []
 
 
 @played
