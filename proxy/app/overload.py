@@ -19,7 +19,7 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
 from proxy.relay.engines import RelayEngines
 from proxy.relay.topic_slots import TopicSlots
 from proxy.telemetry.events.recorder import Recorder
@@ -136,7 +136,7 @@ class OverloadSwitch:
             ),
             brokers=_questions(config, sources),
             owners=self._owners,
-            off_loop=_off_loop,
+            off_loop=OneAtATime().call,
             counters=sources.counters.overload,
             log=sources.log,
             recorder=_recorder(sources.recorder),
@@ -161,8 +161,33 @@ class OverloadSwitch:
         )
 
 
-async def _off_loop(function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
-    return await in_thread(function, NAME, READ_SECONDS)
+class OneAtATime:
+    """Calls in a thread, one at a time: files of the kernel that never answer take one thread, not one a sample."""
+
+    __slots__ = ("_is_busy",)
+
+    def __init__(self) -> None:
+        self._is_busy = False
+
+    async def call(self, function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
+        """Call a function in a thread; raise TimeoutError if it takes too long, or if the last call still does."""
+        if self._is_busy:
+            raise TimeoutError("the last look at memory has not ended")
+        self._is_busy = True
+
+        def call() -> "MemorySample | None":
+            try:
+                return function()
+            finally:
+                self._is_busy = False
+
+        try:
+            return await in_thread(call, NAME, READ_SECONDS)
+        except NoThread:
+            self._is_busy = False
+            raise
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {READ_SECONDS:g} s") from None
 
 
 def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | None":

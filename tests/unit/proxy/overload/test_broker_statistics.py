@@ -205,17 +205,17 @@ def test_topics_are_asked_for_in_turn() -> None:
 def test_topic_that_is_not_asked_for_any_more_has_no_backlog() -> None:
     book = BacklogBook(10)
     book.seen(["a"])
-    book.take("a", BacklogSample(1, 2))
+    book.take(0.0, "a", BacklogSample(1, 2))
     book.seen(["b"])
     assert book.known == {}
-    book.take("a", BacklogSample(1, 2))
+    book.take(0.0, "a", BacklogSample(1, 2))
     assert book.known == {}
 
 
 def test_backlog_is_unknown_after_three_failures_in_a_row() -> None:
     book = BacklogBook(10)
     book.seen(["a"])
-    book.take("a", BacklogSample(1, 2))
+    book.take(0.0, "a", BacklogSample(1, 2))
     for expected in (True, True, False):
         book.failed("a")
         assert ("a" in book.known) is expected
