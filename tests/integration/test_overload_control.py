@@ -146,8 +146,9 @@ async def test_redirect_takes_no_credentials_to_another_host() -> None:
 
         broker.answer = answer
         answering(stranger, metrics=METRICS)
+        own = plain_credentials(TokenParameters(text="a-token"))
         with pytest.raises(StatisticsUnavailable, match="got status 307"):
-            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+            await BrokerQuestions((broker.url,), own, None, load_connector).memory()
         assert stranger.asked == []
 
 
