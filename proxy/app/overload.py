@@ -119,7 +119,14 @@ class OverloadSwitch:
             self._sources.counters.controllers.pop(NAME, None)
             self._sources.counters.overload.view = None
             self._ended = control
-            self._scope.start(control.close())
+            self._scope.start(self._closed(control))
+
+    async def _closed(self, control: "OverloadControl") -> None:
+        try:
+            await control.close()
+        finally:
+            if self._ended is control:
+                self._ended = None
 
     def _parts(self, config: Config) -> "OverloadParts":
         from proxy.overload.control import OverloadParts

@@ -1,9 +1,11 @@
 """Overload control in the running proxy: there only while a throttle is enabled, live; brokers asked over HTTP."""
 
 import asyncio
+import gc
 import gzip
 import json
 import sys
+import weakref
 
 import pytest
 from aiohttp import web
@@ -60,6 +62,20 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
         reload(stage, **{THRESHOLD: "false", ADAPTIVE: "false"})
         await stage.until(lambda: not names(stage), "the end of overload control")
         assert "overload" not in counters.controllers
+
+
+async def test_a_control_that_has_ended_is_not_kept() -> None:
+    async with staged(**{ADAPTIVE: "true", "overloadSignals": "proxy"}) as stage:
+        assert stage.proxy.overload.control is not None
+        first = weakref.ref(stage.proxy.overload.control)
+        reload(stage, **{ADAPTIVE: "false"})
+        reload(stage, **{ADAPTIVE: "true"})
+
+        def is_gone() -> bool:
+            gc.collect()
+            return first() is None
+
+        await stage.until(is_gone, "nobody who keeps the control that has ended")
 
 
 async def test_this_machines_memory_is_read_while_a_throttle_only_observes() -> None:
