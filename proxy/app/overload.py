@@ -64,6 +64,7 @@ class OverloadSwitch:
         self._sources = sources
         self._scope = TaskScope(lambda error: sources.counters.internal_error(error, NAME))
         self._weights: RelayWeights | None = None
+        self._is_closed = False
         self.control: OverloadControl | None = None
         # The last one that ended, which may still be releasing connections and topics.
         self._ended: OverloadControl | None = None
@@ -71,7 +72,10 @@ class OverloadSwitch:
         self.memory_files: MemoryFiles | None = None
 
     def apply(self, config: Config) -> None:
-        """Start, change or end overload control, as a configuration wants it."""
+        """Start, change or end overload control, as a configuration wants it; nothing once it is closed."""
+        if self._is_closed:
+            # Keys may change during a drain, in which producers have to come to their end.
+            return
         sources = self._sources
         wanted = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
         sources.slots.enabled = wanted
@@ -105,8 +109,14 @@ class OverloadSwitch:
         if self._weights is not None:
             await self._weights.sweep(partial(asyncio.sleep, 0))
 
+    def reopen(self, config: Config) -> None:
+        """Undo a close: the drain was called off."""
+        self._is_closed = False
+        self.apply(config)
+
     async def close(self) -> None:
-        """End overload control, so that everybody is read again."""
+        """End overload control, so that everybody is read again; it stays ended."""
+        self._is_closed = True
         self._end()
         await self._scope.emptied()
 
