@@ -257,7 +257,7 @@ class BrokerMonitor:
             self._fail(address)
         return self._fullest
 
-    
+    @property
     def _fullest(self) -> float | None:
         return max(self._ratios.values(), default=None)
 

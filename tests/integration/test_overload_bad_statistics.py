@@ -1,4 +1,4 @@
-"""A running proxy whose brokers tell anything about themselves, on both engines: nobody is held for what is not known."""
+"""A running proxy whose brokers tell anything of themselves, on both engines: what is not known holds nobody."""
 
 import asyncio
 import gzip
@@ -25,7 +25,9 @@ Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 def answers(body: bytes = b"", status: int = 200, **headers: str) -> Answer:
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=body, status=status, headers={name.replace("_", "-"): headers[name] for name in headers})
+        return web.Response(
+            body=body, status=status, headers={name.replace("_", "-"): headers[name] for name in headers}
+        )
 
     return answer
 

@@ -87,24 +87,24 @@ def test_brokers_that_refused_and_then_do_not_answer_have_no_value_of_before() -
 def test_q11_broker_that_does_not_answer_among_others_keeps_its_value_for_five_samples_and_is_counted() -> None:
     async def act(stage: Stage) -> None:
         one: BrokerSample | Exception = FULL
-        asked = 0
+        asked: asyncio.Queue[None] = asyncio.Queue()
 
         async def memory() -> Mapping[str, BrokerSample | Exception]:
-            nonlocal asked
-            asked += 1
+            asked.put_nowait(None)
             return {"one": one, "two": EMPTY}
 
         stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
         await asyncio.sleep(7)
         assert stage.paused == [True]
         # A long collection: memory is as full as it was.
-        one, before = StatisticsUnavailable("one: TimeoutError"), asked
-        while asked < before + 5:
-            await asyncio.sleep(0.1)
+        one = StatisticsUnavailable("one: TimeoutError")
+        while not asked.empty():
+            asked.get_nowait()
+        for _ in range(5):
+            await asked.get()
         await asyncio.sleep(1)
         assert stage.paused == [True]
-        while asked < before + 6:
-            await asyncio.sleep(0.1)
+        await asked.get()
         await asyncio.sleep(1)
         assert stage.paused == [False]
         assert stage.counters.signal_failures["brokers"] == 6
