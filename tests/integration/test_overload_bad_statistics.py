@@ -68,9 +68,9 @@ async def test_producers_are_released_while_brokers_tell_nothing_that_can_be_use
 ) -> None:
     monkeypatch.setattr("proxy.overload.signal_watch.BROKER_SECONDS", 0.02)
     monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(0.2))
-    async with fake_web_broker(answers(FULL)) as brokers, raw_broker(greet) as broker:
+    async with fake_web_broker(answers(FULL)) as brokers:
         keys: dict[str, Any] = THRESHOLD | LONG | {"overloadSignals": "brokers", "brokerWebServiceURL": brokers.url}
-        async with staged(**keys) as stage:
+        async with staged(**keys) as stage, raw_broker(greet) as broker:
             overload = stage.proxy.counters.overload
             pair = await joined(stage, broker, OPENED + SMALL)
             await held(stage)
@@ -86,4 +86,5 @@ async def test_producers_are_released_while_brokers_tell_nothing_that_can_be_use
             brokers.answer = answers(FULL)
             await held(stage)
             pair.client.reset()
+            pair.broker.reset()
             await stage.until(lambda: not len(stage.proxy.sessions), "no session")
