@@ -65,7 +65,7 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
 
 
 async def test_a_control_that_has_ended_is_not_kept() -> None:
-    async with staged(**{ADAPTIVE: "true", "overloadSignals": "proxy"}) as stage:
+    async with staged(adaptivePublisherThrottlingEnabled="true", overloadSignals="proxy") as stage:
         assert stage.proxy.overload.control is not None
         first = weakref.ref(stage.proxy.overload.control)
         reload(stage, **{ADAPTIVE: "false"})

@@ -98,6 +98,8 @@ class AdaptiveMachine(RuleBasedStateMachine):
         for _ in range(CALM_CYCLES):
             self.is_evaluated(0.1, rate, 1.0, False, 0)
         assert not any(self.rates.values())
+        # Topics that went away are remembered for a minute.
+        self.is_evaluated(0.1, rate, 100.0, False, 0)
         assert self.throttle.active == 0
 
     def take_back(self) -> None:
