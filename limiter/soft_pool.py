@@ -83,9 +83,15 @@ class LocalBooks:
         return self._used < self._limit
 
     def pool_change(self, before: int, after: int) -> None:
-        """Record that somebody who held `before` bytes holds `after`."""
+        """Record that somebody who held `before` bytes holds `after`.
+
+        Raises ValueError for bytes that nobody holds: a second release, or one of another pool, is no drift (K6).
+        """
+        used = self._used + after - before
+        if used < 0:
+            raise ValueError(f"got a change from {before} to {after} bytes, and the pool has {self._used}")
         had = self._used < self._limit
-        self._used += after - before
+        self._used = used
         has = self._used < self._limit
         if had and not has:
             self._overshoots += self._used > self._limit

@@ -37,7 +37,8 @@ def _run(size: Size, names: list[str]) -> Json:
             for each in names:
                 own = directory / each
                 own.mkdir()
-                rows[each] = RUNS[each](own, broker, size)
+                # The rows of a file may be of several days (`--only`).
+                rows[each] = {**RUNS[each](own, broker, size), "measured_on": _today()}
                 print(f"  {each}: {rows[each]}", flush=True)
     checks = [one for each in names for one in _CHECKS[each](rows[each])]
     return {
@@ -45,13 +46,17 @@ def _run(size: Size, names: list[str]) -> Json:
         "title": f"{size.producers} producers in Java and Python, a memory cgroup of {size.limit_mib} MiB, "
         f"pulsar {PULSAR_VERSION}",
         "kind": NAME,
-        "measured_on": time.strftime("%Y-%m-%d", time.gmtime()),
+        "measured_on": _today(),
         "valid": True,
         "invalid_because": [],
         "machine": machine.facts(),
         "rows": rows,
         "checks": checks,
     }
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
 
 
 def _of_neighbour(row: Json) -> list[Json]:

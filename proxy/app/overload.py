@@ -19,7 +19,7 @@ from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import in_thread
+from proxy.core.threads import NoThread, in_thread
 from proxy.relay.engines import RelayEngines
 from proxy.relay.topic_slots import TopicSlots
 from proxy.telemetry.events.recorder import Recorder
@@ -64,6 +64,7 @@ class OverloadSwitch:
         self._sources = sources
         self._scope = TaskScope(lambda error: sources.counters.internal_error(error, NAME))
         self._weights: RelayWeights | None = None
+        self._is_closed = False
         self.control: OverloadControl | None = None
         # The last one that ended, which may still be releasing connections and topics.
         self._ended: OverloadControl | None = None
@@ -71,7 +72,10 @@ class OverloadSwitch:
         self.memory_files: MemoryFiles | None = None
 
     def apply(self, config: Config) -> None:
-        """Start, change or end overload control, as a configuration wants it."""
+        """Start, change or end overload control, as a configuration wants it; nothing once it is closed."""
+        if self._is_closed:
+            # Keys may change during a drain, in which producers have to come to their end.
+            return
         sources = self._sources
         wanted = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
         sources.slots.enabled = wanted
@@ -105,8 +109,14 @@ class OverloadSwitch:
         if self._weights is not None:
             await self._weights.sweep(partial(asyncio.sleep, 0))
 
+    def reopen(self, config: Config) -> None:
+        """Undo a close: the drain was called off."""
+        self._is_closed = False
+        self.apply(config)
+
     async def close(self) -> None:
-        """End overload control, so that everybody is read again."""
+        """End overload control, so that everybody is read again; it stays ended."""
+        self._is_closed = True
         self._end()
         await self._scope.emptied()
 
@@ -119,7 +129,14 @@ class OverloadSwitch:
             self._sources.counters.controllers.pop(NAME, None)
             self._sources.counters.overload.view = None
             self._ended = control
-            self._scope.start(control.close())
+            self._scope.start(self._closed(control))
+
+    async def _closed(self, control: "OverloadControl") -> None:
+        try:
+            await control.close()
+        finally:
+            if self._ended is control:
+                self._ended = None
 
     def _parts(self, config: Config) -> "OverloadParts":
         from proxy.overload.control import OverloadParts
@@ -136,7 +153,7 @@ class OverloadSwitch:
             ),
             brokers=_questions(config, sources),
             owners=self._owners,
-            off_loop=_off_loop,
+            off_loop=OneAtATime().call,
             counters=sources.counters.overload,
             log=sources.log,
             recorder=_recorder(sources.recorder),
@@ -161,8 +178,33 @@ class OverloadSwitch:
         )
 
 
-async def _off_loop(function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
-    return await in_thread(function, NAME, READ_SECONDS)
+class OneAtATime:
+    """Calls in a thread, one at a time: files of the kernel that never answer take one thread, not one a sample."""
+
+    __slots__ = ("_is_busy",)
+
+    def __init__(self) -> None:
+        self._is_busy = False
+
+    async def call(self, function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
+        """Call a function in a thread; raise TimeoutError if it takes too long, or if the last call still does."""
+        if self._is_busy:
+            raise TimeoutError("the last look at memory has not ended")
+        self._is_busy = True
+
+        def call() -> "MemorySample | None":
+            try:
+                return function()
+            finally:
+                self._is_busy = False
+
+        try:
+            return await in_thread(call, NAME, READ_SECONDS)
+        except NoThread:
+            self._is_busy = False
+            raise
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {READ_SECONDS:g} s") from None
 
 
 def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | None":

@@ -255,7 +255,7 @@ class Proxy:
     def serve_again(self) -> None:
         """Undo a drain, whose task the caller cancels; raises OSError if a port cannot be opened again."""
         self.client_ports.reopen()
-        self.overload.apply(self.config)
+        self.overload.reopen(self.config)
         self.enter(Phase.SERVING, ready=True)
 
     async def close(self, seconds: float) -> None:

@@ -37,8 +37,13 @@ def check_overload(loader: Loader, config: ConfigValues) -> None:
         loader.fault(pause, str(config.value(pause)), f"at least {drip.name} ({config.value(drip)})")
     if not (config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled):
         return
-    if config.value(pause) >= SEND_TIMEOUT_MILLIS:
-        loader.doubt(pause, f"{config.value(pause)}: clients fail messages after {SEND_TIMEOUT_MILLIS} (sendTimeout)")
+    pauses = (
+        (pause, config.overload_throttle_enabled),
+        (ConfigKeys.publish_throttle_max_pause_millis, config.adaptive_publisher_throttling_enabled),
+    )
+    for key, is_enabled in pauses:
+        if is_enabled and config.value(key) >= SEND_TIMEOUT_MILLIS:
+            loader.doubt(key, f"{config.value(key)}: clients fail messages after {SEND_TIMEOUT_MILLIS} (sendTimeout)")
     tls = config.tls_enabled_with_broker
     web = ConfigKeys.broker_web_service_url_tls if tls else ConfigKeys.broker_web_service_url
     signals = ConfigKeys.overload_signals

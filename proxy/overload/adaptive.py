@@ -198,6 +198,12 @@ class AdaptiveThrottle:
             self._to_release.append(self._rated)
             self._rated = RatedSlots()
 
+    def forget_all(self) -> Iterator[None]:
+        """Forget all topics, one at each step: the throttle is off, and what it knows is in no budget any more."""
+        while self.topics:
+            self.topics.popitem()
+            yield
+
     @property
     def must_release(self) -> bool:
         """Return whether `releases` has anything to yield."""

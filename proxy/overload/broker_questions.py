@@ -29,6 +29,9 @@ LOAD_PATH: Final = "/admin/v2/broker-stats/load-report"
 ANSWER_SECONDS: Final = 3.0
 _IMPORT_SECONDS: Final = 30.0
 _DOMAINS: Final = ("persistent", "non-persistent")
+_NO_SERVICE: Final = "no web service is configured (brokerWebServiceURL)"
+# Topics whose broker is remembered: as many as are asked for at a time (`signal_watch.MOST_BACKLOGS`).
+_MOST_OWNERS: Final = 1_000
 
 
 class BrokerQuestions:
@@ -48,30 +51,44 @@ class BrokerQuestions:
         self._own = own
         self._tls = tls
         self._load_connector = load_connector
+        # The web service that has told a topic's backlog: the others say no, or nothing for seconds.
+        self._owners: dict[str, str] = {}
 
-    async def memory(self) -> Mapping[str, BrokerSample]:
-        """Return the memory of each broker that answered, by its URL; raise the last error if none did."""
-        found: dict[str, BrokerSample] = {}
-        failure = StatisticsUnavailable("no web service is configured (brokerWebServiceURL)")
+    async def memory(self) -> Mapping[str, BrokerSample | Exception]:
+        """Return the memory of each broker by its URL, or its error; raise the last error if none has answered."""
+        found: dict[str, BrokerSample | Exception] = {}
+        failure = StatisticsUnavailable(_NO_SERVICE)
+        answered = False
         for url in self._urls:
             try:
                 found[url] = await self._memory_of(url)
+                answered = True
             except StatisticsUnavailable as error:
-                failure = error
-        if not found:
+                found[url] = failure = error
+        if not answered:
             raise failure
         return found
 
     async def backlog(self, topic: str) -> BacklogSample:
         """Return the backlog of a topic; raise StatisticsRefused or StatisticsUnavailable."""
         path = stats_path(topic)
-        failure = StatisticsUnavailable("no web service is configured (brokerWebServiceURL)")
-        for url in self._urls:
+        failure = StatisticsUnavailable(_NO_SERVICE)
+        owner = self._owners.pop(topic, "")
+        for url in sorted(self._urls, key=lambda each: each != owner):
             try:
-                return backlog_sample(await self._get(url, path, LARGEST_STATS_BYTES))
+                found = backlog_sample(await self._get(url, path, LARGEST_STATS_BYTES))
             except StatisticsUnavailable as error:
                 failure = error
+            else:
+                self._remember(topic, url)
+                return found
         raise failure
+
+    def _remember(self, topic: str, url: str) -> None:
+        if len(self._owners) >= _MOST_OWNERS:
+            # The topic that was asked for longest ago.
+            del self._owners[next(iter(self._owners))]
+        self._owners[topic] = url
 
     async def _memory_of(self, url: str) -> BrokerSample:
         try:
@@ -92,13 +109,16 @@ class BrokerQuestions:
             raise StatisticsUnavailable(f"the HTTP client was not loaded within {_IMPORT_SECONDS:g} s") from None
         except CredentialsUnavailable as error:
             raise StatisticsUnavailable(str(error)) from error
-        headers = {} if authorization is None else {"Authorization": authorization}
+        # A small compressed answer may be a large one, which is made in one step of the loop.
+        headers = {"Accept-Encoding": "identity"}
+        if authorization is not None:
+            headers["Authorization"] = authorization
         connector = connector_for(self._tls() if self._tls is not None else True)
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         try:
             async with (
                 aiohttp.ClientSession(
-                    connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+                    connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
                 ) as http,
                 http.get(url.rstrip("/") + path, headers=headers, allow_redirects=False) as answer,
             ):

@@ -160,9 +160,11 @@ def _usage(found: object, name: str) -> tuple[int, int] | None:
     if not isinstance(entry, dict):
         return None
     usage, limit = entry.get("usage"), entry.get("limit")
-    if not _is_real(usage) or not _is_real(limit) or limit <= 0:
+    if not _is_real(usage) or not _is_real(limit):
         return None
-    return int(usage * 1024 * 1024), int(limit * 1024 * 1024)
+    sizes = int(usage * 1024 * 1024), int(limit * 1024 * 1024)
+    # A limit below a byte is none, too.
+    return sizes if sizes[1] > 0 else None
 
 
 def _is_real(value: object) -> TypeGuard[float]:
@@ -221,45 +223,65 @@ class LeastOverTime:
 
 
 class BrokerMonitor:
-    """The memory signal of the brokers: the fullest of them; the last value is kept for 5 samples that fail."""
+    """The memory signal of the brokers: the fullest of them.
+
+    The last value of each is kept for 5 samples that fail: who is short of memory may not answer for a while.
+    """
 
     def __init__(self, samples_kept: int) -> None:
         self.failures = 0
         self._kept = samples_kept
         self._heaps: dict[str, LeastOverTime] = {}
-        self._failed_in_a_row = 0
-        self._last: float | None = None
+        self._ratios: dict[str, float] = {}
+        self._failed_in_a_row: dict[str, int] = {}
 
-    def take(self, now: float, samples: Mapping[str, BrokerSample]) -> float | None:
+    def take(self, now: float, samples: Mapping[str, BrokerSample | Exception]) -> float | None:
         """Return the ratio of the fullest broker, by address; an answer without brokers fails."""
         if not samples:
             return self.failed()
-        self._failed_in_a_row = 0
-        ratios = []
         for address, sample in samples.items():
+            if isinstance(sample, Exception):
+                self.failures += 1
+                self._fail(address)
+                continue
             heap = self._heaps.setdefault(address, LeastOverTime()).add(now, sample.heap_used / sample.heap_limit)
             direct = sample.direct_used / sample.direct_limit if sample.direct_limit > 0 else 0.0
-            ratios.append(max(heap, direct))
-        self._last = max(ratios)
-        return self._last
+            self._ratios[address] = max(heap, direct)
+            self._failed_in_a_row.pop(address, None)
+        return self._fullest
 
     def failed(self) -> float | None:
-        """Return the last ratio for 5 samples that fail, then None."""
+        """Return the last ratio for 5 samples in which nobody answered, then None."""
         self.failures += 1
-        self._failed_in_a_row += 1
-        if self._failed_in_a_row > self._kept:
-            self._last = None
-            self._heaps.clear()
-        return self._last
+        for address in list(self._ratios):
+            self._fail(address)
+        return self._fullest
+
+    @property
+    def _fullest(self) -> float | None:
+        return max(self._ratios.values(), default=None)
+
+    def _fail(self, address: str) -> None:
+        if address not in self._ratios:
+            return
+        failed = self._failed_in_a_row[address] = self._failed_in_a_row.get(address, 0) + 1
+        if failed > self._kept:
+            for known in (self._ratios, self._failed_in_a_row, self._heaps):
+                known.pop(address, None)
 
 
 class BacklogBook:
-    """The backlogs of topics: which to ask for next, and what is known. Three failures in a row make one unknown."""
+    """The backlogs of topics: which to ask for next, and what is known.
+
+    Three failures in a row make one unknown, and so does time: behind a broker that hangs a thousand topics wait.
+    """
 
     def __init__(self, most_topics: int) -> None:
         self.failures = 0
         self._most = most_topics
+        # In the order of their coming, and when they came.
         self._known: dict[str, BacklogSample] = {}
+        self._came: dict[str, float] = {}
         self._failed: dict[str, int] = {}
         # In the order of asking: the topic that was asked longest ago is first.
         self._order: dict[str, None] = {}
@@ -274,7 +296,7 @@ class BacklogBook:
         wanted = dict.fromkeys(topics[: self._most])
         self._order = {topic: None for topic in self._order if topic in wanted} | wanted
         for gone in [topic for topic in (*self._known, *self._failed) if topic not in wanted]:
-            self._known.pop(gone, None)
+            self._forget(gone)
             self._failed.pop(gone, None)
 
     def next(self) -> str | None:
@@ -284,11 +306,21 @@ class BacklogBook:
             self._order[topic] = self._order.pop(topic)
         return topic
 
-    def take(self, topic: str, sample: BacklogSample) -> None:
+    def take(self, now: float, topic: str, sample: BacklogSample) -> None:
         """Record the backlog of a topic that is still asked for."""
         self._failed.pop(topic, None)
+        self._forget(topic)
         if topic in self._order:
-            self._known[topic] = sample
+            self._known[topic], self._came[topic] = sample, now
+
+    def forget_old(self, now: float) -> None:
+        """Forget the backlogs that came too long ago."""
+        while self._came and now - next(iter(self._came.values())) > MOST_AGE_SECONDS:
+            self._forget(next(iter(self._came)))
+
+    def _forget(self, topic: str) -> None:
+        self._known.pop(topic, None)
+        self._came.pop(topic, None)
 
     def failed(self, topic: str) -> None:
         """Record that a topic's statistics did not come; after three failures its backlog is not known."""
@@ -296,7 +328,9 @@ class BacklogBook:
         if topic in self._order:
             self._failed[topic] = self._failed.get(topic, 0) + 1
             if self._failed[topic] >= MOST_FAILURES:
-                self._known.pop(topic, None)
+                self._forget(topic)
 
 
 MOST_FAILURES: Final = 3
+# A round of a thousand topics takes less than a minute.
+MOST_AGE_SECONDS: Final = 300.0

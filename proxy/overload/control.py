@@ -116,6 +116,7 @@ class OverloadControl:
             await self._relays.release_all()
             self._adaptive.end()
             await self._release_rates()
+            await in_slices(self._adaptive.forget_all())
         finally:
             self._ended.set()
 
@@ -124,6 +125,7 @@ class OverloadControl:
     async def _run(self, after: "OverloadControl | None") -> None:
         if after is not None:
             await after._ended.wait()
+            after = None
         self._rates.begin_with(self._adaptive.begin)
         while True:
             try:
@@ -135,6 +137,8 @@ class OverloadControl:
 
     async def _turn(self, now: float) -> None:
         await self._release_rates()
+        if not self._settings.adaptive_enabled:
+            await in_slices(self._adaptive.forget_all())
         if now >= self._next_sample:
             self._next_sample = now + self._settings.sample_seconds
             await self._guarded(self._counters.threshold, "threshold throttle", self.evaluate_threshold)
@@ -194,6 +198,9 @@ class OverloadControl:
         counters.drips += len(made.dripped)
         counters.pause_overshoots += len(made.opened)
         await self._relays.apply(made)
+        if not throttle.needs_relays:
+            # Those that end would be kept until memory is short again.
+            await self._relays.forget_all()
         high = throttle.settings.marks.high
         self._report.threshold(now, made, signals, high, observes=throttle.settings.observe_only)
 

@@ -158,6 +158,12 @@ class MemoryMonitor:
             self._last = Signals()
         return self._last
 
+    def forget(self) -> None:
+        """Forget the last signal: memory is not watched for a while."""
+        self._last = Signals()
+        self._failed_in_a_row = 0
+        self._high_events = None
+
     def trim_is_due(self) -> bool:
         """Return True once for each time that memory crosses the high mark, from below the low mark."""
         ratio = self._last.proxy_ratio

@@ -78,8 +78,16 @@ class PausedRelays:
     async def release_all(self) -> None:
         """Release everybody: overload control ends."""
         await in_slices(self._all_resumed(), SLICE)
-        self._numbers.clear()
-        self._by_number.clear()
+        await self.forget_all()
+
+    async def forget_all(self) -> None:
+        """Forget all relays, of which none is paused: nobody looks at them until memory is short again."""
+        await in_slices(self._all_forgotten(), SLICE)
+
+    def _all_forgotten(self) -> Iterator[None]:
+        for number in list(self._by_number):
+            self._forget(number)
+            yield
 
     def _all_resumed(self) -> Iterator[None]:
         for number in list(self._paused):

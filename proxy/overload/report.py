@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from proxy.core.log import LinePace, Logger
 from proxy.overload.adaptive import Change, RateDecision
-from proxy.overload.samples import Marks, Signals
+from proxy.overload.samples import OTHER_TOPICS, Marks, Signals
 from proxy.overload.threshold import ThresholdDecisions, ThrottleState
 
 # A line about a topic's transition at most once a minute (A10), for so many topics.
@@ -108,7 +108,7 @@ class ThrottleReport:
         """Report a topic's new rate; `marks` are those of memory."""
         if made.change in _TRANSITIONS and self._topic_is_due(now, made.topic):
             self._log.info(
-                _TRANSITIONS[made.change], topic=made.topic, bytes_per_second=_rounded(made.bytes_rate),
+                _TRANSITIONS[made.change], topic=made.topic or OTHER_TOPICS, bytes_per_second=_rounded(made.bytes_rate),
                 messages_per_second=_rounded(made.messages_rate),
                 pressure=round(max(made.memory_pressure, made.backlog_pressure), 3),
             )  # fmt: skip
@@ -153,6 +153,11 @@ class ThrottleReport:
         if self._pace.due(now, f"signal {signal}"):
             self._log.warning("a signal of overload control cannot be read", where=signal, detail=str(error))
 
+    def not_trimmed(self, now: float, error: BaseException) -> None:
+        """Report that the allocator did not return free pages."""
+        if self._pace.due(now, "trim"):
+            self._log.warning("free memory was not returned to the system", where="proxy", detail=str(error))
+
     def refused(self, error: BaseException) -> None:
         """Report, once, that the brokers' memory stays unknown for lack of rights."""
         self._log.warning(
@@ -175,7 +180,7 @@ def _rate_fields(made: RateDecision, signals: Signals, marks: Marks) -> dict[str
     return {
         "throttle_by": "adaptive",
         "throttle_action": str(made.change),
-        "throttle_topic": made.topic,
+        "throttle_topic": made.topic or OTHER_TOPICS,
         "throttle_reasons": reasons + (BACKLOG if made.backlog_pressure > 0 else 0),
         "throttle_pressure_permille": round(1000 * max(made.memory_pressure, made.backlog_pressure)),
         "natural_bytes_per_second": round(made.natural_bytes),

@@ -159,10 +159,10 @@ class SignalReader(Protocol):
 class BrokerReader(Protocol):
     """The reader of the brokers' own statistics."""
 
-    async def memory(self) -> Mapping[str, BrokerSample]:
-        """Return the memory of each broker that answered, by its address.
+    async def memory(self) -> Mapping[str, BrokerSample | Exception]:
+        """Return the memory of each broker by its address, or why it is not known.
 
-        Raises StatisticsRefused or StatisticsUnavailable.
+        Raises StatisticsRefused or StatisticsUnavailable if that of none is known.
         """
 
     async def backlog(self, topic: str) -> BacklogSample:

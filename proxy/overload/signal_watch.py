@@ -6,7 +6,7 @@ Reads are off the event loop; questions to brokers have tasks of their own, so t
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from proxy.overload.broker_statistics import BacklogBook, BrokerMonitor, Statist
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.memory_use import SAMPLES_KEPT, MemoryMonitor
 from proxy.overload.report import ThrottleReport
-from proxy.overload.samples import BrokerReader, MemorySample, OwnerBytes, SignalReader, Signals
+from proxy.overload.samples import BrokerReader, BrokerSample, MemorySample, OwnerBytes, SignalReader, Signals
 from proxy.overload.settings import BACKLOGS_A_SECOND, BROKER_SECONDS, OverloadSettings
 
 MOST_BACKLOGS: Final = 1000
@@ -52,11 +52,13 @@ class SignalWatch:
         self.signals = Signals()
 
     def apply(self, settings: OverloadSettings) -> None:
-        """Change the settings."""
+        """Change the settings; what is not watched any more is forgotten: the last value would be an old one later."""
         self._settings = settings
         self._monitor.marks = settings.threshold.marks
+        if not settings.watches_proxy:
+            self._monitor.forget()
         if not settings.watches_brokers:
-            self._broker_ratio = None
+            self._forget_brokers()
             self.backlogs.seen(())
 
     async def sample(self, now: float) -> Signals:
@@ -77,9 +79,16 @@ class SignalWatch:
             self._report.unreadable(now, "proxy", error)
             return self._monitor.failed()
         if self._monitor.trim_is_due():
-            self._counters.trims += 1
-            await self._off_loop(self._trim)
+            await self._give_back(now)
         return found
+
+    async def _give_back(self, now: float) -> None:
+        """Have the allocator return free pages; what fails, or takes too long, costs no sample."""
+        self._counters.trims += 1
+        try:
+            await self._off_loop(self._trim)
+        except Exception as error:
+            self._report.not_trimmed(now, error)
 
     def _trim(self) -> None:
         self._memory.trim()
@@ -89,26 +98,46 @@ class SignalWatch:
         if self._brokers is None or not self._settings.watches_brokers:
             return
         try:
-            self._broker_ratio = self._broker_monitor.take(now, await self._brokers.memory())
-            self._is_refused = False
+            self._answered(now, await self._brokers.memory())
         except StatisticsRefused as error:
-            # Without the rights the brokers' memory is no signal, and that is no failure of theirs.
-            self._broker_ratio = None
-            if not self._is_refused:
-                self._is_refused = True
-                self._report.refused(error)
+            self._refused(error)
         except Exception as error:
-            self._counters.signal_failures["brokers"] += 1
-            self._report.unreadable(now, "brokers", error)
+            self._not_answered(now, error)
             self._broker_ratio = self._broker_monitor.failed()
+
+    def _answered(self, now: float, found: Mapping[str, BrokerSample | Exception]) -> None:
+        if not self._settings.watches_brokers:
+            # The question was under way when a key was changed: its answer would stay for good.
+            return
+        self._is_refused = False
+        for answer in found.values():
+            if isinstance(answer, Exception):
+                self._not_answered(now, answer)
+        self._broker_ratio = self._broker_monitor.take(now, found)
+
+    def _refused(self, error: StatisticsRefused) -> None:
+        """Know nothing of the brokers' memory: without the rights that is no failure of theirs."""
+        self._forget_brokers()
+        if not self._is_refused:
+            self._is_refused = True
+            self._report.refused(error)
+
+    def _not_answered(self, now: float, error: Exception) -> None:
+        self._counters.signal_failures["brokers"] += 1
+        self._report.unreadable(now, "brokers", error)
+
+    def _forget_brokers(self) -> None:
+        self._broker_ratio = None
+        self._broker_monitor = BrokerMonitor(SAMPLES_KEPT)
 
     async def ask_backlog(self, now: float) -> None:
         """Ask for the backlog of the topic that was asked for longest ago."""
+        self.backlogs.forget_old(now)
         topic = self.backlogs.next() if self._settings.watches_brokers else None
         if self._brokers is None or topic is None:
             return
         try:
-            self.backlogs.take(topic, await self._brokers.backlog(topic))
+            self.backlogs.take(now, topic, await self._brokers.backlog(topic))
         except Exception as error:
             self._counters.signal_failures["backlog"] += 1
             self._report.unreadable(now, "backlog", error)

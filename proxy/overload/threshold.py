@@ -58,13 +58,17 @@ class RelaySample(NamedTuple):
 
 @dataclass(slots=True)
 class Paused:
-    """A paused connection: since when, when it drips next, and the bytes that it had sent at the last drip."""
+    """A paused connection: since when, when it drips next, and the bytes that it had sent at the last look.
+
+    `dripped_at` are those at the last drip, until its frame is known to be large; -1: none is judged.
+    """
 
     since: float
     next_drip: float
     open_at: float
     consumes: bool
     moved_bytes: int
+    dripped_at: int = -1
 
 
 @dataclass(slots=True)
@@ -225,8 +229,9 @@ class ThresholdThrottle:
 
     def _update_one(self, paused: Paused, relay: RelaySample) -> None:
         interval = self._interval(relay.consumes)
-        if relay.moved_bytes - paused.moved_bytes > LARGE_FRAME_BYTES:
-            paused.next_drip = self._last + LARGE_FRAME_FACTOR * interval
+        # What was under way when the pause began, or a whole read, is no large frame.
+        if 0 <= paused.dripped_at < relay.moved_bytes - LARGE_FRAME_BYTES:
+            paused.next_drip, paused.dripped_at = self._last + LARGE_FRAME_FACTOR * interval, -1
         elif relay.consumes and not paused.consumes:
             paused.next_drip -= self._interval(consumes=False) - interval
         paused.consumes, paused.moved_bytes = relay.consumes, relay.moved_bytes
@@ -300,10 +305,11 @@ class ThresholdThrottle:
             if now >= paused.open_at and not bound_wins:
                 made.opened.append(number)
                 paused.open_at = now + self.settings.max_pause_seconds
-                paused.next_drip = now + self._interval(paused.consumes)
+                paused.next_drip, paused.dripped_at = now + self._interval(paused.consumes), -1
             elif now >= paused.next_drip:
                 made.dripped.append(number)
                 paused.next_drip = now + self._interval(paused.consumes)
+                paused.dripped_at = paused.moved_bytes
             yield
         self._first_since = first
 
@@ -337,6 +343,6 @@ class ThresholdThrottle:
 
 def _rows(connections: Mapping[int, Paused]) -> list[list[Any]]:
     return [
-        [number, each.since, each.next_drip, each.open_at, each.consumes, each.moved_bytes]
+        [number, each.since, each.next_drip, each.open_at, each.consumes, each.moved_bytes, each.dripped_at]
         for number, each in connections.items()
     ]

@@ -40,5 +40,15 @@ def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str] | None:
     """Return an expression for any of the patterns; only `*` means anything but itself."""
     if not patterns:
         return None
-    parts = (".*".join(re.escape(part) for part in pattern.split("*")) for pattern in patterns)
-    return re.compile("(?s:" + "|".join(f"(?:{part})" for part in parts) + r")\Z")
+    return re.compile("(?s:" + "|".join(f"(?:{_as_regex(pattern)})" for pattern in patterns) + r")\Z")
+
+
+def _as_regex(pattern: str) -> str:
+    """Return an expression that looks at each letter of a name a few times only, whatever clients call their topics.
+
+    The first place of a text between two stars is as good as any later one, so that it is never looked for again.
+    """
+    first, *others = (re.escape(part) for part in pattern.split("*"))
+    if not others:
+        return first
+    return first + "".join(f"(?>.*?{part})" for part in others[:-1] if part) + ".*" + others[-1]

@@ -1,9 +1,9 @@
 """The bounded table of the topics that clients produce to: a slot for each, in whose books their messages are counted.
 
 Rule: the table never grows beyond `MOST_SLOTS`. A topic without a slot, because the table is full, or because its name
-is too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its slot
-while it has a producer, and for a while after that, so that the books of one that comes again go on. No network brings
-so many topics that no slots are left for the topics of others: each has at most three times what is free.
+is empty, too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its
+slot while it has a producer, and for a while after that, so that the books of one that comes again go on. No network
+brings so many topics that no slots are left for the topics of others: each has at most three times what is free.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -137,7 +137,8 @@ class TopicSlots:
         return slot
 
     def _slot_by_name(self, topic: bytes, network: Hashable) -> int:
-        if len(topic) > MOST_NAME_BYTES:
+        # OTHER has the empty name.
+        if not 0 < len(topic) <= MOST_NAME_BYTES:
             return OTHER
         try:
             name = topic.decode()

@@ -156,7 +156,7 @@ async def test_a_client_that_reconnects_goes_on_in_the_books_of_its_topic() -> N
             await stage.until(lambda pair=pair: sample(pair).relays == 0, "no producer")  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("topic", [b"\xff\xfe", b"t" * 600, b"t" * 65_536])
+@pytest.mark.parametrize("topic", [b"", b"\xff\xfe", b"t" * 600, b"t" * 65_536])
 async def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(topic: bytes) -> None:
     async with counted() as pair:
         await passed(pair, producer_frame(topic, 1) + SMALL)

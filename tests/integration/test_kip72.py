@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from protocol.errors import ServerError
+from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.config.config import Config, ConfigError
 from proxy.core.errors import DisconnectCause
 from proxy.relay.engine import PauseReason, Relay
 from proxy.relay.memory.pool import RelayPool
 from tests.integration.test_direct_mode import KERNEL_BYTES, Pair, greet, joined, paired
+from tests.integration.test_limits_and_shutdown import refused
 from tests.integration.test_relay_contract import turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.patience import patient
@@ -87,16 +90,23 @@ async def read_all(pair: Pair, size: int, at_once: int = 64 * KIB) -> bytes:
     return bytes(received)
 
 
+def shown(stage: Stage) -> dict[str, float]:
+    """Give the metrics of the pool, by the ends of their names."""
+    lines = ProxyMetrics("c", stage.proxy.metric_sources).render().decode().splitlines()
+    prefix = "pulsar_proxy_relay_pool_"
+    return {
+        line.removeprefix(prefix).split("{")[0]: float(line.split()[-1]) for line in lines if line.startswith(prefix)
+    }
+
+
 def held(stage: Stage) -> int:
     return sum(sum(relay.snapshot().unsent) for relay in stage.proxy.sessions.all_relays())
 
 
 async def test_k1_off_has_no_pool_and_costs_nothing() -> None:
     async with paired(relayMemoryPoolMB=0) as pair:
-        relay_counters = pair.stage.proxy.counters.relay
-        assert relay_counters.pool is None
-        page = await pair.stage.page("/metrics") if hasattr(pair.stage, "page") else ""
-        assert "relay_pool" not in page
+        assert pair.stage.proxy.counters.relay.pool is None
+        assert shown(pair.stage) == {}
         assert type(pair.relay).__name__ in {"AsyncioRelay", "WatchedRelay", "NativeRelay"}
 
 
@@ -116,11 +126,21 @@ async def test_k1_one_pool_bounds_what_all_relays_hold_and_every_byte_arrives() 
 
 
 async def test_k2_both_bounds_hold_beside_each_other() -> None:
-    async with pooled(maxConcurrentInboundConnections=2 * MANY) as (stage, broker):
-        await stalled(stage, broker, MANY)
+    async with pooled(maxConcurrentInboundConnections=MANY) as (stage, broker):
+        pairs = await stalled(stage, broker, MANY)
         pool = pool_of(stage)
-        assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
+        # Places and memory are used up. Who has memory gets no place by that, and who gets a place no memory.
+        assert pool.limit_bytes <= pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
+        assert (await refused(await stage.client())).error == ServerError.ServiceNotReady
         assert len(stage.proxy.sessions) == MANY
+        pairs[-1][0].client.reset()
+        await stage.until(lambda: len(stage.proxy.sessions) == MANY - 1, "a free place")
+        known = set(stage.proxy.sessions.all_relays())
+        newcomer = await joined(stage, broker)
+        (relay,) = set(stage.proxy.sessions.all_relays()) - known
+        await pour(newcomer, relay)
+        assert len(stage.proxy.sessions) == MANY
+        assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
 
 
 @pytest.mark.parametrize(
@@ -263,18 +283,19 @@ async def test_the_read_timeout_ends_relays_that_wait_for_memory_because_nobody_
         assert stage.caused("read_timeout") == len(waiting)
 
 
+def processor_seconds() -> float:
+    """Give the processor time of this process, threads included."""
+    fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def test_k10_a_wait_for_memory_burns_no_processor() -> None:
     async with pooled() as (stage, broker):
         await stalled(stage, broker, MANY)
-
-        def ran() -> float:
-            fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-        before = ran()
+        before = processor_seconds()
         await asyncio.sleep(1)
         # Half a core would be a loop without an end; the test's own clocks take some.
-        assert ran() - before < 0.5
+        assert processor_seconds() - before < 0.5
 
 
 async def test_k11_metrics_say_what_is_used_and_how_long_it_was_used_up() -> None:
@@ -284,6 +305,12 @@ async def test_k11_metrics_say_what_is_used_and_how_long_it_was_used_up() -> Non
         # Live clocks: a shortage that lasts shows while it lasts.
         muted, depleted = pool.muted_seconds, pool.depleted_seconds
         await stage.until(lambda: pool.muted_seconds > muted and pool.depleted_seconds > depleted, "clocks that run")
+        page = shown(stage)
+        assert page["limit_bytes"] == pool.limit_bytes <= page["used_bytes"]
+        assert page["muted_connections"] == pool.muted > 0
+        assert page["muted_seconds_total"] > muted
+        assert page["depleted_seconds_total"] > depleted
+        assert "overshoots_total" in page
         for pair, _, size in pairs:
             await read_all(pair, size)
         await stage.until(lambda: pool.used_bytes == 0, "memory")

@@ -1,14 +1,18 @@
 """Overload control in the running proxy: there only while a throttle is enabled, live; brokers asked over HTTP."""
 
 import asyncio
+import gc
+import gzip
 import json
 import sys
+import weakref
 
 import pytest
 from aiohttp import web
 
 from proxy.app.reload import apply
 from proxy.auth.own.broker_credentials import plain_credentials
+from proxy.config.credential_parameters import TokenParameters
 from proxy.core.log import open_log
 from proxy.overload.bounds import LARGEST_METRICS_BYTES
 from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuestions
@@ -60,6 +64,20 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
         assert "overload" not in counters.controllers
 
 
+async def test_a_control_that_has_ended_is_not_kept() -> None:
+    async with staged(adaptivePublisherThrottlingEnabled="true", overloadSignals="proxy") as stage:
+        assert stage.proxy.overload.control is not None
+        first = weakref.ref(stage.proxy.overload.control)
+        reload(stage, **{ADAPTIVE: "false"})
+        reload(stage, **{ADAPTIVE: "true"})
+
+        def is_gone() -> bool:
+            gc.collect()
+            return first() is None
+
+        await stage.until(is_gone, "nobody who keeps the control that has ended")
+
+
 async def test_this_machines_memory_is_read_while_a_throttle_only_observes() -> None:
     async with staged(
         overloadThrottleEnabled="true", overloadThrottleObserveOnly="true", overloadSampleMillis=50,
@@ -88,7 +106,20 @@ async def test_memory_of_each_broker_that_answers_is_known() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=METRICS)
         found = await BrokerQuestions((broker.url, "http://127.0.0.1:1"), OWN, None, load_connector).memory()
-        assert found == {broker.url: BrokerSample(5, 10, 0, 0)}
+        assert list(found) == [broker.url, "http://127.0.0.1:1"]
+        answered, refused = found.values()
+        assert answered == BrokerSample(5, 10, 0, 0)
+        assert isinstance(refused, StatisticsUnavailable)
+
+
+async def test_questions_have_the_credentials_that_are_configured() -> None:
+    async with fake_web_broker() as broker:
+        answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}}, stats={"backlogSize": 7})
+        own = plain_credentials(TokenParameters(text="a-token"))
+        questions = BrokerQuestions((broker.url,), own, None, load_connector)
+        await questions.memory()
+        await questions.backlog("persistent://t/n/a")
+        assert [asked.header("Authorization") for asked in broker.asked] == ["Bearer a-token"] * 3
 
 
 async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() -> None:
@@ -111,6 +142,18 @@ async def test_statistics_that_are_garbage_huge_or_elsewhere_are_unavailable(ans
         assert len(broker.asked) == 1
 
 
+async def test_statistics_are_asked_for_as_they_are_and_compressed_ones_are_garbage() -> None:
+    async with fake_web_broker() as broker:
+
+        async def answer(_: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(body=gzip.compress(json.dumps(METRICS).encode()), headers={"Content-Encoding": "gzip"})
+
+        broker.answer = answer
+        with pytest.raises(StatisticsUnavailable):
+            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+        assert broker.asked[0].header("Accept-Encoding") == "identity"
+
+
 async def test_redirect_takes_no_credentials_to_another_host() -> None:
     async with fake_web_broker() as broker, fake_web_broker() as stranger:
 
@@ -119,8 +162,9 @@ async def test_redirect_takes_no_credentials_to_another_host() -> None:
 
         broker.answer = answer
         answering(stranger, metrics=METRICS)
+        own = plain_credentials(TokenParameters(text="a-token"))
         with pytest.raises(StatisticsUnavailable, match="got status 307"):
-            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+            await BrokerQuestions((broker.url,), own, None, load_connector).memory()
         assert stranger.asked == []
 
 
@@ -130,6 +174,22 @@ async def test_backlog_comes_from_the_broker_that_owns_the_topic() -> None:
         answering(owner, stats={"backlogSize": 7, "backlogQuotaLimitSize": 9})
         questions = BrokerQuestions((other.url, owner.url), OWN, None, load_connector)
         assert await questions.backlog("persistent://t/n/a") == BacklogSample(7, 9)
+        # The owner is asked first from then on, and the others when it is the owner no more.
+        assert await questions.backlog("persistent://t/n/a") == BacklogSample(7, 9)
+        assert (len(other.asked), len(owner.asked)) == (1, 2)
+        answering(other, stats={"backlogSize": 8})
+        answering(owner, stats=307)
+        assert await questions.backlog("persistent://t/n/a") == BacklogSample(8, 0)
+
+
+async def test_brokers_of_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.overload.broker_questions._MOST_OWNERS", 2)
+    async with fake_web_broker() as owner:
+        answering(owner, stats={"backlogSize": 7})
+        questions = BrokerQuestions((owner.url,), OWN, None, load_connector)
+        for name in ("a", "b", "a", "c"):
+            await questions.backlog(f"persistent://t/n/{name}")
+        assert list(questions._owners) == ["persistent://t/n/a", "persistent://t/n/c"]
 
 
 async def test_broker_that_does_not_answer_in_time_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

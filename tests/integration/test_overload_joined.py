@@ -256,6 +256,24 @@ async def test_q9_ping_and_close_behind_many_messages_pass_while_memory_stays_hi
         assert stage.proxy.relay_engines.slots.samples()[1].relays == 0
 
 
+async def test_no_change_of_a_key_holds_producers_up_while_the_proxy_drains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        pair = await joined(stage, broker, OPENED)
+        pressure.set(0.9)
+        await held(stage)
+        # A drain begins so.
+        await stage.proxy.overload.close()
+        reload(stage, overloadDripMillis="24000")
+        assert stage.proxy.overload.control is None
+        assert paused(stage) == [False]
+        await passed(pair, SMALL)
+        # And is called off so.
+        stage.proxy.overload.reopen(stage.proxy.config)
+        await held(stage)
+
+
 async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with pressed(tmp_path, monkeypatch, {}) as (stage, broker, pressure):
         early = await joined(stage, broker, OPENED)

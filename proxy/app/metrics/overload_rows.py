@@ -142,14 +142,19 @@ _ADAPTIVE_ROWS: Final = (
 )  # fmt: skip
 
 
+def _shown(topic: str) -> str:
+    # A topic may be named by bytes that are no text.
+    return topic.encode(errors="replace").decode() or "(others)"
+
+
 def _topic_row(name: str, text: str, read: Callable[[TopicNumbers], float], unit: Unit = "") -> Instrument:
     """Declare a gauge with a number for each of the topics that are throttled most."""
     return Instrument(
         f"pulsar_proxy_topic_adaptive_throttle_{name}", "gauge", f"{text} (by topic, the 100 throttled most).",
-        # A topic may be named by bytes that are no text.
-        lambda s: {(row.topic.encode(errors="replace").decode(),): read(row) for row in _view(s).topics()},
+        lambda s: {(_shown(row.topic),): read(row) for row in _view(s).topics()},
         labels=("topic",), unit=unit, present=_topics,
-        otel="pulsar.proxy.topic.adaptive.throttle." + name.removesuffix("_ratio").replace("_", "."),
+        # Both pressures have no unit in their name there, and the reduction has one.
+        otel="pulsar.proxy.topic.adaptive.throttle." + name.replace("_pressure_ratio", "_pressure").replace("_", "."),
     )  # fmt: skip
 
 

@@ -47,6 +47,8 @@ class RelayPool:
         """Forget the threads' books: the numbers stay as they are."""
         self._last = self._record
         self.books = LocalBooks(self._limit, self._now)
+        # Relays of the event loop that end now release what they hold.
+        self.books.pool_change(0, self._last.used_bytes)
 
     @property
     def _record(self) -> PoolRecord:

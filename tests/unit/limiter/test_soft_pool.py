@@ -21,6 +21,17 @@ def test_k4_a_pool_of_21_grants_ten_three_times_and_then_nothing() -> None:
     assert not pool.pool_scarce()
 
 
+def test_k6_a_second_release_is_an_error_and_no_drift() -> None:
+    pool = books(21)
+    pool.pool_change(0, 10)
+    pool.pool_change(10, 0)
+    for before, after in ((10, 0), (1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="the pool has 0"):
+            pool.pool_change(before, after)
+    _, used, *_ = pool.pool()
+    assert used == 0
+
+
 def test_nobody_else_is_granted_while_somebody_waits() -> None:
     pool = books(10)
     line: PoolLine[str] = PoolLine(pool, lambda below: 0)

@@ -79,7 +79,9 @@ def as_prometheus_writes(metric: Metric) -> str:
     kind = metric.WhichOneof("data")
     unit = {"By": "_bytes", "s": "_seconds", "1": "_ratio" if kind == "gauge" else "", "": ""}[metric.unit]
     total = "_total" if kind == "sum" and metric.sum.is_monotonic else ""
-    return metric.name.replace(".", "_") + unit + total
+    bare = metric.name.replace(".", "_")
+    # A unit that is in the name is not written twice.
+    return bare.removesuffix(unit) + unit + total
 
 
 @rows
@@ -224,3 +226,18 @@ def test_the_library_is_not_imported_by_a_proxy_that_does_not_export() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "[]\n"
+
+
+def test_those_of_the_adaptive_throttle_have_the_names_of_pulsar_25239_for_a_proxy() -> None:
+    controller = ("last.evaluation.timestamp", "evaluation.duration", "evaluation.failure.count")
+    topic = (
+        "active", "natural.publish.rate", "effective.publish.rate", "memory.pressure", "backlog.pressure",
+        "rate.reduction.ratio",
+    )  # fmt: skip
+    names = {instrument.otel_name for instrument in INSTRUMENTS}
+    assert {f"pulsar.proxy.topic.adaptive.throttle.{name}" for name in topic} == {
+        name for name in names if name.startswith("pulsar.proxy.topic.adaptive.")
+    }
+    assert {f"pulsar.proxy.adaptive.throttle.{name}" for name in ("memory.pressure", "active.topic.count")} <= names
+    assert "pulsar.proxy.adaptive.throttle.activation.count" in names
+    assert {f"pulsar.proxy.adaptive.throttle.controller.{name}" for name in controller} <= names

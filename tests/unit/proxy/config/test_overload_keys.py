@@ -15,7 +15,7 @@ def faults(**overrides: str) -> dict[str, str]:
 
 def warnings(**overrides: str) -> list[str]:
     found = Config.load(overrides=BROKER | overrides).warnings
-    return [str(warning) for warning in found if "overload" in str(warning)]
+    return [str(warning) for warning in found if any(word in str(warning) for word in ("overload", "Throttle"))]
 
 
 def test_marks_in_the_wrong_order_are_all_told_at_once() -> None:
@@ -58,10 +58,18 @@ def test_brokers_cannot_be_watched_without_their_address() -> None:
     assert "brokers are not watched without brokerWebServiceURL" in warning
 
 
-def test_pause_beyond_the_send_timeout_is_a_warning() -> None:
-    keys = {"overloadThrottleEnabled": "true", "overloadSignals": "proxy"}
-    assert warnings(**keys) == []
-    (warning,) = warnings(**keys, overloadMaxPauseMillis="30000")
+@pytest.mark.parametrize(
+    ("switch", "pause", "other"),
+    [
+        ("overloadThrottleEnabled", "overloadMaxPauseMillis", "publishThrottleMaxPauseMillis"),
+        ("adaptivePublisherThrottlingEnabled", "publishThrottleMaxPauseMillis", "overloadMaxPauseMillis"),
+    ],
+)
+def test_pause_beyond_the_send_timeout_is_a_warning(switch: str, pause: str, other: str) -> None:
+    keys = {switch: "true", "overloadSignals": "proxy"}
+    assert warnings(**keys, **{pause: "29999", other: "30000"}) == []
+    (warning,) = warnings(**keys, **{pause: "30000"})
+    assert pause in warning
     assert "sendTimeout" in warning
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.overload.adaptive import AdaptiveSettings, AdaptiveThrottle, Change, RateDecision
 from proxy.overload.bounds import TOPIC_BYTES
 from proxy.overload.rate_rules import LEAST_BYTES
-from proxy.overload.samples import OTHER_TOPICS, BacklogSample, Marks
+from proxy.overload.samples import BacklogSample, Marks
 from proxy.overload.topic_choice import TopicChoice
 from proxy.relay.rates.client_meter import ClientMeter
 from proxy.relay.topic_slots import SlotSample, TopicSlots
@@ -305,27 +305,6 @@ def test_state_survives_json() -> None:
     other.throttle.from_json(json.loads(json.dumps(plant.throttle.to_json())))
     other.now, other.moved, other.rates = plant.now, {TOPIC: list(plant.moved[TOPIC])}, dict(plant.rates)
     assert plant.cycle(FULL, {TOPIC: 1000.0}) == other.cycle(FULL, {TOPIC: 1000.0})
-
-
-@pytest.mark.parametrize(
-    ("chosen", "spared", "topic", "is_in"),
-    [
-        (("*",), (), "persistent://a/b/c", True),
-        (("persistent://a/*",), (), "persistent://a/b/c-partition-7", True),
-        (("persistent://a/b/c",), (), "persistent://a/b/c-partition-7", True),
-        (("persistent://a/b/c",), (), "persistent://a/b/c-partition-x", False),
-        (("*",), ("*/logs",), "persistent://a/b/logs-partition-0", False),
-        (("persistent://a.b/*",), (), "persistent://axb/c/d", False),
-        ((), (), "persistent://a/b/c", False),
-        (("*",), (), OTHER_TOPICS, True),
-        (("*",), ("x",), OTHER_TOPICS, False),
-        (("persistent://a/*",), (), OTHER_TOPICS, False),
-    ],
-)
-def test_patterns_opt_topics_in_and_out(
-    chosen: tuple[str, ...], spared: tuple[str, ...], topic: str, is_in: bool
-) -> None:
-    assert (topic in TopicChoice(chosen, spared)) is is_in
 
 
 @settings(max_examples=60, deadline=None)

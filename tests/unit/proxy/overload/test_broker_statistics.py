@@ -64,6 +64,7 @@ def test_load_report_gives_the_heap_only() -> None:
         b'[{"metrics": %b},]' % json.dumps(METRICS).encode(), b'[{"metrics": %b}]]' % json.dumps(METRICS).encode(),
         b'[{"metrics": %b} {}]' % json.dumps(METRICS).encode(), b'[{"metrics": %b}' % json.dumps(METRICS).encode(),
         b'[{"metrics": %b}, 12' % json.dumps(METRICS).encode(), b"[" + b" " * 100_000, b"[,{}]",
+        b'{"memory": {"usage": 1, "limit": 0.0000001}}', b'{"memory": {"usage": 1, "limit": Infinity}}',
         answer({"metrics": {}}), answer({"metrics": METRICS | {"jvm_heap_used": "x"}}),
         answer({"metrics": METRICS | {"jvm_max_memory": 0}}), answer({"metrics": METRICS | {"jvm_heap_used": -1}}),
         answer({"metrics": METRICS | {"jvm_heap_used": 1e300}}), answer({"metrics": METRICS | {"jvm_heap_used": True}}),
@@ -194,6 +195,16 @@ def test_brokers_that_do_not_answer_keep_their_last_value_for_five_samples() -> 
     assert monitor.failures == 8
 
 
+def test_one_broker_of_several_that_does_not_answer_keeps_its_last_value_for_five_samples() -> None:
+    monitor, gone = BrokerMonitor(5), StatisticsUnavailable("gone")
+    full, empty = BrokerSample(900, 1000, 0, 0), BrokerSample(100, 1000, 0, 0)
+    assert monitor.take(0.0, {"one": full, "two": empty}) == 0.9
+    assert [monitor.take(float(now), {"one": gone, "two": empty}) for now in range(1, 8)] == [0.9] * 5 + [0.1] * 2
+    assert monitor.failures == 7
+    # Its heap begins anew, too.
+    assert monitor.take(8.0, {"one": full._replace(heap_used=990), "two": gone}) == 0.99
+
+
 def test_topics_are_asked_for_in_turn() -> None:
     book = BacklogBook(2)
     book.seen(["a", "b", "c"])
@@ -205,21 +216,35 @@ def test_topics_are_asked_for_in_turn() -> None:
 def test_topic_that_is_not_asked_for_any_more_has_no_backlog() -> None:
     book = BacklogBook(10)
     book.seen(["a"])
-    book.take("a", BacklogSample(1, 2))
+    book.take(0.0, "a", BacklogSample(1, 2))
     book.seen(["b"])
     assert book.known == {}
-    book.take("a", BacklogSample(1, 2))
+    book.take(0.0, "a", BacklogSample(1, 2))
     assert book.known == {}
 
 
 def test_backlog_is_unknown_after_three_failures_in_a_row() -> None:
     book = BacklogBook(10)
     book.seen(["a"])
-    book.take("a", BacklogSample(1, 2))
+    book.take(0.0, "a", BacklogSample(1, 2))
     for expected in (True, True, False):
         book.failed("a")
         assert ("a" in book.known) is expected
     assert book.failures == 3
+
+
+def test_backlog_of_long_ago_is_unknown() -> None:
+    book = BacklogBook(10)
+    book.seen(["a", "b"])
+    book.take(0.0, "a", BacklogSample(1, 2))
+    book.take(100.0, "b", BacklogSample(1, 2))
+    book.take(200.0, "a", BacklogSample(3, 4))
+    book.forget_old(399.0)
+    assert set(book.known) == {"a", "b"}
+    # A clock that goes back makes nothing older.
+    book.forget_old(-1e6)
+    book.forget_old(401.0)
+    assert book.known == {"a": BacklogSample(3, 4)}
 
 
 @pytest.mark.parametrize(

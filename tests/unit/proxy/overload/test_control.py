@@ -1,8 +1,10 @@
 """The shell of overload control on a loop of virtual time, with fakes of all that it uses."""
 
 import asyncio
+import gc
 import io
 import json
+import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -313,6 +315,40 @@ def test_relay_that_ended_is_forgotten() -> None:
         assert stage.counters.view.paused["paused"] == 0
 
     play([FakeRelay() for _ in range(300)], THRESHOLD, act)
+
+
+def test_relays_that_end_when_nobody_is_paused_any_more_are_not_kept() -> None:
+    async def act(stage: Stage) -> None:
+        # Nobody else has it.
+        stage.relays.append(FakeRelay())
+        relay = weakref.ref(stage.relays[0])
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        assert all(stage.paused)
+        stage.memory.ratio = 0.1
+        await asyncio.sleep(2)
+        assert not any(stage.paused)
+        stage.relays.clear()
+        gc.collect()
+        assert relay() is None
+
+    play([], THRESHOLD, act)
+
+
+@pytest.mark.parametrize("keys", [THRESHOLD, {}])
+def test_topics_are_forgotten_when_the_adaptive_throttle_is_switched_off(keys: dict[str, str]) -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(5)
+        assert stage.control._adaptive.topics
+        if keys:
+            stage.control.apply(settings(**keys))
+            await asyncio.sleep(1)
+        else:
+            await stage.control.close()
+            stage.counters.view = None
+        assert not stage.control._adaptive.topics
+
+    play([], ADAPTIVE, act)
 
 
 def test_a9_reasons_of_others_are_left_alone() -> None:

@@ -161,6 +161,55 @@ def test_q3_memory_of_this_process_rises_with_use_and_falls_when_it_is_freed(tmp
     assert fallen > 40 << 20
 
 
+# The same with the rest of the signal, and the throttle behind it: small pieces, which the allocator keeps when they
+# are freed, unless they are told apart or given back.
+HOLDS_AND_RELEASES = """
+import os, sys
+from pathlib import Path
+from proxy.overload.machine_memory import MachineMemory, MemoryFiles
+from proxy.overload.memory_use import MemoryMonitor
+from proxy.overload.samples import Marks, OwnerBytes
+from proxy.overload.threshold import RelaySample, ThresholdSettings, ThresholdThrottle
+
+root = Path(sys.argv[1])
+meminfo = root / "proc/meminfo"
+files = MemoryFiles(process=Path("/proc/self"), proc=root / "proc", cgroups=root / "cgroup")
+own = MachineMemory(is_sidecar=True, socket_bytes=lambda: 0, files=files)
+marks = Marks(0.85, 0.75)
+monitor = MemoryMonitor(marks)
+throttle = ThresholdThrottle(ThresholdSettings(marks, 0.95, 5.0, 20.0, 1, True, False), lambda count: 0)
+relay, now = RelaySample(1, False, 0), 0.0
+sample = own.read()
+size = 48 << 20
+limit = int((sample.used_bytes - sample.free_bytes + size) / 0.9)
+meminfo.write_text(f"MemTotal: {limit >> 10} kB\\nMemAvailable: 9 kB\\n")
+
+def look():
+    global now
+    now += 0.5
+    signals = monitor.take(own.read(), OwnerBytes())
+    if monitor.trim_is_due():
+        own.trim()
+    throttle.step(now, signals.ratio, signals.limit_bytes, [relay])
+    return len(throttle)
+
+found = [look()]
+held = [os.urandom(1 << 12) for _ in range(size >> 12)]
+found += [look(), look()]
+del held
+found += [look(), look(), str(throttle.state)]
+print(*found)
+"""
+
+
+def test_q3_throttle_holds_while_memory_of_this_process_is_used_and_releases_when_it_is_freed(tmp_path: Path) -> None:
+    files(tmp_path, proc__meminfo="MemTotal: 9000000 kB\nMemAvailable: 9 kB\n")
+    (tmp_path / "cgroup").mkdir()
+    command = [sys.executable, "-c", HOLDS_AND_RELEASES, str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, timeout=patient(60), check=True, text=True)
+    assert finished.stdout.split() == ["0", "1", "1", "0", "0", "normal"]
+
+
 def test_pages_given_back_to_the_system_are_taken_off_once() -> None:
     book = AllocatorBook()
     assert book.free_bytes(100) == 100

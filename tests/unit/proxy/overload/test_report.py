@@ -2,7 +2,9 @@
 
 import asyncio
 
-from proxy.overload.samples import BacklogSample, BrokerSample
+from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample
+from proxy.relay.rates.slot_books import OTHER
+from proxy.relay.topic_slots import SlotSample
 from tests.unit.proxy.overload.test_control import ADAPTIVE, OBSERVE, THRESHOLD, FakeRelay, Stage, play
 
 
@@ -63,3 +65,19 @@ def test_forgotten_topics_are_told_together() -> None:
 
     stage = play([], ADAPTIVE, act)
     assert of(stage, "throttle_action", "throttle_forgotten") == [("forget", 1)]
+
+
+def test_topics_without_a_name_of_their_own_are_told_as_others() -> None:
+    async def act(stage: Stage) -> None:
+        def walk() -> list[SlotSample]:
+            sent = 1_000_000 * stage.counters.adaptive.evaluations
+            return [SlotSample(OTHER, "", sent, sent // 1000, False, 0)]
+
+        stage.rates.walk = walk  # type: ignore[method-assign]
+        await asyncio.sleep(10)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(2)
+
+    stage = play([], ADAPTIVE, act)
+    assert {event["throttle_topic"] for event in stage.events} == {OTHER_TOPICS}
+    assert {line["topic"] for line in stage.lines if "publish rate" in line["event"]} == {OTHER_TOPICS}

@@ -1,0 +1,180 @@
+"""Signals in the shell: what is not watched any more, brokers of which one does not answer, and a trim that fails."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.app.overload import OneAtATime
+from proxy.core.threads import NoThread
+from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
+from proxy.overload.samples import BrokerSample, MemorySample
+from proxy.overload.signal_watch import JITTER, jittered
+from tests.unit.proxy.overload.test_control import THRESHOLD, FakeRelay, Stage, play, settings
+
+FULL, EMPTY = BrokerSample(95, 100, 0, 0), BrokerSample(1, 100, 0, 0)
+NOTHING = MemorySample("test", 0, 1)
+ONLY_PROXY, ONLY_BROKERS = ({"overloadSignals": each} for each in ("proxy", "brokers"))
+
+
+def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> None:
+    async def act(stage: Stage) -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def memory() -> Mapping[str, BrokerSample]:
+            asked.set()
+            await answer.wait()
+            return {"one": FULL}
+
+        stage.brokers.memory = memory  # type: ignore[method-assign]
+        await asked.wait()
+        stage.control.apply(settings(**THRESHOLD | ONLY_PROXY))
+        answer.set()
+        await asyncio.sleep(2)
+        assert stage.paused == [False]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
+def test_brokers_that_are_watched_again_have_no_value_of_long_ago() -> None:
+    async def act(stage: Stage) -> None:
+        stage.brokers.sample = FULL
+        await asyncio.sleep(7)
+        assert stage.paused == [True]
+        stage.control.apply(settings(**THRESHOLD | ONLY_PROXY))
+        await asyncio.sleep(60)
+        assert stage.paused == [False]
+        stage.brokers.sample = StatisticsUnavailable("status 500")
+        stage.control.apply(settings(**THRESHOLD))
+        await asyncio.sleep(5)
+        assert stage.counters.signal_failures["brokers"] > 0
+        assert stage.paused == [False]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
+def test_memory_that_is_watched_again_has_no_value_of_long_ago() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        assert stage.paused == [True]
+        stage.control.apply(settings(**THRESHOLD | ONLY_BROKERS))
+        await asyncio.sleep(60)
+        assert stage.paused == [False]
+        stage.memory.ratio = OSError("the file is gone")
+        stage.control.apply(settings(**THRESHOLD))
+        await asyncio.sleep(1)
+        assert stage.counters.signal_failures["proxy"] > 0
+        assert stage.paused == [False]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
+def test_brokers_that_refused_and_then_do_not_answer_have_no_value_of_before() -> None:
+    async def act(stage: Stage) -> None:
+        stage.brokers.sample = FULL
+        await asyncio.sleep(7)
+        assert stage.paused == [True]
+        for error in (StatisticsRefused("status 403"), StatisticsUnavailable("status 500")):
+            stage.brokers.sample = error
+            await asyncio.sleep(5)
+            assert stage.paused == [False]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
+def test_q11_broker_that_does_not_answer_among_others_keeps_its_value_for_five_samples_and_is_counted() -> None:
+    async def act(stage: Stage) -> None:
+        one: BrokerSample | Exception = FULL
+        asked: asyncio.Queue[None] = asyncio.Queue()
+
+        async def memory() -> Mapping[str, BrokerSample | Exception]:
+            asked.put_nowait(None)
+            return {"one": one, "two": EMPTY}
+
+        stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
+        await asyncio.sleep(7)
+        assert stage.paused == [True]
+        # A long collection: memory is as full as it was.
+        one = StatisticsUnavailable("one: TimeoutError")
+        while not asked.empty():
+            asked.get_nowait()
+        for _ in range(5):
+            await asked.get()
+        await asyncio.sleep(1)
+        assert stage.paused == [True]
+        await asked.get()
+        await asyncio.sleep(1)
+        assert stage.paused == [False]
+        assert stage.counters.signal_failures["brokers"] == 6
+        one = FULL
+        await asyncio.sleep(5)
+        assert stage.paused == [True]
+
+    stage = play([FakeRelay()], THRESHOLD, act)
+    assert "one: TimeoutError" in {line.get("detail") for line in stage.lines}
+
+
+def test_trim_that_fails_delays_no_pause() -> None:
+    async def act(stage: Stage) -> None:
+        def trim() -> None:
+            raise TimeoutError("no answer within 2 s")
+
+        stage.memory.trim = trim  # type: ignore[method-assign]
+        await asyncio.sleep(0.7)
+        stage.memory.ratio = 0.9
+        # One sample.
+        await asyncio.sleep(0.5)
+        assert stage.paused == [True]
+        assert (stage.counters.trims, stage.counters.threshold.failures) == (1, 0)
+
+    stage = play([FakeRelay()], THRESHOLD, act)
+    assert "free memory was not returned to the system" in {line["event"] for line in stage.lines}
+
+
+def test_questions_are_spread_by_a_fifth_of_their_distance() -> None:
+    assert all(3.0 <= jittered(3.0) <= 3.0 * (1 + JITTER) for _ in range(100))
+    assert len({jittered(3.0) for _ in range(100)}) > 90
+
+
+# --- reads in threads -----------------------------------------------------------------------------
+
+
+async def test_files_that_never_answer_take_one_thread_and_not_one_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.app.overload.READ_SECONDS", 0.01)
+    reads, goes_on = 0, threading.Event()
+
+    def hangs() -> MemorySample:
+        nonlocal reads
+        reads += 1
+        goes_on.wait()
+        return NOTHING
+
+    reader = OneAtATime()
+    try:
+        for text in ("no answer within", "has not ended", "has not ended"):
+            with pytest.raises(TimeoutError, match=text):
+                await reader.call(hangs)
+        assert reads == 1
+    finally:
+        goes_on.set()
+    while True:
+        try:
+            assert await reader.call(lambda: NOTHING) == NOTHING
+        except TimeoutError:
+            await asyncio.sleep(0.01)
+        else:
+            return
+
+
+async def test_a_read_for_which_there_is_no_thread_keeps_no_later_one_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object, **__: object) -> None:
+        raise NoThread(11, "no thread can be started")
+
+    reader = OneAtATime()
+    with monkeypatch.context() as patched:
+        patched.setattr("proxy.core.threads.start_thread", no_thread)
+        with pytest.raises(NoThread):
+            await reader.call(lambda: NOTHING)
+    assert await reader.call(lambda: NOTHING) == NOTHING
