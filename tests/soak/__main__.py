@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -79,7 +79,7 @@ async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     seconds = options.minutes * 60
     with _children(options, place, census) as (brokers, start_proxy):
         ports = await brokers.said("commands")
-        with start_proxy(ports["commands"]) as proxy:
+        with start_proxy(ports) as proxy:
             tls_port = await proxy.said("tls_port")
             at = Place(
                 port=(await proxy.said("port"))["port"],
@@ -105,22 +105,23 @@ def _children(options: argparse.Namespace, place: Path, census: Path) -> Iterato
     os.environ[watched_proxy.FILE] = str(census)
     with Child("tests.soak.brokers", sizes, place) as brokers:
 
-        def proxy(broker_port: int) -> Child:
+        def proxy(ports: Mapping[str, int]) -> Child:
             config = place / "proxy.conf"
-            config.write_text(_conf(options, place, broker_port))
+            config.write_text(_conf(options, place, ports))
             return Child("tests.soak.watched_proxy", ["serve", "--config", str(config)], place)
 
         yield brokers, proxy
 
 
-def _conf(options: argparse.Namespace, place: Path, broker_port: int) -> str:
+def _conf(options: argparse.Namespace, place: Path, ports: Mapping[str, int]) -> str:
     keys: dict[str, Any] = {
         "servicePort": 0,
         "webServicePort": 0,
         "bindAddress": LOOPBACK,
         "clusterName": "soak",
         "controlSocketPath": "none",
-        "brokerServiceURL": f"pulsar://{LOOPBACK}:{broker_port}",
+        "brokerServiceURL": f"pulsar://{LOOPBACK}:{ports['commands']}",
+        "brokerWebServiceURL": f"http://{LOOPBACK}:{ports['web']}",
         "brokerProxyAllowedTargetPorts": "*",
         "relayEngine": options.engine,
         # Few lists fit: the others wait, move to disk, or are refused.
