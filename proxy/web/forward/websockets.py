@@ -3,7 +3,7 @@
 Rules: frames are not parsed, so close codes, pings and extensions pass between client and broker. Each direction holds
 at most its window. A tunnel ends when either side ends, when nothing has passed for `httpProxyTimeout`, when the
 client's credentials have expired, or for another tunnel if there are too many (`open_tunnels.py`). A request for a
-tunnel holds a place of the gate only until the tunnel is open.
+tunnel holds a place of the gate only until the tunnel is open. Each end of a tunnel is counted by its cause.
 """
 
 import asyncio
