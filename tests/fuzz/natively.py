@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from scripts.generated import ROOT
 from tests.fuzz import corpus, results
 from tests.fuzz.targets import BY_NAME, LONGEST
 
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.natively", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="for each target (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=results.ROOT / "fuzz-results", help="corpora, what breaks a rule")
+    parser.add_argument("--out", type=Path, default=ROOT / "fuzz-results", help="corpora, what breaks a rule")
     parser.add_argument("--keep", action="store_true", help=f"keep the record in {results.RESULTS.name}")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.reduced`: keep of a campaign's corpora what takes a step that no seed and no smaller input takes.
+"""`python -m tests.fuzz.reduced`: keep of a campaign what takes a step that no seed and no smaller input takes.
 
 Rule: inputs in the repository are candidates like all others, so that one that a smaller one replaces goes. Corpora of
 the scanners in Rust count: what steps they take in Python decides.
@@ -8,7 +8,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.fuzz import corpus, results
+from scripts.generated import ROOT
+from tests.fuzz import corpus
 from tests.fuzz.own import fuzz
 from tests.fuzz.targets import TARGETS, Target
 
@@ -32,7 +33,7 @@ def candidates_of(name: str, out: Path) -> list[bytes]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reduce the corpora of all targets."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.reduced", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, default=results.ROOT / "fuzz-results", help="the campaign's directory")
+    parser.add_argument("--out", type=Path, default=ROOT / "fuzz-results", help="the campaign's directory")
     options = parser.parse_args(arguments)
     for target in TARGETS:
         before = corpus.inputs(target.name)

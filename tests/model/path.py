@@ -69,8 +69,8 @@ class Path:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        limits = [limit * UNIT + UNIT // 2 for limit in (setup.heap, setup.direct)]
-        self.stage = stage = ListStage(_Sizes(*limits, acquire_seconds=FOR_EVER))
+        heap, direct = (limit * UNIT + UNIT // 2 for limit in (setup.heap, setup.direct))
+        self.stage = stage = ListStage(_Sizes(heap, direct, acquire_seconds=FOR_EVER))
         stage.service._sizes = _Estimates(setup.estimate * UNIT)  # type: ignore[assignment]
         stage.pool._limits = replace(stage.pool._limits, per_key=CONNECTIONS)
         stage.queues.queue(BROKER).reservations.set_limit(0)
