@@ -110,11 +110,8 @@ soak: $(VENV)/.dev $(VENV)/.native ## Load one proxy with churn for MINUTES=60, 
 fuzz: $(VENV)/.dev $(VENV)/.native $(VENV)/.fuzz ## Fuzz every reader of foreign bytes, guided by coverage: MINUTES=10 in sum, or RUNS= each
 	$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
-# With --target the flags of the fuzzer are not those of build scripts.
-fuzz-native: ## Fuzz the scanners in Rust, guided by coverage, MINUTES=1 each (needs cargo, a C++ compiler, crates.io once)
-	@set -e; host="$$(rustc -vV | sed -n 's/^host: //p')"; cd tests/fuzz/native; for name in topic_list watch_scan producer_scan; do \
-	  mkdir -p target/corpora/$$name; cargo run -q --release --locked --target "$$host" --bin $$name -- \
-	    -max_len=4096 -print_final_stats=1 -max_total_time=$$(( $(or $(MINUTES),1) * 60 )) target/corpora/$$name; done
+fuzz-native: $(VENV)/.dev ## Fuzz the scanners in Rust, guided by coverage, MINUTES=1 each (needs cargo, a C++ compiler, crates.io once)
+	$(BIN)/python -m tests.fuzz.natively $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 generate: $(VENV)/.dev ## Write all generated files anew
 	$(BIN)/python -m scripts.generate

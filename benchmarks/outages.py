@@ -134,7 +134,10 @@ def run(directory: Path, broker: Standalone, place: Place, size: Size) -> dict[s
         with trial.clients(scene.service_url) as clients:
             OUTAGES[outage](scene, clients)
             report = trial.report(clients)
-    return {"outage": outage, "way": way, "broken": report.broken(), **report.shown()}
+    # Without a proxy attempts and errors are the broker's own.
+    asked = [] if way == "direct" else report.asked.broken(failures=OUTAGES[outage] is rolling)
+    row = {"outage": outage, "way": way, "measured_on": time.strftime("%Y-%m-%d", time.gmtime())}
+    return {**row, "broken": report.broken() + asked, **report.shown()}
 
 
 def main() -> int:
@@ -146,6 +149,7 @@ def main() -> int:
     options = parser.parse_args()
     size = Size(producers=2, askers=options.askers)
     rows: list[dict[str, Any]] = []
+    failed = False
     try:
         java_consumers.prepare()
         with tempfile.TemporaryDirectory(prefix="outages-") as name:
@@ -154,16 +158,24 @@ def main() -> int:
             try:
                 broker.start()
                 for place in places():
-                    if options.only in " ".join(place):
+                    if options.only not in " ".join(place):
+                        continue
+                    try:
                         rows.append(run(directory, broker, place, size))
-                        print(json.dumps(rows[-1]), flush=True)
+                    except OutageFailed as error:
+                        # The other rows are still worth their time.
+                        failed = True
+                        print(f"{NAME}: {' '.join(place)}: {error}", file=sys.stderr, flush=True)
+                        continue
+                    print(json.dumps(rows[-1]), flush=True)
+                    # Half an hour of rows must not be lost with the last of them.
+                    _keep(rows, size, kept=not options.quick)
             finally:
                 broker.stop()
-    except (MissingToolError, OutageFailed, ProcessFailedError) as error:
+    except (MissingToolError, ProcessFailedError) as error:
         print(f"{NAME}: {error}", file=sys.stderr)
         return 1
-    _keep(rows, size, kept=not options.quick)
-    return int(any(row["broken"] for row in rows))
+    return int(failed or any(row["broken"] for row in rows))
 
 
 def _keep(rows: list[dict[str, Any]], size: Size, *, kept: bool) -> None:
@@ -171,7 +183,6 @@ def _keep(rows: list[dict[str, Any]], size: Size, *, kept: bool) -> None:
     known |= {(row["outage"], row["way"]): row for row in rows}
     document = {
         "scenario": NAME,
-        "measured_on": time.strftime("%Y-%m-%d", time.gmtime()),
         "pulsar": PULSAR_VERSION,
         "askers": size.askers,
         "frozen_seconds": FROZEN_SECONDS,

@@ -13,9 +13,25 @@ KINDS: Final = ("producer python", "producer java", "consumer python", "consumer
 
 
 def files() -> Mapping[Path, str]:
-    found = [row for each in load(["outages"]) for row in each["rows"]]
-    told = "\n".join((*messages(found), "", *recovery(found))) if found else "No row of the whole is kept yet."
-    return {PAGE: placed(PAGE, {MARKS: f"\n\n{told}\n\n"})}
+    lines = [line for each in load(["outages"]) for line in told(each)]
+    text = "\n".join(lines) if lines else "No row of the whole is kept yet."
+    return {PAGE: placed(PAGE, {MARKS: f"\n\n{text}\n\n"})}
+
+
+def told(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield when and with what was measured, and both tables."""
+    rows = found["rows"]
+    days = sorted({row["measured_on"] for row in rows})
+    broken = sum(bool(row["broken"]) for row in rows)
+    yield (
+        f"Measured on {' and '.join(days)}: Pulsar {found['pulsar']}, {found['askers']} clients that ask, "
+        f"{found['machine']['cores']} cores."
+    )
+    yield f"{len(rows)} rows, {broken or 'none'} of them with a broken promise."
+    yield ""
+    yield from messages(rows)
+    yield ""
+    yield from recovery(rows)
 
 
 def messages(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -23,12 +23,12 @@ def files() -> Mapping[Path, str]:
 
 
 def _table(found: list[dict[str, Any]]) -> Iterator[str]:
-    yield "| engine | minutes | actions | failed | growth, MB/h | at most (95 %) | left at the end |"
-    yield "|---|--:|--:|--:|--:|--:|---|"
+    yield "| engine | day | minutes | actions a second | actions | failed | growth, MB/h | at most (95 %) | left |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|---|"
     for each in found:
         done, failed = sum(each["actions"].values()), sum(each["failed"].values())
         left = ", ".join(text for text in each["broken"] if not text.startswith("failed ")) or "nothing"
         yield (
-            f"| {each['engine']} | {each['minutes']:g} | {done:,} | {failed:,} | {each['bytes_an_hour'] / 1e6:+.2f} "
-            f"| {each['bytes_an_hour_at_most'] / 1e6:.2f} | {left} |"
+            f"| {each['engine']} | {each['measured_on']} | {each['minutes']:g} | {each['pace']:g} | {done:,} "
+            f"| {failed:,} | {each['bytes_an_hour'] / 1e6:+.2f} | {each['bytes_an_hour_at_most'] / 1e6:.2f} | {left} |"
         )

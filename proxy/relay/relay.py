@@ -457,7 +457,12 @@ class AsyncioRelay(MaybeMetered):
         if endpoint.peer.cause is not None:
             endpoint.loop.call_soon(self._dissolve)
         if endpoint.peer.cause is None and endpoint is not self._cut_off:
-            endpoint.peer.close(cause)
+            if endpoint is self.broker and endpoint.truncation is Truncation.INSIDE_FRAME:
+                # An RST in the middle of an answer: a FIN, or a close_notify, would say that this is all.
+                self._counters.truncations[Truncation.INSIDE_FRAME] += 1
+                endpoint.peer.reset_when_delivered(cause)
+            else:
+                endpoint.peer.close(cause)
         if endpoint is self.client:
             self._count_moved()
             self._on_end(self, cause)

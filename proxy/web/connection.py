@@ -22,6 +22,7 @@ from yarl import URL
 
 from proxy.core.addresses import host_network
 from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import do_nothing
 from proxy.web.http.connection_places import ConnectionPlaces, WebConnection
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.paths import origin_form
@@ -127,6 +128,13 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         """End the connection at once."""
         if self.transport is not None:
             self.transport.abort()
+
+    def _process_keepalive(self) -> None:
+        # Called by aiohttp's clock of a connection that asks for nothing, or whose header does not come.
+        ended_before = self._force_close
+        super()._process_keepalive()
+        if self._force_close and not ended_before and isinstance(self._manager, HttpServer):
+            self._manager.ended_idle()
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         """Called when a WebSocket is open: it gets what its client has sent since it asked for it."""
@@ -361,6 +369,8 @@ class HttpServer(web.Server):
         self.longest_header = 0
         self.loop_budget: LoopBudget | None = None
         self.failed: Callable[[BaseException], object] = _ignore
+        # Called for each connection that the clock of idle ones has ended.
+        self.ended_idle: Callable[[], object] = do_nothing
         self.places: ConnectionPlaces[WebMember] = ConnectionPlaces(1)
 
     def __call__(self) -> HttpConnection:

@@ -95,6 +95,7 @@ class Site:
         server.longest_header = limits.max_header_bytes
         server.loop_budget = self._loop_budget
         server.failed = partial(self._counters.internal_error, where="web")
+        server.ended_idle = partial(self._counters.disconnected, DisconnectCause.IDLE)
         server.places = ConnectionPlaces(limits.max_connections)
         return server
 

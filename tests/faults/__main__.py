@@ -7,10 +7,11 @@ most of their time they wait for a clock of the proxy.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from time import monotonic
+from typing import TypeVar
 
 from tests.faults.cell import Result
 from tests.faults.judged import in_a_loop
@@ -18,6 +19,10 @@ from tests.faults.results import RESULTS, load, place_of
 from tests.faults.table import to_run
 
 WORKERS = 4
+# A process for so many cells: what one leaves behind must not be the next one's for long.
+CELLS_OF_A_PROCESS = 40
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,15 +34,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [cell for cell in to_run() if all(word in cell.name for word in options.words)]
     began, failed, results = monotonic(), 0, list[Result]()
-    with ProcessPoolExecutor(options.workers, get_context("spawn"), max_tasks_per_child=40) as pool:
-        for result in pool.map(in_a_loop, chosen):
-            results.append(result)
-            failed += bool(result.failure)
-            print(line_of(result), flush=True)
+    for result in in_processes(in_a_loop, chosen, options.workers):
+        results.append(result)
+        failed += bool(result.failure)
+        print(line_of(result), flush=True)
+        if options.write and (len(results) % CELLS_OF_A_PROCESS == 0 or len(results) == len(chosen)):
+            RESULTS.write_text(document(results), encoding="utf-8")
     print(f"{len(chosen)} cells, {failed} failed, {monotonic() - began:.0f} s")
-    if options.write:
-        RESULTS.write_text(document(results), encoding="utf-8")
     return int(bool(failed))
+
+
+def in_processes(
+    work: Callable[[T], R], given: Sequence[T], workers: int, of_a_process: int = CELLS_OF_A_PROCESS
+) -> Iterator[R]:
+    """Yield what `work` returns of each, in their order; a process does about `of_a_process` of them.
+
+    A pool for each part: `max_tasks_per_child` of Python 3.11 may end all processes and start no other.
+    """
+    for part in range(0, len(given), workers * of_a_process):
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            yield from pool.map(work, given[part : part + workers * of_a_process])
 
 
 def line_of(result: Result) -> str:

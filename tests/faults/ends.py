@@ -23,6 +23,7 @@ SORTS: Final = {
     "relay": "relay",
     "watch": "relay",
     "TLS handshake": "TLS handshake",
+    "relay over TLS": "relay over TLS",
     "authentication challenge": "authentication challenge",
     "HTTP request": "HTTP",
     "upload": "HTTP",
@@ -65,10 +66,11 @@ _SILENT: Final = {
     REQUESTS: (Cause.KEEP_ALIVE_TIMEOUT, Cause.WRITE_STALLED, Cause.READS_TOO_SLOWLY),
     "relay": (Cause.READ_TIMEOUT, Cause.WRITE_STALLED),
     "TLS handshake": (Cause.HANDSHAKE_TIMEOUT, Cause.READ_TIMEOUT),
+    "relay over TLS": (Cause.READ_TIMEOUT, Cause.WRITE_STALLED),
     "authentication challenge": (Cause.CREDENTIALS_NOT_RENEWED, Cause.KEEP_ALIVE_TIMEOUT),
-    # An idle connection over HTTP ends without a count; an upload that stands still is refused.
-    "HTTP": (),
-    "WebSocket": (),
+    # An upload that stands still is refused.
+    "HTTP": (Cause.IDLE, "http_slow_upload"),
+    "WebSocket": (Cause.IDLE,),
 }
 _HTTP: Final = ("http_timeout", "http_slow_upload", "http_cut_answers", "http_broker", Cause.BROKER_CLOSED)
 _LEFT: Final = (Cause.CLIENT_CLOSED, Cause.CONNECTION_RESET, Cause.TLS_HANDSHAKE_FAILED, Cause.TRUNCATED)
@@ -94,7 +96,8 @@ def _of_client(sort: str, kind: Kind) -> Ending:
     if kind in ENDLESS:
         return _ends(_DEAF[kind], *_SILENT[sort], others=_HTTP if sort in _OVER_HTTP else ())
     outcomes = (C,) if kind is Kind.RESET else (A, C)
-    return _ends(outcomes, others=_HTTP) if sort in _OVER_HTTP else _ends(outcomes, *_LEFT)
+    # A client that leaves between two requests over HTTP is nobody's fault, and the access log has the others.
+    return _ends(outcomes, others=_HTTP) if sort == "HTTP" else _ends(outcomes, *_LEFT)
 
 
 def _of_broker(sort: str, kind: Kind) -> Ending:
@@ -108,7 +111,10 @@ def _of_broker(sort: str, kind: Kind) -> Ending:
         return _ends((R,), *_UNREACHED)
     if sort == "relay":
         return _ends((C,), Cause.READ_TIMEOUT) if kind in ENDLESS else _ends((C,), *_LOST)
+    if sort == "relay over TLS":
+        # An end inside a frame is not taken for the end of the stream.
+        return _ends((C,), Cause.READ_TIMEOUT) if kind in ENDLESS else _ends((C,), *_LOST, Cause.TRUNCATED)
     if sort == "WebSocket":
-        return _ends((C,), others=_HTTP)
+        return _ends((C,), Cause.IDLE) if kind in ENDLESS else _ends((C,), *_LOST)
     # A request that may be repeated is, where its connection was lost before the answer began.
-    return _ends((R, C), others=_HTTP) if kind in ENDLESS else _ends((A, R, C), others=_HTTP)
+    return _ends((R, C), *_HTTP) if kind in ENDLESS else _ends((A, R, C), others=_HTTP)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tests.faults.flows.events import EventTopic
 from tests.faults.flows.flow import CLIENT_SIDE, SIDES, Flow
-from tests.faults.flows.relays import Challenge, Echo, Handshake, TlsHandshake, Watch
+from tests.faults.flows.relays import Challenge, Echo, EchoOverTls, Handshake, TlsHandshake, Watch
 from tests.faults.flows.requests import GroupedList, Lookup, PartitionMetadata, Schema, TopicList
 from tests.faults.flows.web import Request, Upload, WebSocket
 from tests.support.faults.kinds import Kind
@@ -41,6 +41,7 @@ STAGES: Final = (
     Stage("relay", Echo, engines=True),
     Stage("watch", Watch, engines=True),
     Stage("TLS handshake", TlsHandshake),
+    Stage("relay over TLS", EchoOverTls),
     Stage("authentication challenge", Challenge),
     Stage("HTTP request", Request),
     Stage("upload", Upload),

@@ -6,22 +6,18 @@ tests/fuzz/regressions/TARGET/ with the repair. With Atheris it is libFuzzer tha
 
 import argparse
 import importlib.util
-import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.fuzz import corpus
+from tests.fuzz import corpus, results
 from tests.fuzz.own import fuzz
 from tests.fuzz.targets import LONGEST, TARGETS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_UNITS: Final = re.compile(r"stat::number_of_executed_units: (\d+)")
-_COVERAGE: Final = re.compile(r"cov: (\d+) ft: (\d+)")
 OWN_RUNS: Final = 20_000
 
 
@@ -36,12 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for target in chosen:
         found = _guided(target, options, seconds) if guided else _own(target, options)
         failed |= not found["held"]
-        _add(options.out / "fuzz.json", target.name, found)
-        print(
-            f"{target.name:14} {'held' if found['held'] else 'BROKEN'}: {found['inputs']:,} inputs, "
-            f"{found['coverage']} {found['unit']}, corpus {found['corpus']}",
-            flush=True,
-        )
+        results.add(options.out, target.name, found)
+        print(results.line_of(target.name, found), flush=True)
+    if options.keep:
+        results.keep(options.out)
     return int(failed)
 
 
@@ -51,6 +45,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=0, help="inputs for each target, instead of a time")
     parser.add_argument("--target", action="append", choices=[target.name for target in TARGETS])
     parser.add_argument("--own", action="store_true", help="do not use Atheris")
+    parser.add_argument("--keep", action="store_true", help=f"keep the record in {results.RESULTS.name}")
     parser.add_argument("--out", type=Path, default=ROOT / "fuzz-results", help="corpora, inputs that break a rule")
     return parser.parse_args(arguments)
 
@@ -70,14 +65,7 @@ def _guided(target: Target, options: argparse.Namespace, seconds: int) -> dict[s
         check=False,
     )  # fmt: skip
     (options.out / f"{target.name}.log").write_text(ended.stderr + ended.stdout)
-    units, covered = _UNITS.findall(ended.stderr), _COVERAGE.findall(ended.stderr)
-    return {
-        "held": ended.returncode == 0,
-        "inputs": int(units[-1]) if units else 0,
-        "coverage": int(covered[-1][0]) if covered else 0,
-        "unit": "edges",
-        "corpus": len(list(place.iterdir())),
-    }
+    return results.of_libfuzzer(ended.stderr, ended.returncode, place)
 
 
 def _own(target: Target, options: argparse.Namespace) -> dict[str, Any]:
@@ -94,15 +82,6 @@ def _own(target: Target, options: argparse.Namespace) -> dict[str, Any]:
         "held": found.broke is None, "inputs": found.inputs, "coverage": len(found.arcs), "unit": "arcs",
         "corpus": len(found.kept),
     }  # fmt: skip
-
-
-def _add(file: Path, name: str, found: dict[str, Any]) -> None:
-    """Add up the inputs of several runs; the coverage is that of the last."""
-    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    before = known.get(name, {"inputs": 0, "held": True})
-    held = found["held"] and before["held"]
-    known[name] = {**found, "inputs": found["inputs"] + before["inputs"], "held": held}
-    file.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Inputs that are kept: small corpora that reach far, and inputs that once broke a rule."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,20 @@ MOST_BYTES: Final = 1 << 20
 
 def kept(name: str) -> list[bytes]:
     """Return the inputs of a target that lie in the repository."""
-    return [path.read_bytes() for path in _files(CORPORA / name)] + regressions(name)
+    return inputs(name) + regressions(name)
+
+
+def inputs(name: str) -> list[bytes]:
+    """Return those of a target's kept inputs that reach far."""
+    return [path.read_bytes() for path in _files(CORPORA / name)]
+
+
+def replace(name: str, found: Iterable[bytes]) -> None:
+    """Have these be the kept inputs of a target that reach far."""
+    for path in _files(CORPORA / name):
+        path.unlink()
+    for data in found:
+        write(CORPORA / name, data)
 
 
 def regressions(name: str) -> list[bytes]:

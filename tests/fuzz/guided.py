@@ -18,6 +18,7 @@ INSTRUMENTED = [
     "proxy.auth.roles",
     "proxy.config",
     "proxy.net.tls.hello",
+    "proxy.web.connection",
     "proxy.web.forward",
     "proxy.web.http",
 ]

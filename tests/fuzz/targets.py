@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from protocol.command_scanner import HEAD_BYTES, CommandScanner
 from protocol.commands import decode_command
 from protocol.errors import RemoteProtocolError
+from protocol.frame_position import FramePosition
 from protocol.frames import Frame, read_head
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
@@ -23,11 +25,11 @@ from protocol.topic_list import CountingScanner, DelegatingScanner, TopicListAns
 from proxy.core import native
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_HELLO_BYTES, bytes_after, hello_end, hello_progress
-from tests.fuzz import documents
+from tests.fuzz import documents, http_streams
 from tests.support.auth.tls import Sealer, client_context
 from tests.support.native import found_by
 from tests.support.sockets.frames import list_frame, pieces_of, ping, send, watch_success, watch_update
-from tests.support.sockets.producer_frames import CLIENT_FRAMES, Finder, Found, subscribe_frame
+from tests.support.sockets.producer_frames import CLIENT_FRAMES, Finder, Found, bare, subscribe_frame
 
 CAP: Final = 4096
 LONGEST: Final = 4096
@@ -141,6 +143,38 @@ def _producer_seeds() -> list[bytes]:
     streams.append(bytes.fromhex("0000000e0000000a 0812 3204 08001005 0806"))
     streams.append(bytes.fromhex("0000000e0000000a 0806 3206 08001005 0801"))
     return [bytes([step]) + stream for step in (0, 5) for stream in (*streams, b"".join(streams))]
+
+
+def command_scan(data: bytes) -> None:
+    body, reads = cut(data)
+    scanner, whole = CommandScanner(), CommandScanner()
+    found = [frame for read in reads for frame in scanner.scan(read, len(read))]
+    assert found == whole.scan(body, len(body)), "what is found depends on how the bytes are cut"
+    assert (scanner.ended, scanner.passed_over) == (whole.ended, whole.passed_over)
+    assert len(scanner._head) <= HEAD_BYTES
+    for frame in found:
+        assert len(frame.head) == min(frame.frame_bytes, HEAD_BYTES)
+        assert frame.payload_bytes >= 0
+        assert frame.messages() >= 1
+
+
+def _scan_seeds() -> list[bytes]:
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_messages_in_batch=7)
+    headers = b"\x0e\x01crc4" + metadata.ByteSize().to_bytes(4, "big") + metadata.SerializeToString()
+    of_a_broker = b"\x0e\x02\0\0\0\x02\x08\x01" + headers
+    streams = [bare(b"\x08\x06", headers + b"payload"), bare(b"\x08\x09", of_a_broker + b"payload"), bare(b"\x08\x12")]
+    return [bytes([step]) + stream for step in (0, 5) for stream in (*streams, b"".join(streams))]
+
+
+def frame_position(data: bytes) -> None:
+    body, reads = cut(data)
+    position = FramePosition()
+    for read in reads:
+        position.feed(read, len(read))
+    at = 0
+    while at + 4 <= len(body):
+        at += 4 + int.from_bytes(body[at : at + 4], "big")
+    assert position.inside == (at != len(body))
 
 
 def _offered(name: str) -> Any:
@@ -306,13 +340,21 @@ TARGETS: Final = (
         "cut.", producer_scan, _producer_seeds, ("protocol.producer_scanner",),
     ),
     Target(
+        "command-scan", "The scanner of commands for the log finds the same, however the bytes are cut, and keeps no "
+        "more than 4 KB of a frame.", command_scan, _scan_seeds, ("protocol.command_scanner",),
+    ),
+    Target(
+        "frame-position", "A stream stands inside a frame if the sizes of its frames say so, however the bytes are "
+        "cut.", frame_position, _frame_seeds, ("protocol.frame_position",),
+    ),
+    Target(
         "topic-list", "The scanners of topic lists in Python and in Rust have one verdict, and what they accept "
         "protobuf decodes to as many names and bytes.", topic_list, _list_seeds,
         ("protocol.topic_list", "protocol.field_walker"), short_runs=1500,
     ),
     Target(
         "command", "A command is decoded to what protobuf makes of it, or is a RemoteProtocolError.", command,
-        _command_seeds, ("protocol.commands", "protocol.command_scanner", "protocol.frames", "protocol.field_walker"),
+        _command_seeds, ("protocol.commands", "protocol.frames", "protocol.field_walker"),
     ),
     Target(
         "proxy-header", "A PROXY header is read to the same addresses however it is cut, is written back to the same, "
@@ -331,6 +373,11 @@ TARGETS: Final = (
         "http", "A path that is passed on has no dot segments, and each header that is passed on is one line and none "
         "that only the proxy may set.", documents.http, documents.http_seeds,
         ("proxy.web.forward.routes", "proxy.web.forward.headers", "proxy.web.http.paths", "proxy.web.http.origins"),
+    ),
+    Target(
+        "http-stream", "However the bytes of an HTTP connection are cut, the requests in them are the same, or fewer.",
+        http_streams.http_stream, http_streams.http_stream_seeds, ("proxy.web.connection", "proxy.web.http.pieces"),
+        short_runs=200,
     ),
     Target(
         "event-file", "Spans cover a file without gaps, and recovery finishes exactly its sound members.",

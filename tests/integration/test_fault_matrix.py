@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.errors import DisconnectCause
+from tests.faults.__main__ import in_processes
 from tests.faults.cell import run, unlike
 from tests.faults.ends import SORTS, Ending, ending_of
 from tests.faults.short import short_version
@@ -59,6 +60,11 @@ def test_books_that_grow_or_lose_a_session_are_not_as_before() -> None:
         "tasks": (5, 6),
         "direct held": (0, 1),
     }
+
+
+def test_the_whole_goes_on_when_processes_have_done_their_part() -> None:
+    numbers = list(range(-9, 0))
+    assert list(in_processes(abs, numbers, workers=2, of_a_process=1)) == [-number for number in numbers]
 
 
 async def test_a_fault_that_never_begins_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from protocol.topic_list import TopicListAnswer
 from proxy.auth.sources import Watched
 from proxy.brokers import resolver
 from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.script import AfterHandshake, Script
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.net.tls import files as tls_files
 from tests.support.auth.tls import PemFiles, certificate
@@ -41,6 +42,7 @@ from tests.unit.eventlog.parts import finished, read_events
 from tests.unit.proxy.core.test_threads import NoMore
 
 MIB: Final = 1024 * 1024
+ECHOED: Final = bytes(range(256)) * 256
 DAY_SECONDS: Final = 86_400
 
 
@@ -116,12 +118,31 @@ def address_space(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-async def test_without_memory_for_a_list_its_client_is_refused_and_all_others_go_on(tmp_path: Path) -> None:
+async def echoed(relayed: AsyncClient) -> None:
+    """Send bytes through a relay, and read the same again."""
+    sending = asyncio.gather(relayed.send(ECHOED), relayed.receive(len(ECHOED)))
+    assert (await sending)[1] == ECHOED
+
+
+async def test_without_memory_for_a_list_its_client_is_refused_and_all_others_go_on(
+    relay_engine: str, tmp_path: Path
+) -> None:
     topics, name_bytes = 24_000, 200
-    keys = {"maxTopicListInFlightHeapMemSizeMB": 1024, "maxTopicListInFlightDirectMemSizeMB": 1024}
+    keys = {
+        "maxTopicListInFlightHeapMemSizeMB": 1024,
+        "maxTopicListInFlightDirectMemSizeMB": 1024,
+        "relayEngine": relay_engine,
+        "brokerProxyAllowedTargetPorts": "*",
+    }
     store = GeneratedTopics(4, topics, name_bytes)
-    async with EmbeddedBroker(store) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
-        neighbour = await proxy.connected()
+    async with (
+        EmbeddedBroker(store) as broker,
+        EmbeddedBroker(store, Script(after_handshake=AfterHandshake.ECHO)) as echo,
+        child_proxy(tmp_path, broker, **keys) as proxy,
+    ):
+        neighbour, relayed = await proxy.connected(), await proxy.client()
+        await relayed.connect(target=f"{LOOPBACK}:{echo.port}")
+        await echoed(relayed)
         lookup = "persistent://demo/ns-0/topic"
         assert (await neighbour.lookup(lookup)).response
         before = limited(proxy, resource.RLIMIT_AS, address_space(proxy.child.pid) + 2 * MIB)
@@ -131,6 +152,10 @@ async def test_without_memory_for_a_list_its_client_is_refused_and_all_others_go
             assert refused.error == ServerError.TooManyRequests
             await neighbour.ping()
             assert (await neighbour.lookup(lookup)).response
+            await echoed(relayed)
+            newcomer = await proxy.client()
+            await newcomer.connect(target=f"{LOOPBACK}:{echo.port}")
+            await echoed(newcomer)
         await eventually(lambda: refused_for_memory(proxy), "a line that names the lack")
         resource.prlimit(proxy.child.pid, resource.RLIMIT_AS, before)
         assert len((await neighbour.topics("demo/ns-0")).topics) == topics

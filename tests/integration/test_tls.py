@@ -217,6 +217,27 @@ async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
 
 
+@pytest.mark.parametrize("client_tls", [False, True])
+async def test_a_broker_that_resets_inside_a_frame_is_no_end_for_the_client(files: PemFiles, client_tls: bool) -> None:
+    async with joined(files, client_tls=client_tls, broker_tls=True) as (stage, client, broker):
+        await broker.send(WHOLE[:-1])
+        assert await client.receive(len(WHOLE) - 1) == WHOLE[:-1]
+        broker.reset()
+        assert await reset(client.sock)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.proxy.counters.relay.truncations == {"inside_frame": 1, "between_frames": 0}
+        assert stage.caused("connection_reset") == 1
+
+
+async def test_a_broker_that_resets_between_frames_ends_the_stream(files: PemFiles) -> None:
+    async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
+        await broker.send(WHOLE)
+        assert await client.receive(len(WHOLE)) == WHOLE
+        broker.reset()
+        assert not await reset(client.sock)
+        assert not stage.proxy.counters.relay.truncations["inside_frame"]
+
+
 async def test_a_broker_that_is_cut_off_between_frames_ends_the_stream_and_is_counted(files: PemFiles) -> None:
     async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
         await broker.send(WHOLE)

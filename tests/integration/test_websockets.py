@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
-from tests.support.web.web_stage import web_staged
+from tests.support.web.web_stage import WebStage, web_staged
 
 PATH = "/ws/v2/producer/persistent/t/n/topic"
 
@@ -23,6 +23,12 @@ async def echo(request: web.BaseRequest) -> web.StreamResponse:
         else:
             await socket.send_bytes(message.data)
     return socket
+
+
+def ends(at: WebStage) -> dict[str, int]:
+    """Return why connections have ended."""
+    counted = at.stage.proxy.counters.shared.disconnects
+    return {str(cause): count for cause, count in counted.items() if count}
 
 
 async def test_messages_pings_and_close_codes_pass_in_both_directions() -> None:
@@ -61,6 +67,7 @@ async def test_a_client_that_is_gone_ends_its_tunnel() -> None:
         socket._response.connection.transport.abort()
         async with in_time():
             await ended.wait()
+        assert ends(at) == {"client_closed": 1}
 
 
 async def test_a_broker_that_is_gone_ends_the_tunnel() -> None:
@@ -77,6 +84,7 @@ async def test_a_broker_that_is_gone_ends_the_tunnel() -> None:
         async with at.client.ws_connect(at.url + PATH) as socket:
             await socket.send_bytes(b"x")
             assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        assert ends(at) in ({"broker_closed": 1}, {"connection_reset": 1})
 
 
 @pytest.mark.parametrize("messages", [0, 1])
@@ -88,6 +96,24 @@ async def test_a_silent_tunnel_ends(messages: int) -> None:
                 await socket.send_bytes(b"x")
                 assert (await socket.receive(20)).data == b"x"
             assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        assert ends(at) == {"idle": 1}
+
+
+async def test_a_tunnel_whose_work_fails_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("proxy.web.forward.websockets.StreamTurns.wait", fail)
+    async with web_staged() as at:
+        at.broker.answer = echo
+        async with at.client.ws_connect(at.url + PATH) as socket:
+            await socket.send_bytes(b"x")
+            assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        assert ends(at) == {"internal_error": 1}
+        counted = at.stage.proxy.counters.shared.internal_errors
+        assert counted == {"web": 1}
+        # The stage would find it at its end.
+        counted.clear()
 
 
 async def test_a_broker_that_refuses_is_passed_on_as_its_status() -> None:

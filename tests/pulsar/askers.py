@@ -27,6 +27,8 @@ OPERATION_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.05
+# Errors after which Pulsar's clients ask again.
+_REPEATED: Final = frozenset({"ServiceNotReady", "TooManyRequests", "MetadataError"})
 
 
 @dataclass(slots=True)
@@ -42,6 +44,15 @@ class Asked:
     wrong: list[str] = field(default_factory=list)
     last: dict[int, float] = field(default_factory=dict)
     longest_seconds: float = 0.0
+
+    def broken(self, *, failures: bool = False) -> list[str]:
+        """Return what no client may see of a proxy, whatever becomes of brokers, one line each.
+
+        `failures`: nor may a request fail that was tried again for as long as clients try.
+        """
+        found = [f"{self.unanswered} attempts with neither an answer nor an end"] if self.unanswered else []
+        found += [f"{self.failed} requests failed"] if failures and self.failed else []
+        return found + [error for error in self.errors if error.rpartition(" ")[2] not in _REPEATED]
 
     def resumed(self, since: float) -> int:
         """Count the clients that have had an answer since then."""

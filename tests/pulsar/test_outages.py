@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 
-from tests.pulsar.askers import Asked
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.outages import DURABLE, Run, Size
 from tests.pulsar.own_broker import stoppable
@@ -35,13 +34,6 @@ def faultless(proxy: Proxy) -> bool:
     return sum(proxy_metrics(proxy).family("pulsar_proxy_internal_errors_total").values()) == 0
 
 
-def left_alone(asked: Asked) -> list[str]:
-    """Return what no client may see of a proxy, whatever becomes of brokers."""
-    found = [f"{asked.unanswered} attempts with neither an answer nor an end"] if asked.unanswered else []
-    named = {"ServiceNotReady", "TooManyRequests", "MetadataError"}
-    return found + [error for error in asked.errors if error.rpartition(" ")[2] not in named]
-
-
 @pytest.fixture
 def durable_broker(tmp_path: Path) -> Iterator[Standalone]:
     with stoppable(tmp_path, DURABLE) as broker:
@@ -62,7 +54,7 @@ def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_g
             clients.go_on("the broker stood still")
             report = run.report(clients)
         assert report.broken() == []
-        assert left_alone(report.asked) == []
+        assert report.asked.broken() == []
         assert faultless(proxy)
 
 
@@ -77,7 +69,7 @@ def test_a_proxy_that_is_killed_loses_nothing_and_all_clients_go_on(broker: Brok
             clients.go_on("the proxy was killed")
             report = run.report(clients)
         assert report.broken() == []
-        assert left_alone(report.asked) == []
+        assert report.asked.broken() == []
         assert faultless(proxy)
     finally:
         stop_proxy(proxy)
@@ -92,6 +84,5 @@ def test_three_proxies_that_restart_one_after_the_other_fail_no_request(broker: 
                 clients.go_on(f"proxy {number} restarted")
             report = run.report(clients)
         assert report.broken() == []
-        assert left_alone(report.asked) == []
-        assert report.asked.failed == 0
+        assert report.asked.broken(failures=True) == []
         assert all(map(faultless, proxies.proxies))

@@ -12,8 +12,9 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from tests.support.patience import patient_clocks
 
 INTERRUPTED: Final = 130
 ROOT: Final = Path(__file__).resolve().parents[2]
+KEPT: Final = Path(__file__).with_name("results")
 NAMESPACES: Final = 40
 TOPICS: Final = 1500
 NAME_BYTES: Final = 60
@@ -64,6 +66,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--engine", choices=("auto", "asyncio", "native"), default="auto", help="relayEngine")
     parser.add_argument("--seed", type=int, default=1, help="of the dice (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "soak-results", help="directory of results and plots")
+    parser.add_argument("--keep", action="store_true", help="keep the report for docs/reliability.md, too")
     options = parser.parse_args(arguments)
     if options.minutes <= 0 or options.pace <= 0 or options.moments < 2:
         parser.error("--minutes and --pace: expected more than 0; --moments: expected 2 or more")
@@ -79,7 +82,7 @@ async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     seconds = options.minutes * 60
     with _children(options, place, census) as (brokers, start_proxy):
         ports = await brokers.said("commands")
-        with start_proxy(ports["commands"]) as proxy:
+        with start_proxy(ports) as proxy:
             tls_port = await proxy.said("tls_port")
             at = Place(
                 port=(await proxy.said("port"))["port"],
@@ -96,7 +99,8 @@ async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
             await soak.run(seconds, options.pace, options.moments, max(0.2, min(5.0, seconds / 120)))
             used = _processor_seconds(proxy.pid)
     found = verdict.report(soak.record, names(), options.minutes)
-    return {"engine": options.engine, "pace": options.pace, "processor_seconds": used, **found}
+    day = datetime.now(UTC).date().isoformat()
+    return {"engine": options.engine, "measured_on": day, "pace": options.pace, "processor_seconds": used, **found}
 
 
 @contextmanager
@@ -105,22 +109,23 @@ def _children(options: argparse.Namespace, place: Path, census: Path) -> Iterato
     os.environ[watched_proxy.FILE] = str(census)
     with Child("tests.soak.brokers", sizes, place) as brokers:
 
-        def proxy(broker_port: int) -> Child:
+        def proxy(ports: Mapping[str, int]) -> Child:
             config = place / "proxy.conf"
-            config.write_text(_conf(options, place, broker_port))
+            config.write_text(_conf(options, place, ports))
             return Child("tests.soak.watched_proxy", ["serve", "--config", str(config)], place)
 
         yield brokers, proxy
 
 
-def _conf(options: argparse.Namespace, place: Path, broker_port: int) -> str:
+def _conf(options: argparse.Namespace, place: Path, ports: Mapping[str, int]) -> str:
     keys: dict[str, Any] = {
         "servicePort": 0,
         "webServicePort": 0,
         "bindAddress": LOOPBACK,
         "clusterName": "soak",
         "controlSocketPath": "none",
-        "brokerServiceURL": f"pulsar://{LOOPBACK}:{broker_port}",
+        "brokerServiceURL": f"pulsar://{LOOPBACK}:{ports['commands']}",
+        "brokerWebServiceURL": f"http://{LOOPBACK}:{ports['web']}",
         "brokerProxyAllowedTargetPorts": "*",
         "relayEngine": options.engine,
         # Few lists fit: the others wait, move to disk, or are refused.
@@ -159,7 +164,8 @@ def _processor_seconds(pid: int) -> float:
 
 def _write(options: argparse.Namespace, found: dict[str, Any]) -> None:
     name = f"soak-{options.engine}"
-    (options.out / f"{name}.json").write_text(json.dumps(found) + "\n")
+    for directory in [options.out, *([KEPT] if options.keep else [])]:
+        (directory / f"{name}.json").write_text(json.dumps(found) + "\n")
     for palette in PALETTES:
         picture = drawing([Run.of(found)], palette)
         (options.out / f"{name}-{palette.name}.svg").write_text(picture)

@@ -12,6 +12,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
+import aiohttp
+
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.auth.tls import TlsClient
 from tests.support.clients.async_client import AsyncClient, Closed, new_schema_frame
@@ -20,6 +22,9 @@ SMALL_BUFFER: Final = 4096
 ECHOED_BYTES: Final = 48 * 1024
 FLOODED_BYTES: Final = 96 * 1024
 SCHEMA_BYTES: Final = 200 * 1024
+UPLOADED_BYTES: Final = 100_000
+ADMIN: Final = "/admin/v2/clusters"
+SOCKET: Final = "/ws/v2/producer/persistent/t/n/topic"
 
 
 @dataclass(frozen=True)
@@ -238,6 +243,38 @@ async def pages(at: Place) -> None:
         assert await client.rest()
 
 
+async def forwarded(at: Place) -> None:
+    """Ask for what a broker's web service has, or upload to it; one of three uploads breaks off."""
+    with closing(await AsyncClient.open(at.web_port)) as client:
+        if at.dice.random() < 0.5:
+            await client.send(f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode())
+        else:
+            head = f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Length: {UPLOADED_BYTES}\r\n\r\n"
+            breaks_off = at.dice.random() < 0.33
+            await client.send(head.encode() + bytes(UPLOADED_BYTES // (2 if breaks_off else 1)))
+            if breaks_off:
+                await at.pause(0.2)
+                client.reset()
+                return
+        answer = await client.rest()
+        assert answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 ")), answer[:60]
+
+
+async def tunnels(at: Place) -> None:
+    """Send messages over a WebSocket and read the same again; leave with or without a word."""
+    url = f"http://127.0.0.1:{at.web_port}{SOCKET}"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0) as socket:
+        for _ in range(at.dice.randint(1, 4)):
+            data = at.dice.randbytes(at.dice.choice((10, 1000, ECHOED_BYTES)))
+            await socket.send_bytes(data)
+            message = await socket.receive()
+            assert message.data == data, message.type
+            await at.pause(0.1)
+        connection = socket._response.connection
+        if at.dice.random() < 0.5 and connection is not None and connection.transport is not None:
+            connection.transport.abort()
+
+
 async def residents(at: Place) -> None:
     """Stay for a while: a client of lookup mode, of a relay or of TLS that pings and lists now and then."""
     kinds = (at.client, lambda: at.relayed("commands"), at.secured)
@@ -270,9 +307,9 @@ def taken_or_refused(at: Place, answer: pb.BaseCommand) -> None:
 
 # How often each action comes, of a hundred.
 WEIGHTS: Final[Mapping[Action, int]] = {
-    lookups: 18,
-    lists: 14,
-    crowd: 8,
+    lookups: 15,
+    lists: 12,
+    crowd: 7,
     slow_lists: 8,
     watches: 7,
     echoes: 7,
@@ -283,6 +320,8 @@ WEIGHTS: Final[Mapping[Action, int]] = {
     half_frames: 4,
     schemas: 2,
     pages: 4,
+    forwarded: 3,
+    tunnels: 3,
     residents: 4,
 }
-ENDS: Final = (AssertionError, Closed, OSError, TimeoutError, ssl.SSLError)
+ENDS: Final = (AssertionError, Closed, OSError, TimeoutError, ssl.SSLError, aiohttp.ClientError)

@@ -1,6 +1,7 @@
 """`python -m tests.soak.brokers`: three embedded brokers of a soak, and topics that come and go for watchers.
 
-One serves commands, one sends every byte back, one sends messages as fast as its clients take them.
+One serves commands, one sends every byte back, one sends messages as fast as its clients take them. A web service
+beside them answers, takes uploads, and gives messages of WebSockets back.
 """
 
 import argparse
@@ -12,12 +13,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import uvloop
+from aiohttp import web
 
 from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.script import AfterHandshake, Script
 from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.web.fake_web_broker import fake_web_broker
 
 UPDATE_SECONDS = 1.0
+DOCUMENT = bytes(range(256)) * 200
+
+
+async def serve(request: web.BaseRequest) -> web.StreamResponse:
+    """Give the document to a GET, the size of its body to a PUT, and each message back."""
+    if request.headers.get("Upgrade") == "websocket":
+        socket = web.WebSocketResponse(max_msg_size=0)
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_bytes(message.data)
+        return socket
+    size = len(await request.read())
+    response = web.Response(body=str(size).encode() if request.method == "PUT" else DOCUMENT)
+    # Connections that are kept for 25 s would be those that a quiet moment waits for.
+    response.force_close()
+    return response
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +60,9 @@ async def _run(store: GeneratedTopics) -> None:
         EmbeddedBroker(store) as serving,
         EmbeddedBroker(store, Script(after_handshake=AfterHandshake.ECHO)) as echoing,
         EmbeddedBroker(store, flood) as flooding,
+        fake_web_broker(serve) as answering,
     ):
-        ports = {"commands": serving.port, "echo": echoing.port, "flood": flooding.port}
+        ports = {"commands": serving.port, "echo": echoing.port, "flood": flooding.port, "web": answering.port}
         print(json.dumps(ports), flush=True)
         for count in itertools.count():
             with suppress(TimeoutError):
@@ -50,6 +70,7 @@ async def _run(store: GeneratedTopics) -> None:
                     await stopping.wait()
             if stopping.is_set():
                 return
+            answering.asked.clear()
             name = f"persistent://{store.namespace(count % store.namespaces)}/new-{count}"
             await serving.announce(new=[name])
             await serving.announce(deleted=[name])

@@ -52,8 +52,13 @@ def census() -> dict[str, Any]:
     gc.collect()
     proxy = _proxies[0]
     return {
-        # A connection in the pool is no client's, but a descriptor: it must have ended before others are counted.
-        "books": {**books_of(proxy), "connections to brokers": sum(proxy.broker_side.pool.states().values())},
+        "books": {
+            **books_of(proxy),
+            # A connection in the pool is no client's, but a descriptor: it must have ended before others are counted.
+            "connections to brokers": sum(proxy.broker_side.pool.states().values()),
+            "requests over HTTP": proxy.counters.web.in_work,
+            "WebSockets": proxy.counters.web.tunnels,
+        },
         "tasks": dict(Counter(_name(task) for task in asyncio.all_tasks(proxy.loop))),
         "threads": sorted(thread.name for thread in threading.enumerate()),
         "objects": dict(Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())),

@@ -6,7 +6,18 @@ from dataclasses import replace
 import pytest
 
 from tests.soak.slope import slope, student
-from tests.soak.verdict import MOST_BYTES_AN_HOUR, Quiet, Record, Sample, broken, grown, judged, report
+from tests.soak.verdict import (
+    LONG_MINUTES,
+    MOST_BYTES_AN_HOUR,
+    Quiet,
+    Record,
+    Sample,
+    broken,
+    grown,
+    judged,
+    most_bytes_an_hour,
+    report,
+)
 
 QUIET = Quiet(10.0, 60_000_000, {"socket": 20}, 6, {"sessions": 0}, {"run": 2}, {"builtins.dict": 500}, {})
 
@@ -50,6 +61,16 @@ def steady(bytes_an_hour: float, minutes: int = 60) -> Record:
 def test_a_process_that_grows_breaks_the_promise_and_a_noisy_one_does_not() -> None:
     assert broken(steady(0.0), ["lists"], 60) == []
     assert "memory grows" in broken(steady(1.5 * MOST_BYTES_AN_HOUR), ["lists"], 60)[0]
+
+
+def test_six_hours_may_grow_by_a_quarter_of_what_one_hour_may() -> None:
+    assert most_bytes_an_hour(60) == 4_000_000
+    assert most_bytes_an_hour(LONG_MINUTES) == 1_000_000
+    # Too much for six hours, and not for one.
+    growing = 2e6
+    assert broken(steady(growing), ["lists"], 60) == []
+    (found,) = broken(steady(growing, minutes=360), ["lists"], 360)
+    assert found.endswith("expected at most 1.00 MB/h")
 
 
 def test_minutes_give_no_verdict_on_the_slope() -> None:

@@ -86,6 +86,8 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss on; if TLS failed, with that reason instead of `exc`."""
+        # An RST is an end without close_notify, as a bare FIN is: `truncation` tells relays of it.
+        self._ended = True
         protocol, self._protocol = self._protocol, None
         if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the connection was lost in it"))

@@ -3,13 +3,14 @@
 Rules: frames are not parsed, so close codes, pings and extensions pass between client and broker. Each direction holds
 at most its window. A tunnel ends when either side ends, when nothing has passed for `httpProxyTimeout`, when the
 client's credentials have expired, or for another tunnel if there are too many (`open_tunnels.py`). A request for a
-tunnel holds a place of the gate only until the tunnel is open.
+tunnel holds a place of the gate only until the tunnel is open. Each end of a tunnel is counted by its cause.
 """
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
@@ -197,18 +198,16 @@ class WebSocketTunnels:
         counters.answered(101)
         counters.tunnels += 1
         limits = self._services.limits
-        tunnel = _Tunnel(client.turn_key, turns, limits.exchange_seconds, limits.buffer_bytes)
+        crashed = partial(counters.internal_error, where="web")
+        tunnel = _Tunnel(client.turn_key, turns, limits.exchange_seconds, limits.buffer_bytes, crashed)
         self._open_tunnels.enter(tunnel)
-        watch = _CredentialsWatch(self._guard, client, tunnel.end)
+        watch = _CredentialsWatch(self._guard, client, partial(tunnel.end, DisconnectCause.CREDENTIALS_EXPIRED))
         try:
             await tunnel.run(from_client, writer, reader, request)
         finally:
             self._open_tunnels.leave(tunnel)
             watch.stop()
-            if watch.ended_the_tunnel:
-                counters.disconnected(DisconnectCause.CREDENTIALS_EXPIRED)
-            elif tunnel.gave_way:
-                counters.disconnected(DisconnectCause.GAVE_WAY)
+            counters.disconnected(tunnel.cause)
             counters.tunnels -= 1
             counters.bytes_to_brokers += tunnel.to_broker
             counters.bytes_to_clients += tunnel.to_client
@@ -219,26 +218,39 @@ class WebSocketTunnels:
 class _Tunnel:
     """The two directions of a tunnel, which end together (a `proxy.web.forward.open_tunnels.OpenTunnel`)."""
 
-    def __init__(self, key: Hashable, turns: StreamTurns, idle_seconds: float, step_bytes: int) -> None:
+    def __init__(
+        self,
+        key: Hashable,
+        turns: StreamTurns,
+        idle_seconds: float,
+        step_bytes: int,
+        crashed: Callable[[BaseException], object],
+    ) -> None:
         self.key = key
+        self._crashed = crashed
         self._turns = turns
         self.active_at = asyncio.get_running_loop().time()
-        self.gave_way = False
+        self._cause: DisconnectCause | None = None
         self._idle_seconds = idle_seconds
         self._step_bytes = step_bytes
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.to_broker = 0
         self.to_client = 0
 
-    def end(self) -> None:
-        """End both directions."""
+    @property
+    def cause(self) -> DisconnectCause:
+        """Return why the tunnel has ended."""
+        return self._cause or DisconnectCause.INTERNAL_ERROR
+
+    def end(self, cause: DisconnectCause) -> None:
+        """End both directions; the first cause counts."""
+        self._cause = self._cause or cause
         if not self._over.done():
             self._over.set_result(None)
 
     def give_way(self) -> None:
         """End both directions for another tunnel."""
-        self.gave_way = True
-        self.end()
+        self.end(DisconnectCause.GAVE_WAY)
 
     async def run(
         self,
@@ -248,19 +260,28 @@ class _Tunnel:
         request: web.BaseRequest,
     ) -> None:
         """Pass bytes until either side has ended, or no byte has passed for the idle time."""
-        # An exception in a direction ends the tunnel like the end of that direction.
-        scope = TaskScope(lambda _: self.end())
-
+        scope = TaskScope(self._broke_off)
         try:
             async with asyncio.timeout(self._idle_seconds) as clock:
-                scope.start(self._to_broker(from_client, to_broker, clock), self.end)
-                scope.start(self._to_client(from_broker, request, clock), self.end)
+                scope.start(self._to_broker(from_client, to_broker, clock))
+                scope.start(self._to_client(from_broker, request, clock))
                 await self._over
-        except (OSError, TimeoutError):
-            return
+        except TimeoutError:
+            self.end(DisconnectCause.IDLE)
+        except asyncio.CancelledError:
+            # The client's connection is lost, or the web port closes.
+            self.end(DisconnectCause.CLIENT_CLOSED if request.transport is None else DisconnectCause.SHUTDOWN)
+            raise
         finally:
             scope.cancel()
             await scope.emptied()
+
+    def _broke_off(self, error: BaseException) -> None:
+        if isinstance(error, OSError):
+            self.end(DisconnectCause.CONNECTION_RESET)
+        else:
+            self._crashed(error)
+            self.end(DisconnectCause.INTERNAL_ERROR)
 
     def _goes_on(self, clock: asyncio.Timeout) -> None:
         self.active_at = asyncio.get_running_loop().time()
@@ -275,6 +296,7 @@ class _Tunnel:
             await to_broker.drain()
             self.to_broker += len(piece)
             self._goes_on(clock)
+        self.end(DisconnectCause.CLIENT_CLOSED)
 
     async def _to_client(
         self, from_broker: asyncio.StreamReader, request: web.BaseRequest, clock: asyncio.Timeout
@@ -282,11 +304,13 @@ class _Tunnel:
         while piece := await from_broker.read(self._step_bytes):
             await self._turns.wait(from_broker)
             if (transport := request.transport) is None:
+                self.end(DisconnectCause.CLIENT_CLOSED)
                 return
             transport.write(piece)
             await request.writer.drain()
             self.to_client += len(piece)
             self._goes_on(clock)
+        self.end(DisconnectCause.BROKER_CLOSED)
 
 
 class _CredentialsWatch:
@@ -300,7 +324,6 @@ class _CredentialsWatch:
         self._client = client
         self._end_tunnel = end_tunnel
         self._timer: asyncio.TimerHandle | None = None
-        self.ended_the_tunnel = False
         if guard is not None and client.expires_at is not None:
             self._wait(guard)
 
@@ -314,7 +337,6 @@ class _CredentialsWatch:
 
     def _look(self, guard: Guard) -> None:
         if guard.expired(self._client):
-            self.ended_the_tunnel = True
             self._end_tunnel()
         else:
             self._wait(guard)

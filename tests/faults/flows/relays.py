@@ -11,7 +11,7 @@ from proxy.cli.demo.session import message_frame
 from tests.faults.flows.flow import BROKER_SIDE, CLIENT_SIDE, SIDES, Flow, Refused
 from tests.faults.flows.requests import LISTED
 from tests.support.auth.credentials import NOON, challenge, challenged, response
-from tests.support.auth.tls import TlsClient, client_context
+from tests.support.auth.tls import TlsClient, client_context, tls_broker
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.faults.proxy import FaultProxy
@@ -34,6 +34,13 @@ async def hands_shaken(client: AsyncClient) -> None:
     if answer.type == pb.BaseCommand.ERROR:
         raise Refused(answer.error.message)
     assert answer.type == pb.BaseCommand.CONNECTED, answer
+
+
+async def echoed(client: AsyncClient, payload_bytes: int = PAYLOAD_BYTES) -> None:
+    """Send a frame, and read the same again."""
+    message = message_frame(payload_bytes)
+    await client.send(message)
+    assert await client.receive(len(message)) == message
 
 
 class Relayed(Flow):
@@ -75,9 +82,7 @@ class Echo(Relayed):
         self.client = await at.connected(target=self.target(at))
 
     async def ask(self, at: "Scene") -> None:
-        message = message_frame(PAYLOAD_BYTES)
-        await self.client.send(message)
-        assert await self.client.receive(len(message)) == message
+        await echoed(self.client)
 
 
 class Watch(Relayed):
@@ -115,6 +120,26 @@ class TlsHandshake(Handshake):
 
     async def more(self, at: "Scene") -> None:
         pass
+
+
+class EchoOverTls(TlsHandshake):
+    """A frame through the relay and back, with TLS towards the client and towards the broker."""
+
+    fresh = frozenset()
+
+    @asynccontextmanager
+    async def server(self) -> AsyncIterator[int]:
+        from tests.faults.scene import echo_over_tls
+
+        async with tls_broker(echo_over_tls) as broker:
+            yield broker.port
+
+    async def prepare(self, at: "Scene") -> None:
+        await super().ask(at)
+
+    async def ask(self, at: "Scene") -> None:
+        # Half of it is more than a record of TLS: of a frame that is cut a part has been delivered.
+        await echoed(self.client, 2 * PAYLOAD_BYTES)
 
 
 class Challenge(Relayed):

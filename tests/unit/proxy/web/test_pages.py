@@ -87,12 +87,19 @@ async def test_a_request_too_large_or_not_http_is_refused_and_the_connection_end
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"GET /metr"])
-async def test_a_peer_that_does_not_finish_its_request_is_closed(
+async def test_a_peer_that_does_not_finish_its_request_is_closed_and_counted_as_idle(
     first_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_server, "IDLE_SECONDS", 0.01)
     async with running() as server:
         assert await server.raw(first_bytes) == b""
+        assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 1
+
+
+async def test_a_client_that_leaves_is_not_counted_as_idle() -> None:
+    async with running() as server:
+        assert (await server.get("/healthz"))[0] == 200
+        assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 0
 
 
 async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_the_longest() -> None:
