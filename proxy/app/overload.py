@@ -153,7 +153,7 @@ class OverloadSwitch:
             ),
             brokers=_questions(config, sources),
             owners=self._owners,
-            off_loop=OneAtATime().call,
+            off_loop=OneAtATime(sources.loop.time).call,
             counters=sources.counters.overload,
             log=sources.log,
             recorder=_recorder(sources.recorder),
@@ -179,29 +179,36 @@ class OverloadSwitch:
 
 
 class OneAtATime:
-    """Calls in a thread, one at a time: files of the kernel that never answer take one thread, not one a sample."""
+    """Calls in a thread, one at a time: files of the kernel that never answer take no thread for each sample.
 
-    __slots__ = ("_is_busy",)
+    Such a file may have another in its place by now, so the next call is made after a while, each time twice as long.
+    """
 
-    def __init__(self) -> None:
-        self._is_busy = False
+    __slots__ = ("_began", "_clock", "_running")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._running = 0
+        self._began = 0.0
 
     async def call(self, function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
         """Call a function in a thread; raise TimeoutError if it takes too long, or if the last call still does."""
-        if self._is_busy:
+        now = self._clock()
+        if self._running and now - self._began < READ_SECONDS * 2**self._running:
             raise TimeoutError("the last look at memory has not ended")
-        self._is_busy = True
+        self._running += 1
+        self._began = now
 
         def call() -> "MemorySample | None":
             try:
                 return function()
             finally:
-                self._is_busy = False
+                self._running -= 1
 
         try:
             return await in_thread(call, NAME, READ_SECONDS)
         except NoThread:
-            self._is_busy = False
+            self._running -= 1
             raise
         except TimeoutError:
             raise TimeoutError(f"no answer within {READ_SECONDS:g} s") from None

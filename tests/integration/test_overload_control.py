@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import sys
+import tracemalloc
 import weakref
 
 import pytest
@@ -152,6 +153,33 @@ async def test_statistics_are_asked_for_as_they_are_and_compressed_ones_are_garb
         with pytest.raises(StatisticsUnavailable):
             await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
         assert broker.asked[0].header("Accept-Encoding") == "identity"
+
+
+@pytest.mark.parametrize("answer", [b"[" + b" " * LARGEST_METRICS_BYTES, b"[" + b'{"a": 1},' * 300_000 + b"x"])
+async def test_answers_that_cannot_be_used_are_freed_at_once(answer: bytes) -> None:
+    async with fake_web_broker() as broker:
+        answering(broker, metrics=answer, stats=answer[:500_000])
+        questions = BrokerQuestions((broker.url,), OWN, None, load_connector)
+
+        async def ask() -> None:
+            for question in (questions.memory(), questions.backlog("persistent://t/n/a")):
+                with pytest.raises(StatisticsUnavailable):
+                    await question
+
+        # Imports, and what they keep.
+        await ask()
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(4):
+                await ask()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        # One answer is that of the server, of this process.
+        assert held < LARGEST_METRICS_BYTES
 
 
 async def test_redirect_takes_no_credentials_to_another_host() -> None:
