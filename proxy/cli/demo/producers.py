@@ -1,9 +1,9 @@
 """Producers, and a broker that stores their messages in a bounded memory: for `pulsar-proxy demo --overload`.
 
-The broker's memory is a number: it grows by what arrives, and shrinks as if consumers read. They take half of what
-arrives until memory is short for the first time, and have a fixed rate from then on: a machine that is too busy for
-the producers' rate fills the memory all the same. The broker says so over HTTP, as a real one does. A producer waits
-for receipts as Pulsar's clients do: a few messages are under way at most.
+The broker's memory is a number: it grows by what arrives, and shrinks as if consumers read. Consumers take half of what
+arrives until memory is short for the first time, and have a fixed rate from then on: a machine that is too busy for the
+producers' rate fills the memory all the same. The broker says so over HTTP, as a real one does. A producer waits for
+receipts as Pulsar's clients do: a few messages are under way at most.
 """
 
 import asyncio
