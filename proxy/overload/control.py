@@ -199,7 +199,7 @@ class OverloadControl:
         counters.pause_overshoots += len(made.opened)
         await self._relays.apply(made)
         if not throttle.needs_relays:
-            # Those that end would be kept until memory is short again.
+            # Relays that end would be kept until memory is short again.
             await self._relays.forget_all()
         high = throttle.settings.marks.high
         self._report.threshold(now, made, signals, high, observes=throttle.settings.observe_only)

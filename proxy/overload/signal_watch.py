@@ -83,7 +83,7 @@ class SignalWatch:
         return found
 
     async def _give_back(self, now: float) -> None:
-        """Have the allocator return free pages; what fails, or takes too long, costs no sample."""
+        """Return free pages of the allocator; a trim that fails, or takes too long, costs no sample."""
         self._counters.trims += 1
         try:
             await self._off_loop(self._trim)
@@ -116,7 +116,7 @@ class SignalWatch:
         self._broker_ratio = self._broker_monitor.take(now, found)
 
     def _refused(self, error: StatisticsRefused) -> None:
-        """Know nothing of the brokers' memory: without the rights that is no failure of theirs."""
+        """Forget the brokers' memory: without the rights it is not known, and that is no failure of theirs."""
         self._forget_brokers()
         if not self._is_refused:
             self._is_refused = True

@@ -229,7 +229,7 @@ class ThresholdThrottle:
 
     def _update_one(self, paused: Paused, relay: RelaySample) -> None:
         interval = self._interval(relay.consumes)
-        # What was under way when the pause began, or a whole read, is no large frame.
+        # Bytes under way when the pause began, or a whole read, are no large frame.
         if 0 <= paused.dripped_at < relay.moved_bytes - LARGE_FRAME_BYTES:
             paused.next_drip, paused.dripped_at = self._last + LARGE_FRAME_FACTOR * interval, -1
         elif relay.consumes and not paused.consumes:
