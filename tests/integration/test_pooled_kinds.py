@@ -23,7 +23,6 @@ from tests.integration.test_kip72 import (
     UNSENT_BYTES,
     held,
     pool_of,
-    processor_seconds,
     read_all,
 )
 from tests.integration.test_watch_limits import LIST, exhaust
@@ -116,32 +115,6 @@ async def test_a_pool_bounds_every_kind_of_relay_and_has_all_memory_back_in_the_
         for pair, size in consumers[20:]:
             assert await read_all(pair, size) == expected(size)
         await stage.until(lambda: (pool.used_bytes, pool.muted) == (0, 0), "all memory back")
-
-
-async def test_k10_what_clients_have_sent_waits_for_memory_without_a_loop_also_decrypted(kind: str) -> None:
-    async with pooled(kind) as (stage, broker):
-        pairs = [await joined(stage, broker) for _ in range(MANY)]
-        await asyncio.gather(*map(_send, pairs))
-        pool = pool_of(stage)
-        await stage.until(lambda: pool.used_bytes >= pool.limit_bytes, "a pool that is used up")
-        assert pool.used_bytes <= most(pool)
-        before = processor_seconds()
-        await asyncio.sleep(1)
-        # As in test_kip72.py. With TLS what was decrypted may wait in user space, where it is readable all the time.
-        assert processor_seconds() - before < 0.5
-        for pair in pairs:
-            pair.client.reset()
-            pair.broker.reset()
-        await stage.until(lambda: (pool.used_bytes, pool.muted) == (0, 0), "all memory back")
-
-
-async def _send(pair: Pair) -> None:
-    """Send until not a byte is taken."""
-    still = 0
-    while still < 25:
-        count = pair.client.send_now(FRAMES[: 16 * KIB])
-        still = 0 if count else still + 1
-        await asyncio.sleep(0 if count else 0.005)
 
 
 async def test_a_frame_for_a_watcher_that_waits_is_charged_until_it_has_passed() -> None:
