@@ -136,7 +136,7 @@ def run(directory: Path, broker: Standalone, place: Place, size: Size) -> dict[s
             report = trial.report(clients)
     # Without a proxy attempts and errors are the broker's own.
     asked = [] if way == "direct" else report.asked.broken(failures=OUTAGES[outage] is rolling)
-    row = {"outage": outage, "way": way, "measured_on": time.strftime("%Y-%m-%d", time.gmtime())}
+    row = {"outage": outage, "way": way, "measured_on": machine.today()}
     return {**row, "broken": report.broken() + asked, **report.shown()}
 
 

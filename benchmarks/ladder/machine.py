@@ -1,4 +1,4 @@
-"""Owns the facts that a figure is worth nothing without: machine and versions. No host names, no paths."""
+"""Owns the facts that a figure is worth nothing without: day, machine and versions. No host names, no paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import os
 import platform
 import re
 import subprocess
+import time
 from pathlib import Path
+
+
+def today() -> str:
+    """Return the day of a run, in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
 
 
 def _cpu_model() -> str:

@@ -80,7 +80,7 @@ def _result(name: str, scenario: Scenario, rows: dict[str, Measured], effort: Ef
         "kind": scenario.kind,
         "quantity": quantity,
         "unit": scenario.unit,
-        "measured_on": time.strftime("%Y-%m-%d", time.gmtime()),
+        "measured_on": machine.today(),
         "valid": not reasons,
         "invalid_because": reasons,
         "behind": verdict.behind(ratios),

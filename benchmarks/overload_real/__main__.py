@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -38,7 +37,7 @@ def _run(size: Size, names: list[str]) -> Json:
                 own = directory / each
                 own.mkdir()
                 # The rows of a file may be of several days (`--only`).
-                rows[each] = {**RUNS[each](own, broker, size), "measured_on": _today()}
+                rows[each] = {**RUNS[each](own, broker, size), "measured_on": machine.today()}
                 print(f"  {each}: {rows[each]}", flush=True)
     checks = [one for each in names for one in _CHECKS[each](rows[each])]
     return {
@@ -46,17 +45,13 @@ def _run(size: Size, names: list[str]) -> Json:
         "title": f"{size.producers} producers in Java and Python, a memory cgroup of {size.limit_mib} MiB, "
         f"pulsar {PULSAR_VERSION}",
         "kind": NAME,
-        "measured_on": _today(),
+        "measured_on": machine.today(),
         "valid": True,
         "invalid_because": [],
         "machine": machine.facts(),
         "rows": rows,
         "checks": checks,
     }
-
-
-def _today() -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime())
 
 
 def _of_neighbour(row: Json) -> list[Json]:

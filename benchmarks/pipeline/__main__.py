@@ -33,7 +33,7 @@ def main() -> int:
             missed += 1
             continue
         took = round(time.monotonic() - began)
-        result |= {"measured_on": time.strftime("%Y-%m-%d", time.gmtime()), "took_seconds": took}
+        result |= {"measured_on": machine.today(), "took_seconds": took}
         result["machine"] = machine.facts()
         results.write(f"pipeline-{name}", result, kept=not options.quick)
         missed += sum(not one["reached"] for one in result["checks"])

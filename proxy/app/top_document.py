@@ -24,6 +24,7 @@ from proxy.core.process_memory import (
     resident_bytes,
 )
 from proxy.core.version import VERSION
+from proxy.overload.samples import OTHER_TOPICS
 from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
@@ -194,7 +195,7 @@ def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
         "memory_pressure": view.memory_pressure,
         "active_topics": view.active_topics,
         "topics": [
-            {"topic": row.topic or "(others)", "natural": row.natural_rate, "allowed": row.effective_rate}
+            {"topic": row.topic or OTHER_TOPICS, "natural": row.natural_rate, "allowed": row.effective_rate}
             for row in view.largest_topics(TOP_ROWS)
         ],
         "age_seconds": view.age_seconds(),

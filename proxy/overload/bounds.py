@@ -14,3 +14,5 @@ PARSED_METRICS_BYTES: Final = 10 * LARGEST_METRICS_BYTES
 # Statistics of a topic, and load reports, are parsed at once: some 6 ms. So many values have some 900 KB.
 LARGEST_STATS_BYTES: Final = 1024 * 1024
 MOST_STATS_VALUES: Final = 32_768
+# Topics whose backlog is asked for.
+MOST_BACKLOGS: Final = 1000

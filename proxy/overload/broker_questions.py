@@ -13,7 +13,7 @@ from urllib.parse import quote
 from proxy.auth.own.broker_credentials import BrokerCredentials, authorization_header
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.threads import in_thread
-from proxy.overload.bounds import LARGEST_METRICS_BYTES, LARGEST_STATS_BYTES
+from proxy.overload.bounds import LARGEST_METRICS_BYTES, LARGEST_STATS_BYTES, MOST_BACKLOGS
 from proxy.overload.broker_statistics import (
     BrokerMetrics,
     StatisticsRefused,
@@ -30,8 +30,6 @@ ANSWER_SECONDS: Final = 3.0
 _IMPORT_SECONDS: Final = 30.0
 _DOMAINS: Final = ("persistent", "non-persistent")
 _NO_SERVICE: Final = "no web service is configured (brokerWebServiceURL)"
-# Topics whose broker is remembered: as many as are asked for at a time (`signal_watch.MOST_BACKLOGS`).
-_MOST_OWNERS: Final = 1_000
 
 
 class BrokerQuestions:
@@ -51,7 +49,8 @@ class BrokerQuestions:
         self._own = own
         self._tls = tls
         self._load_connector = load_connector
-        # The web service that has told a topic's backlog: the others say no, or nothing for seconds.
+        # The web service that has told a topic's backlog, of as many topics as are asked for: the others say no, or
+        # nothing for seconds.
         self._owners: dict[str, str] = {}
 
     async def memory(self) -> Mapping[str, BrokerSample | Exception]:
@@ -85,7 +84,7 @@ class BrokerQuestions:
         raise _bare(failure)
 
     def _remember(self, topic: str, url: str) -> None:
-        if len(self._owners) >= _MOST_OWNERS:
+        if len(self._owners) >= MOST_BACKLOGS:
             # The topic that was asked for longest ago.
             del self._owners[next(iter(self._owners))]
         self._owners[topic] = url

@@ -15,6 +15,7 @@ from typing import Final
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.overload.adaptive import AdaptiveThrottle, RateDecision, Topic
+from proxy.overload.bounds import MOST_BACKLOGS
 from proxy.overload.counters import ControllerNumbers, OverloadCounters, TopicNumbers
 from proxy.overload.pauses import PausedRelays
 from proxy.overload.report import NO_THROTTLE_RECORDER, ThrottleRecorder, ThrottleReport
@@ -28,7 +29,7 @@ from proxy.overload.samples import (
     Signals,
 )
 from proxy.overload.settings import OverloadSettings
-from proxy.overload.signal_watch import MOST_BACKLOGS, OffLoop, SignalWatch
+from proxy.overload.signal_watch import OffLoop, SignalWatch
 from proxy.overload.slices import Largest, in_slices
 from proxy.overload.threshold import ThresholdThrottle
 from proxy.relay.topic_slots import RateCounts

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from proxy.overload.bounds import MOST_BACKLOGS
 from proxy.overload.broker_statistics import BacklogBook, BrokerMonitor, StatisticsRefused
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.memory_use import SAMPLES_KEPT, MemoryMonitor
@@ -17,7 +18,6 @@ from proxy.overload.report import ThrottleReport
 from proxy.overload.samples import BrokerReader, BrokerSample, MemorySample, OwnerBytes, SignalReader, Signals
 from proxy.overload.settings import BACKLOGS_A_SECOND, BROKER_SECONDS, OverloadSettings
 
-MOST_BACKLOGS: Final = 1000
 # Questions are spread by so much of their distance, so that several proxies do not ask together.
 JITTER: Final = 0.2
 

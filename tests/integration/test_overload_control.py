@@ -211,7 +211,7 @@ async def test_backlog_comes_from_the_broker_that_owns_the_topic() -> None:
 
 
 async def test_brokers_of_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.overload.broker_questions._MOST_OWNERS", 2)
+    monkeypatch.setattr("proxy.overload.broker_questions.MOST_BACKLOGS", 2)
     async with fake_web_broker() as owner:
         answering(owner, stats={"backlogSize": 7})
         questions = BrokerQuestions((owner.url,), OWN, None, load_connector)

@@ -18,7 +18,7 @@ from aiohttp import web
 from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
 from proxy.cli.demo.script import AfterHandshake, Script
 from proxy.cli.demo.topics import GeneratedTopics
-from tests.support.web.fake_web_broker import fake_web_broker
+from tests.support.web.fake_web_broker import echoed, fake_web_broker
 
 UPDATE_SECONDS = 1.0
 DOCUMENT = bytes(range(256)) * 200
@@ -27,11 +27,7 @@ DOCUMENT = bytes(range(256)) * 200
 async def serve(request: web.BaseRequest) -> web.StreamResponse:
     """Give the document to a GET, the size of its body to a PUT, and each message back."""
     if request.headers.get("Upgrade") == "websocket":
-        socket = web.WebSocketResponse(max_msg_size=0)
-        await socket.prepare(request)
-        async for message in socket:
-            await socket.send_bytes(message.data)
-        return socket
+        return await echoed(request)
     size = len(await request.read())
     response = web.Response(body=str(size).encode() if request.method == "PUT" else DOCUMENT)
     # Connections that are kept for 25 s would be those that a quiet moment waits for.

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use super::body::{self, Body};
@@ -170,7 +171,7 @@ struct Worker {
     /// Pairs that wait for tokens.
     slowed: HashSet<u64>,
     stopping: bool,
-    #[cfg(test)]
+    /// The pair or body that a test has asked a panic of.
     panics: Option<u64>,
 }
 
@@ -185,6 +186,14 @@ macro_rules! turn {
             now: $worker.now,
         }
     };
+}
+
+/// Runs what bytes of a peer may make panic: that ends one pair or body, not the thread.
+fn caught<T>(panics: bool, act: impl FnOnce() -> T) -> thread::Result<T> {
+    catch_unwind(AssertUnwindSafe(|| {
+        assert!(!panics, "a test asked for this panic");
+        act()
+    }))
 }
 
 /// Runs a thread until it is told to stop. A panic outside a pair ends the thread, and is told.
@@ -231,7 +240,6 @@ impl Worker {
             meter: Meter::default(),
             slowed: HashSet::new(),
             stopping: false,
-            #[cfg(test)]
             panics: None,
         }
     }
@@ -340,14 +348,9 @@ impl Worker {
             return self.give_body_turn(id);
         };
         pair.queued = false;
-        #[cfg(test)]
         let panics = self.panics == Some(id);
         let turn = turn!(self);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            #[cfg(test)]
-            assert!(!panics, "a test asked for this panic");
-            pair.turn(turn)
-        }));
+        let outcome = caught(panics, || pair.turn(turn));
         match outcome {
             Ok(Outcome::Over(over)) => self.end(id, over),
             Ok(Outcome::Again) => {
@@ -365,14 +368,9 @@ impl Worker {
             return;
         };
         body.queued = false;
-        #[cfg(test)]
         let panics = self.panics == Some(id);
         let events = &mut self.events;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            #[cfg(test)]
-            assert!(!panics, "a test asked for this panic");
-            body.turn(events)
-        }));
+        let outcome = caught(panics, || body.turn(events));
         match outcome {
             Ok(body::Outcome::Again) => self.queue(id),
             Ok(body::Outcome::Full(retry_ms)) => self.await_room(id, retry_ms),
@@ -505,14 +503,9 @@ impl Worker {
     /// peers is scanned here, too.
     fn guarded<T>(&mut self, id: u64, act: impl FnOnce(&mut Pair, &mut Turn<'_>) -> T) -> Option<T> {
         let pair = self.pairs.get_mut(&id)?;
-        #[cfg(test)]
         let panics = self.panics == Some(id);
         let turn = turn!(self);
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            #[cfg(test)]
-            assert!(!panics, "a test asked for this panic");
-            act(pair, turn)
-        }));
+        let done = caught(panics, || act(pair, turn));
         if done.is_err() {
             self.end(id, Over { cause: Cause::Internal, errno: 0, abrupt: true });
         }
@@ -522,15 +515,10 @@ impl Worker {
     fn join(&mut self, joined: Joined) {
         let stats = Arc::clone(&joined.stats);
         let id = stats.id;
-        #[cfg(test)]
         let panics = self.panics == Some(id);
         let turn = turn!(self);
         // The bytes that came with the handshakes are scanned.
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            #[cfg(test)]
-            assert!(!panics, "a test asked for this panic");
-            Pair::new(joined, turn)
-        }));
+        let made = caught(panics, || Pair::new(joined, turn));
         let Ok(pair) = made else {
             return self.never_was(&stats);
         };

@@ -9,6 +9,7 @@ from typing import Final
 
 from proxy.app.metrics.instrument import Instrument, Kind, MetricSources, Unit
 from proxy.overload.counters import OverloadCounters, OverloadView, TopicNumbers
+from proxy.overload.samples import OTHER_TOPICS
 
 __all__ = ["OVERLOAD_ROWS"]
 
@@ -144,7 +145,7 @@ _ADAPTIVE_ROWS: Final = (
 
 def _shown(topic: str) -> str:
     # A topic may be named by bytes that are no text.
-    return topic.encode(errors="replace").decode() or "(others)"
+    return topic.encode(errors="replace").decode() or OTHER_TOPICS
 
 
 def _topic_row(name: str, text: str, read: Callable[[TopicNumbers], float], unit: Unit = "") -> Instrument:

@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.faults.flows.flow import Flow, Refused
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.faults.proxy import FaultProxy
-from tests.support.web.fake_web_broker import fake_web_broker
+from tests.support.web.fake_web_broker import echoed, fake_web_broker
 
 if TYPE_CHECKING:
     from tests.faults.scene import Scene
@@ -25,11 +25,7 @@ UPLOAD = bytes(200_000)
 async def serve(request: web.BaseRequest) -> web.StreamResponse:
     """Answer a GET, take a PUT, or give each message back."""
     if request.headers.get("Upgrade") == "websocket":
-        socket = web.WebSocketResponse(max_msg_size=0)
-        await socket.prepare(request)
-        async for message in socket:
-            await socket.send_bytes(message.data)
-        return socket
+        return await echoed(request)
     if request.method == "PUT":
         taken = await request.read()
         return web.Response(status=204 if taken == UPLOAD else 400)

@@ -15,6 +15,15 @@ from proxy.brokers.list_question import PATH as BROKER_LIST
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
+async def echoed(request: web.BaseRequest) -> web.WebSocketResponse:
+    """Open a WebSocket, and give each message back until its client leaves."""
+    socket = web.WebSocketResponse(max_msg_size=0)
+    await socket.prepare(request)
+    async for message in socket:
+        await socket.send_bytes(message.data)
+    return socket
+
+
 @dataclass
 class Asked:
     """One request as it came."""
