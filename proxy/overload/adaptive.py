@@ -169,7 +169,7 @@ class AdaptiveThrottle:
         settings, factor = self.settings, self.memory_pressure
         if factor <= 0 or settings.observe_only or name not in settings.topics:
             return None
-        self._rated.put(slot, name)
+        self._rated.begin(slot, name)
         return self._begun_rates(self._beginners.begin(settings.least), factor)
 
     def _begun_rates(self, natural: tuple[float, float], factor: float) -> tuple[float, float]:
@@ -240,6 +240,7 @@ class AdaptiveThrottle:
         self.forgotten = 0
         level = yield from self._level(self.memory_pressure)
         self._beginners.begin_pass()
+        self._rated.begin_pass()
         for sample in samples:
             try:
                 yield from self._reused(sample)
@@ -254,7 +255,7 @@ class AdaptiveThrottle:
     def _released(self, slot: int, name: str) -> RateDecision:
         topic = self.topics.get(name)
         if topic is None or topic.slot != slot:
-            return RateDecision(name, slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+            return self._freed(name, slot)
         self._begin_epoch(topic)
         return self._free(name, topic)
 
@@ -290,7 +291,7 @@ class AdaptiveThrottle:
         # A topic that is new here may have begun with a rate (`begin`), which stays its own.
         if name is not None and (name != sample.topic or (topic is not None and topic.slot != sample.slot)):
             self._rated.pop(sample.slot)
-            yield RateDecision(name, sample.slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+            yield self._freed(name, sample.slot)
         if topic is not None and topic.slot != sample.slot and self._rated.get(topic.slot) == sample.topic:
             # The topic was away for so long that its slot was freed; nothing is limited there any more.
             self._rated.pop(topic.slot)
@@ -299,7 +300,8 @@ class AdaptiveThrottle:
         self, sample: SlotSample, now: float, seconds: float | None, level: float | None, backlog: BacklogSample | None
     ) -> RateDecision | None:
         topic = self.topics.get(sample.topic)
-        if topic is None:
+        # A topic that was away, and got its slot anew under pressure, is limited as a new topic is.
+        if self._rated.shown(sample.slot, sample.topic) or topic is None:
             return self._new(sample, now, seconds, backlog)
         self._begin_epoch(topic)
         before = (topic.bytes, topic.messages, topic.slot)
@@ -336,9 +338,12 @@ class AdaptiveThrottle:
         """Record a new topic, and begin with a rate if there is pressure."""
         has_begun = self._rated.get(sample.slot) == sample.topic
         topic = Topic(sample.slot, now, sample.bytes, sample.messages, epoch=self._epoch)
-        is_known = len(self.topics) < MOST_TOPICS
+        is_known = len(self.topics) < MOST_TOPICS or sample.topic in self.topics
         if is_known:
             self.topics[sample.topic] = topic
+        elif has_begun:
+            # Nobody else knows that the slot has a rate.
+            self._rated.begin(sample.slot, sample.topic)
         factor = self._press(sample.topic, topic, backlog)
         if is_known and factor > 0 and (has_begun or (seconds is not None and sample.slot != OTHER)):
             return self._began(sample.topic, topic, factor)
@@ -444,15 +449,22 @@ class AdaptiveThrottle:
             topic.natural_messages, topic.memory_pressure, topic.backlog_pressure,
         )  # fmt: skip
 
+    def _freed(self, name: str, slot: int) -> RateDecision:
+        """Return the release of a slot whose topic is not there any more."""
+        return RateDecision(name, slot, Change.RELEASE, None, None, 0.0, 0.0, 0.0, 0.0)
+
     def _free(self, name: str, topic: Topic) -> RateDecision:
         """Return the release of a topic, whatever rate it would have by now."""
         return self._decision(name, topic, Change.RELEASE)._replace(bytes_rate=None, messages_rate=None)
 
     def _forget(self, now: float) -> Iterator[RateDecision | None]:
-        """Forget topics that were not seen for a while, with their rates."""
+        """Forget topics that were not seen for a while, with their rates, and rates whose slots were freed unseen."""
+        for slot, name in self._rated.not_shown():
+            yield self._freed(name, slot)
         old = []
         for name, topic in self.topics.items():
-            # A clock that went back makes nobody older.
+            # A clock that went back makes nobody older, and keeps nobody longer.
+            topic.seen_at = min(topic.seen_at, now)
             if now - topic.seen_at > FORGET_SECONDS:
                 old.append(name)
             yield None
@@ -470,6 +482,7 @@ class AdaptiveThrottle:
         return {
             "topics": {name: asdict(topic) for name, topic in self.topics.items()},
             "rated": [[slot, name] for slot, name in self._rated.items()],
+            "begun": [[slot, name] for slot, name in self._rated.begun()],
             "to_release": [[[slot, name] for slot, name in ended.items()] for ended in self._to_release],
             "epoch": self._epoch,
             "last": self._last,
@@ -480,7 +493,7 @@ class AdaptiveThrottle:
     def from_json(self, found: Mapping[str, Any]) -> None:
         """Restore a state of `to_json`."""
         self.topics = {name: Topic(**fields) for name, fields in found["topics"].items()}
-        self._rated = RatedSlots(dict(found["rated"]))
+        self._rated = RatedSlots(dict(found["rated"]), dict(found["begun"]))
         self._to_release = [RatedSlots(dict(ended)) for ended in found["to_release"]]
         self._epoch, self._last, self.activations = found["epoch"], found["last"], found["activations"]
         self._beginners.from_json(found["beginners"])

@@ -1,16 +1,22 @@
 """The slots whose rate the adaptive throttle limits: a slot may get another topic, and has to lose its rate then."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 
 class RatedSlots:
-    """The slots that have a rate, by the topic that it was meant for; `topics` counts each topic once."""
+    """The slots that have a rate, by the topic that it was meant for; `topics` counts each topic once.
 
-    __slots__ = ("_names", "_slots")
+    A slot whose rate began between two passes is `begun`, until a pass shows that its topic still has the slot.
+    """
 
-    def __init__(self, slots: Mapping[int, str] | None = None) -> None:
+    __slots__ = ("_begun", "_due", "_names", "_slots")
+
+    def __init__(self, slots: Mapping[int, str] | None = None, begun: Mapping[int, str] | None = None) -> None:
         self._slots: dict[int, str] = {}
         self._names: dict[str, int] = {}
+        self._begun = dict(begun or {})
+        # The slots that began before the pass that goes on, and that the pass has not shown yet.
+        self._due: dict[int, str] = {}
         for slot, name in (slots or {}).items():
             self.put(slot, name)
 
@@ -34,6 +40,29 @@ class RatedSlots:
         self._slots[slot] = name
         self._names[name] = self._names.get(name, 0) + 1
 
+    def begin(self, slot: int, name: str) -> None:
+        """Record the rate of a slot that no pass has shown since the topic got the slot."""
+        self.put(slot, name)
+        self._begun[slot] = name
+
+    def begin_pass(self) -> None:
+        """Begin a pass over all slots that have a topic."""
+        # A pass that ended early left slots of its own.
+        self._due = self._due | self._begun if self._due else self._begun
+        self._begun = {}
+
+    def shown(self, slot: int, name: str) -> bool:
+        """Record that a topic has a slot in this pass; return whether the rate began with the slot, since the last."""
+        return self._due.pop(slot, None) == name == self._slots.get(slot)
+
+    def not_shown(self) -> Iterator[tuple[int, str]]:
+        """Forget the rates of slots that were freed before a pass came to them; yield the slots and their topics."""
+        while self._due:
+            slot, name = self._due.popitem()
+            if self._slots.get(slot) == name and slot not in self._begun:
+                self.pop(slot)
+                yield slot, name
+
     def pop(self, slot: int) -> None:
         """Forget the rate of a slot."""
         name = self._slots.pop(slot, None)
@@ -55,3 +84,7 @@ class RatedSlots:
     def items(self) -> Iterable[tuple[int, str]]:
         """Return slots and topics."""
         return self._slots.items()
+
+    def begun(self) -> Iterable[tuple[int, str]]:
+        """Return the slots whose rate no pass has shown yet, and their topics."""
+        return (self._due | self._begun).items()

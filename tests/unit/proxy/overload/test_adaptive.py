@@ -503,3 +503,39 @@ def test_limit_of_a_new_topic_goes_with_the_pressure_or_the_throttle_before_any_
         plant.cycle(NONE, {"": 0.0, TOPIC: 1e6})
     assert (plant.rate_of(1), plant.throttle.active) == (None, 0)
     assert not observes or plant.throttle.begin(2, "later") is None
+
+
+def test_limit_of_a_new_topic_whose_slot_is_freed_before_any_sample_goes_with_the_slot() -> None:
+    plant = Plant(REAL)
+    for _ in range(3):
+        plant.cycle(FULL, {"": 0.0})
+    assert plant.throttle.begin(1, TOPIC) is not None
+    found = plant.cycle(FULL, {"": 0.0})
+    assert [(made.slot, made.change) for made in found if made.topic == TOPIC] == [(1, Change.RELEASE)]
+    assert plant.throttle.active == 0
+
+
+@pytest.mark.parametrize("ratio", [NONE, FULL])
+def test_topic_that_gets_its_slot_anew_under_pressure_is_limited_as_a_new_one_and_released_after_it(
+    ratio: float,
+) -> None:
+    plant = Plant(REAL)
+    for _ in range(60):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 1e7})
+    plant.cycle(FULL, {"": 0.0})
+    plant.moved[TOPIC] = [0, 0]
+    plant.rates[1] = plant.throttle.begin(1, TOPIC) or (None, None)
+    plant.cycle(ratio, {"": 0.0, TOPIC: 1e7})
+    assert plant.rate_of(1) == (None if ratio == NONE else LEAST_BYTES)
+    for _ in range(20):
+        plant.cycle(NONE, {"": 0.0, TOPIC: 0.0})
+    assert (plant.rate_of(1), plant.throttle.active) == (None, 0)
+
+
+def test_topic_seen_before_a_clock_went_back_is_forgotten_in_time() -> None:
+    plant = Plant()
+    plant.settle()
+    plant.cycle(NONE, {}, seconds=-500.0)
+    for _ in range(62):
+        plant.cycle(NONE, {})
+    assert plant.throttle.topics == {}
