@@ -152,6 +152,14 @@ def test_waits_fall_into_buckets(spark: SparkSession) -> None:
     }
 
 
+def test_waits_are_counted_by_the_hour_or_a_longer_window(spark: SparkSession) -> None:
+    hour = 3600 * SECOND_US
+    events = frame(spark, [event(0), event(59 * MINUTE_US), event(hour)])
+    for asked, seconds, counts in ((60, 3600, [2, 1]), (7200, 7200, [3])):
+        rows = waits(events, asked).where("wait = 'memory'").orderBy("window_start").collect()
+        assert [(row["window_seconds"], row["count"]) for row in rows] == [(seconds, count) for count in counts]
+
+
 def test_buckets_of_spark_are_those_of_python(spark: SparkSession) -> None:
     edges = [edge + off for power in range(36) for edge in [1 << power] for off in (-1, 0, 1)]
     found = (
