@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.generate.output import events_frame
-from pipeline.generate.settings import GenerateSettings
+from benchmarks.pipeline.generate.output import events_frame
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.schema import require_table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket, quantiles

@@ -8,11 +8,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.pipeline.generate.chunk import ARROW_SCHEMA, chunk_events
+from benchmarks.pipeline.generate.output import write_files, write_parquet
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from eventlog.schema import CLOSE_CAUSES, FIELDS, KINDS, OUTCOMES, STAGES
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.generate.chunk import ARROW_SCHEMA, chunk_events
-from pipeline.generate.output import write_files, write_parquet
-from pipeline.generate.settings import GenerateSettings
 from pipeline.replay.model import MIB, Limits
 
 SETTINGS = GenerateSettings(events=6_000, proxies=2, clients=100, tenants=5, namespaces=20)
