@@ -6,8 +6,8 @@ and `fair_queue` (which waiter is next), `sites` (keys that share a turn), `dead
 `charge` (a caller's handles); `statistics` and `observer` are for those who look, `clock` and `errors` for all. Apart
 from these stands `soft_pool` (KIP-72: grants while anything is free, and a line).
 
-Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/`: `lines.py`, `turns.py` and
-`kernel*.py`. Change both; `tests/property/test_replay_limiter.py` runs both on the same input.
+Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/kernel*.py`. Change both;
+`tests/property/test_replay_limiter.py` runs both on the same input.
 """
 
 from limiter.charge import Charge

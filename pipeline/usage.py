@@ -8,6 +8,7 @@ a part for what is in those already, and notes which files it has read: `compact
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ from pipeline.tables.slowed import SLOWED
 from pipeline.tables.table import Table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms import usage as made
-from pipeline.transforms.slowed import slowed
+from pipeline.transforms.slowed import THROTTLE, slowed
 
 __all__ = ["StreamSettings", "UsageSettings", "UsageSummary", "follow_usage", "make_usage", "read_usage", "read_waits"]
 
@@ -102,7 +103,8 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=False)
     events = in_period(read_table(spark, settings.common, EVENTS), settings.period)
-    with ExitStack() as staged:
+    # What is made of `usage` is small: its jobs fill the gaps between the tasks of `waits`.
+    with ExitStack() as staged, ThreadPoolExecutor(1) as beside:
         rows: dict[Table, Staged] = {}
 
         def stage(table: Table, frame: DataFrame) -> DataFrame:
@@ -111,14 +113,15 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
             return rows[table].frame
 
         usage = stage(USAGE, made.usage(events, settings.window_seconds))
+        waits = beside.submit(stage, WAITS, made.waits(events, settings.window_seconds))
         summary = _summary(usage)
-        if stage(SLOWED, slowed(events, settings.marks)).isEmpty() and not summary.rows:
+        if stage(SLOWED, _decided(spark, events, settings.marks)).isEmpty() and not summary.rows:
             raise PipelineError(
                 f"--out {settings.common.out}: found no event from {settings.period}, expected at least one in `events`"
             )
-        stage(WAITS, made.waits(events, settings.window_seconds))
         stage(SHARING, made.sharing(usage))
         stage(TOP_COSTS, made.top_costs(usage, settings.top))
+        waits.result()
         with store.exclusive() as opened:
             for table, new in rows.items():
                 opened.replace(table, new)
@@ -234,7 +237,7 @@ def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     store = open_store(spark, settings.common)
     usage = read_usage(spark, settings.common)
     summary = _summary(usage)
-    decided = slowed(read_table(spark, settings.common, EVENTS), settings.marks)
+    decided = _decided(spark, read_table(spark, settings.common, EVENTS), settings.marks)
     if not summary.rows and decided.isEmpty():
         raise PipelineError(f"--out {settings.common.out}: found no event in the table `events`, expected at least one")
     sharing, top_costs = made.sharing(usage), made.top_costs(usage, settings.top)
@@ -255,6 +258,13 @@ def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
 def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
     """Give `waits` with its parts added up; raises PipelineError if no job has written it yet."""
     return made.add_waits(read_table(spark, common, WAITS))
+
+
+def _decided(spark: SparkSession, events: DataFrame, marks: Marks) -> DataFrame:
+    """Make `slowed`. Events without a decision, which are most tables, are not read for it: file statistics tell."""
+    if not events.where(F.col("kind") == THROTTLE).count():
+        return spark.createDataFrame([], table_schema(SLOWED))
+    return slowed(events, marks)
 
 
 def _summary(usage: DataFrame) -> UsageSummary:

@@ -14,11 +14,11 @@ from typing import Any, Final
 from benchmarks.ladder.estimate import estimate
 from benchmarks.ladder.processes import CACHE
 from benchmarks.ladder.verdict import check
+from benchmarks.pipeline import generate
+from benchmarks.pipeline.generate.output import write_parquet
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.process import EngineProcess
 from eventlog import schema
-from pipeline import generate
-from pipeline.generate.output import write_parquet
-from pipeline.generate.settings import GenerateSettings
 
 __all__ = ["SIZES", "Json", "events_of", "growth", "take_turns"]
 

@@ -6,7 +6,7 @@ from pipeline.advise import AdviseSettings, advise
 from pipeline.choice import Target
 from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
-from pipeline.session import open_session
+from pipeline.progress import at_work
 
 __all__ = ["add_arguments", "add_target", "run", "settings_of"]
 
@@ -63,9 +63,6 @@ def settings_of(options: argparse.Namespace, load: int) -> AdviseSettings:
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
     settings = settings_of(options, options.load)
-    session = open_session("advise", settings.common)
-    try:
-        advise(session, settings)
-    finally:
-        session.stop()
+    with at_work("advise", settings.common) as spark:
+        advise(spark, settings)
     return ExitCode.OK

@@ -8,7 +8,7 @@ from pipeline.compact import CompactSettings, compact
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest.settings import MOST_US, micros
 from pipeline.options import add_common, common_settings
-from pipeline.session import open_session
+from pipeline.progress import at_work
 
 __all__ = ["add_arguments", "run"]
 
@@ -38,11 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
     settings = compact_settings(options)
-    spark = open_session("compact", settings.common)
-    try:
+    with at_work("compact", settings.common) as spark:
         done = compact(spark, settings, lambda line: print(f"compact: {line}", file=sys.stderr, flush=True))
-    finally:
-        spark.stop()
     print(f"compact: {done.before} files before, {done.after} after, {done.dropped} of old days deleted")
     return ExitCode.OK
 

@@ -7,7 +7,7 @@ from pipeline.errors import ExitCode
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
 from pipeline.options import add_common
-from pipeline.session import open_session
+from pipeline.progress import at_work
 from pipeline.stopping import set_by_sigterm
 
 __all__ = ["add_arguments", "run"]
@@ -23,9 +23,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the job and say what became of the input; raises PipelineError. SIGTERM ends a stream after its batch."""
     settings = told.ingest_settings(options)
     stop = Event() if settings.mode == "batch" else set_by_sigterm()
-    spark = open_session("ingest", settings.common)
-    try:
+    with at_work("ingest", settings.common, quiet=settings.mode != "batch") as spark:
         print(f"ingest: {ingest(spark, settings, stop=stop)}")
-    finally:
-        spark.stop()
     return ExitCode.OK

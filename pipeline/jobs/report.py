@@ -6,8 +6,8 @@ from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
 from pipeline.paths import conf_path
 from pipeline.periods import add_period, given_period
+from pipeline.progress import at_work
 from pipeline.report.write import ReportSettings, report_path, write_report
-from pipeline.session import open_session
 
 __all__ = ["add_arguments", "add_page", "run"]
 
@@ -36,10 +36,7 @@ def run(options: argparse.Namespace) -> int:
         promised_us=None if options.p99_wait_ms is None else options.p99_wait_ms * 1000,
         period=given_period(options),
     )
-    spark = open_session("report", common)
-    try:
+    with at_work("report", common) as spark:
         summary = write_report(spark, settings)
-    finally:
-        spark.stop()
     print(f"report: {summary}")
     return ExitCode.OK

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,10 +20,10 @@ from pipeline.jobs.advise import add_target, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.options import add_common, common_settings
 from pipeline.periods import add_period, given_period
+from pipeline.progress import at_work, watched
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.units import size
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
-from pipeline.session import open_session
 from pipeline.slowed.marks import add_marks, given_marks
 from pipeline.storms import StormSettings, find_storms
 from pipeline.usage import UsageSettings, make_usage
@@ -55,11 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run all jobs; the exit code is that of the first that fails."""
     steps = _Steps(options)
-    spark = open_session("run", steps.common)
-    try:
+    with at_work("run", steps.common) as spark:
         outcome = run_steps(steps.over(spark), partial(print, flush=True))
-    finally:
-        spark.stop()
     if "report" not in outcome.failed:
         print(f"report: {steps.page}")
     if outcome.failed:
@@ -92,15 +90,24 @@ class _Steps:
     def over(self, spark: SparkSession) -> list[Step]:
         """Give the jobs in their order."""
         source = self._ingest
-        first = [] if source is None else [Step("ingest", lambda _: ingest(spark, source))]
+        period = self._period
+
+        def step(name: str, work: Callable[[Outcome], object], *needs: str) -> Step:
+            def shown(so_far: Outcome) -> object:
+                with watched(spark, name):
+                    return work(so_far)
+
+            return Step(name, shown, needs)
+
+        first = [] if source is None else [step("ingest", lambda _: ingest(spark, source))]
         return [
             *first,
-            Step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=self._period)), ("ingest",)),
-            Step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=self._period)), ("ingest",)),
-            Step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), ("ingest",)),
-            Step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), ("whatif",)),
-            Step("report", partial(self._report, spark), ("ingest",)),
-            *([Step("metrics", lambda _: self._drift(spark), ("whatif",))] if self._metrics or self._gateway else []),
+            step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
+            step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
+            step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), "ingest"),
+            step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), "whatif"),
+            step("report", partial(self._report, spark), "ingest"),
+            *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
 
     def _drift(self, spark: SparkSession) -> str:

@@ -6,7 +6,7 @@ import math
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import add_common, common_settings
 from pipeline.periods import add_period, given_period
-from pipeline.session import open_session
+from pipeline.progress import at_work
 from pipeline.storms import StormSettings, find_storms
 from pipeline.transforms.storms import USUAL_RULE, BurstRule
 
@@ -46,10 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if not 1 <= rule.times < math.inf or rule.floor < 1 or rule.gap_seconds < 0 or settings.top < 1:
         got = f"{rule.times:g}, {rule.floor}, {rule.gap_seconds} and {settings.top}"
         raise PipelineError(f"--times, --floor, --gap and --top: got {got}, expected numbers of at least 1, 1, 0 and 1")
-    spark = open_session("storms", common)
-    try:
+    with at_work("storms", common) as spark:
         summary = find_storms(spark, settings)
-    finally:
-        spark.stop()
     print(f"storms: {summary}")
     return ExitCode.OK

@@ -7,7 +7,7 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest.settings import LEAST_US, micros
 from pipeline.options import CommonSettings, add_common, common_settings
 from pipeline.periods import ALWAYS, add_period, given_period, window_seconds
-from pipeline.session import open_session
+from pipeline.progress import at_work
 from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
 from pipeline.stopping import set_by_sigterm
 from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
@@ -48,14 +48,11 @@ def run(options: argparse.Namespace) -> int:
     _require_sense(options, settings)
     stream = _stream_settings(options, common)
     stop = Event() if stream is None else set_by_sigterm()
-    spark = open_session("usage", common)
-    try:
+    with at_work("usage", common, quiet=stream is not None) as spark:
         if stream is None:
             summary = make_usage(spark, settings)
         else:
             summary = follow_usage(spark, settings, stream, lambda text: print(f"usage: {text}", flush=True), stop)
-    finally:
-        spark.stop()
     print(f"usage: {summary}")
     return ExitCode.OK
 

@@ -5,8 +5,8 @@ import argparse
 from pipeline.errors import ExitCode
 from pipeline.options import add_common, add_promise, common_settings
 from pipeline.periods import add_period, given_period
+from pipeline.progress import at_work
 from pipeline.replay.grid import add_grid, grid_of
-from pipeline.session import open_session
 from pipeline.slowed.marks import add_marks, given_marks
 from pipeline.whatif import WhatifSettings, whatif
 
@@ -28,10 +28,7 @@ def run(options: argparse.Namespace) -> int:
     settings = WhatifSettings(
         common_settings(options), grid_of(options), options.p99_wait_ms * 1000, marks, given_period(options)
     )
-    session = open_session("whatif", settings.common)
-    try:
-        summary = whatif(session, settings)
-    finally:
-        session.stop()
+    with at_work("whatif", settings.common) as spark:
+        summary = whatif(spark, settings)
     print(f"{summary.scenarios} scenarios in the table whatif of {settings.common.out}")
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""How the kernel's functions are compiled: with numba if it is installed, kept on disk if that is possible.
+"""How the kernel's functions are compiled: with numba, kept on disk if that is possible.
 
 Numba's cache looks at the file of the function that is kept, not at those it calls; `SOURCES_HASH` stands for all of
 them, and the function that is kept closes over it.
@@ -6,18 +6,17 @@ them, and the function that is kept closes over it.
 
 from collections.abc import Callable
 from hashlib import blake2b
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COMPILES", "SOURCES_HASH", "Ints", "compiled", "compiled_and_kept", "inlined"]
+__all__ = ["SOURCES_HASH", "Ints", "compiled", "compiled_and_kept", "inlined"]
 
 Ints = NDArray[np.int64]
 
-COMPILES: Final = find_spec("numba") is not None
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,9 +51,5 @@ def compiled_and_kept(function: F) -> F:
 
 
 def _made(function: F, **options: Any) -> F:
-    if not COMPILES:
-        return function
-    from numba import njit
-
-    made: F = njit(nogil=True, error_model="numpy", **options)(function)
+    made: F = numba.njit(nogil=True, error_model="numpy", **options)(function)
     return made

@@ -1,19 +1,27 @@
-"""What a request never showed of itself: that of another, which is like it.
+"""What a request never showed of itself: that of another, which is like it. Here, in tasks, with numpy and Arrow.
 
 Rule: a request that was refused, or whose client left, gets what it lacks from the last answered request with the same
-question, else namespace and mode, else namespace (the first such if there is none before), else the median of its
-proxy; what nobody ever showed is 0. Only what such a request needs is sorted, and no further level than one of them
-must go to is looked at: `Lack` says which that is, of each proxy.
+question, else namespace and mode, else namespace (the first such behind it, if there is none before), else the median
+of all, within the part of the trace that its task sorts: half a million requests. Where nobody in that part showed
+anything, it is the mean of its proxy; what nobody ever showed is 0. The rows of a part come sorted and go piece by
+piece, with the last of each question that showed itself before them: memory does not grow with the part.
 """
 
-from collections.abc import Mapping
-from enum import IntEnum
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-__all__ = ["MEASURED", "NO_BROKER", "PEAKS", "RULES", "Lack", "lacks", "with_imputed"]
+__all__ = ["DESCRIBED", "HELPERS", "MEASURED", "filled", "written"]
 
 # Columns of `replay_input` that a request may lack; the broker is a hash, the others are numbers.
 MEASURED: Final = (
@@ -26,115 +34,116 @@ MEASURED: Final = (
     "direct_us",
     "broker",
 )
-NO_BROKER: Final = ""
-# Memory in use when a request arrived.
-PEAKS: Final = ("heap_used_bytes", "direct_used_bytes")
-# Limits in force that are not replayed: the least of each is seen.
-RULES: Final = ("unproven_readers_percent", "spill_limit_bytes")
-# The hash of a question stands for namespace and mode, too: equal requests have both in common.
-_LEVELS: Final = (("mode", "question"), ("mode",), ())
+# What rows have beside the columns of `replay_input`: a key, and whether others may take what theirs is.
+HELPERS: Final = ("mode", "shown")
+DESCRIBED: Final = (
+    "proxy_id string, rows long, first_us long, last_us long, longest_work_us long, largest_heap_bytes long,"
+    " largest_direct_bytes long, imputed long"
+)
+_LEVELS: Final = (("namespace", "mode", "question"), ("namespace", "mode"), ("namespace",))
+PIECE_ROWS: Final = 1_000_000
+# Readers of a window leave the other groups of a file alone.
+GROUP_ROWS: Final = 100_000
+# Spark writes these in the names of directories as the numbers of their characters.
+_SIGNS: Final = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+_ODD: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+
+Usual = Mapping[str, Mapping[str, int]]
 
 
-class Lack(IntEnum):
-    """How far a proxy's requests must look for what they lack."""
-
-    NOTHING = 0
-    LIKE_QUESTION = 1  # every question of one that lacks something was answered at some time
-    LIKE_NAMESPACE = 2  # every namespace
-    NOBODY = 3
-
-
-def lacks(requests: DataFrame, *by: str) -> DataFrame:
-    """Tell for each proxy, and `by` more columns, how far to look (`lack`), and count its requests (`rows`).
-
-    Also the first and the last arrival, `first_us` and `last_us`, the largest of each of `PEAKS`, the least of each of
-    `RULES`, and the clusters. `by` may only make a proxy look further than it must.
-    """
-    count = requests.groupBy("proxy_id", *by, "namespace", "mode", "question").agg(
-        F.count("*").alias("rows"),
-        F.min("arrival_us").alias("first_us"),
-        F.max("arrival_us").alias("last_us"),
-        F.bool_or("imputed").alias("lacks"),
-        F.bool_or("shown").alias("shows"),
-        *(F.max(name).alias(name) for name in PEAKS),
-        F.collect_set("cluster").alias("clusters"),
-        *(F.min(name).alias(name) for name in RULES),
-    )
-    sums = [F.sum("rows").alias("rows"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")]
-    sums += [F.max(name).alias(name) for name in PEAKS]
-    sums += [F.min(name).alias(name) for name in RULES]
-    sums.append(F.array_distinct(F.flatten(F.collect_set("clusters"))).alias("clusters"))
-    alone = F.col("lacks") & ~F.col("shows")
-    each = count.groupBy("proxy_id", *by, "namespace").agg(
-        *sums, F.bool_or("lacks").alias("lacks"), F.bool_or("shows").alias("shows"), F.bool_or(alone).alias("alone")
-    )
-    lack = (
-        F.when(F.bool_or(alone), int(Lack.NOBODY))
-        .when(F.bool_or("alone"), int(Lack.LIKE_NAMESPACE))
-        .when(F.bool_or("lacks"), int(Lack.LIKE_QUESTION))
-        .otherwise(int(Lack.NOTHING))
-    )
-    return each.groupBy("proxy_id", *by).agg(*sums, lack.alias("lack"))
+def filled(batches: Iterator[pa.RecordBatch], usual: Usual) -> Iterator[pa.Table]:
+    """Give the sorted rows of a part of one proxy without gaps; `usual` has, by proxy, what is left to take."""
+    before: pa.Table | None = None
+    for piece in _pieces(batches):
+        whole = piece if before is None else pa.concat_tables([before, piece])
+        keys = pd.DataFrame({name: whole.column(name).to_numpy() for name in _LEVELS[0]})
+        shown = whole.column("shown").to_numpy()
+        found = _finished(_without_gaps(whole, keys, shown, usual))
+        yield found.slice(len(whole) - len(piece))
+        before = whole.take(np.sort(keys[shown].drop_duplicates(keep="last").index.to_numpy()))
 
 
-def with_imputed(requests: DataFrame, lack: Mapping[str, Lack]) -> DataFrame:
-    """Fill the columns `MEASURED` where a request has none; `lack` says of each proxy how far to look.
-
-    `requests` have `imputed` where they lack something, and `shown` where others may take what theirs is; the frame
-    that comes back is without `shown`.
-    """
-    needy = [proxy_id for proxy_id, each in lack.items() if each]
-    if not needy:
-        return requests.drop("shown")
-    theirs = requests if len(needy) == len(lack) else requests.where(F.col("proxy_id").isin(needy))
-    filled = _filled(theirs, max(lack.values()))
-    complete = requests.where(~F.col("imputed")).drop("shown")
-    return complete.unionByName(filled.select(complete.columns))
-
-
-def _filled(requests: DataFrame, lack: Lack) -> DataFrame:
-    """Give those that lack something, filled."""
-    keys = ["proxy_id", "arrival_us", "seq", "namespace", "mode", "question", "shown", *MEASURED]
-    others = [name for name in requests.columns if name not in keys]
-    # Those that show something are there for that alone.
-    pool = requests.where(F.col("imputed") | F.col("shown")).select(
-        *keys, F.when(F.col("imputed"), F.struct(*others)).alias("own"), F.lit(None).alias("like")
-    )
-    levels = _LEVELS[:1] if lack is Lack.LIKE_QUESTION else _LEVELS
-    if len(levels) > 1:
-        # All lines of a namespace are in one task, so that its rows move once.
-        pool = pool.repartition("proxy_id", "namespace")
-    for number, level in enumerate(levels):
-        if number:
-            pool = _where_some_look_on(pool)
-        pool = pool.withColumn("like", F.coalesce("like", _like(*level)))
-    found = pool.where(F.col("own").isNotNull()).select(*keys, "own.*", "like")
-    if lack is Lack.NOBODY:
-        typical = requests.where("shown").groupBy("proxy_id").agg(_typical().alias("typical"))
-        found = found.join(F.broadcast(typical), "proxy_id", "left").withColumn("like", F.coalesce("like", "typical"))
-    nobody = {name: F.xxhash64(F.lit(NO_BROKER)) if name == "broker" else F.lit(0) for name in MEASURED}
-    return found.withColumns({name: F.coalesce(name, f"like.{name}", nobody[name]) for name in MEASURED})
+def written(batches: Iterator[pa.RecordBatch], path: str, usual: Usual) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a part without gaps below a mounted directory, and give rows of `DESCRIBED`."""
+    for number, rows in enumerate(filled(batches, usual)):
+        proxy_id, first_us = rows.column("proxy_id")[0].as_py(), rows.column("arrival_us")[0].as_py()
+        place = Path(path, f"proxy_id={_SIGNS.sub(lambda sign: f'%{ord(sign[0]):02X}', proxy_id)}")
+        place.mkdir(parents=True, exist_ok=True)
+        # In the order of names is the order of time; a task that runs again writes the same file.
+        hidden = place / f".{uuid4().hex}"
+        pq.write_table(rows.drop_columns(["proxy_id"]), hidden, row_group_size=GROUP_ROWS)
+        os.replace(hidden, place / f"part-{first_us:020d}-{number:04d}.parquet")
+        work = pc.add(pc.add(rows.column("upstream_us"), rows.column("hold_us")), rows.column("write_us"))
+        described = {
+            "proxy_id": proxy_id,
+            "rows": len(rows),
+            "first_us": first_us,
+            "last_us": rows.column("arrival_us")[-1].as_py(),
+            "longest_work_us": pc.max(work).as_py(),
+            "largest_heap_bytes": pc.max(rows.column("heap_bytes")).as_py(),
+            "largest_direct_bytes": pc.max(rows.column("direct_bytes")).as_py(),
+            "imputed": pc.sum(rows.column("imputed")).as_py(),
+        }
+        yield pa.RecordBatch.from_pylist([described])
 
 
-def _like(*level: str) -> Column:
-    """Find what the last before showed, or the first of all."""
-    line = Window.partitionBy("namespace", "proxy_id", *level).orderBy("arrival_us", "seq")
-    before = line.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # The whole line, whose first Spark computes once: a frame that begins at each row would cost the square.
-    ever = line.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    shown = F.when(F.col("shown"), F.struct(*MEASURED))
-    return F.coalesce(F.last(shown, ignorenulls=True).over(before), F.first(shown, ignorenulls=True).over(ever))
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    taken: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            taken.append(batch)
+            rows += batch.num_rows
+        if rows >= PIECE_ROWS:
+            yield pa.Table.from_batches(taken)
+            taken, rows = [], 0
+    if taken:
+        yield pa.Table.from_batches(taken)
 
 
-def _where_some_look_on(pool: DataFrame) -> DataFrame:
-    """Leave out what shows something in namespaces where nobody needs it any more."""
-    looks_on = F.col("own").isNotNull() & F.col("like").isNull()
-    some = F.bool_or(looks_on).over(Window.partitionBy("namespace", "proxy_id"))
-    return pool.withColumn("some", some).where(F.col("own").isNotNull() | F.col("some")).drop("some")
+def _without_gaps(rows: pa.Table, keys: pd.DataFrame, shown: NDArray[np.bool_], usual: Usual) -> pa.Table:
+    lacks = rows.column("imputed").to_numpy()
+    if not lacks.any():
+        return rows
+    like = _like(keys, shown, lacks)
+    # To look for what is typical takes longer than all else, and hardly anybody needs it.
+    some_alone = like.is_null().to_numpy(zero_copy_only=False)[lacks].any()
+    proxy_id = rows.column("proxy_id")[0].as_py()
+    for name in MEASURED:
+        column = rows.column(name).combine_chunks()
+        choices = [column, column.take(like)]
+        if some_alone:
+            known = column.filter(pa.array(shown)).to_numpy()
+            choices.append(pa.scalar(_typical(name, known) if len(known) else usual[proxy_id][name], column.type))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pc.coalesce(*choices))
+    return rows
 
 
-def _typical() -> Column:
-    """Make the row in the middle of those that showed all: the median of each number, the most frequent broker."""
-    return F.struct(
-        *((F.mode(name) if name == "broker" else F.percentile_approx(name, 0.5, 1000)).alias(name) for name in MEASURED)
-    )
+def _like(keys: pd.DataFrame, shown: NDArray[np.bool_], lacks: NDArray[np.bool_]) -> pa.Array:
+    """Find for each row that lacks something the place of the row that it takes from; null if there is none."""
+    places = pd.Series(np.arange(len(keys))).where(shown)
+    found = pd.Series(np.nan, index=keys.index)
+    for level in _LEVELS:
+        line = places.groupby([keys[name] for name in level], sort=False)
+        for other in (line.ffill, line.bfill):
+            if not found[lacks].isna().any():
+                break
+            found = found.fillna(other())
+    return pa.array(found.where(lacks).to_numpy(), from_pandas=True).cast(pa.int64())
+
+
+def _typical(name: str, known: NDArray[np.int64]) -> int:
+    """Give the most frequent broker, or the number in the middle."""
+    if name == "broker":
+        names, counts = np.unique(known, return_counts=True)
+        return int(names[counts.argmax()])
+    return int(np.sort(known)[(len(known) - 1) // 2])
+
+
+def _finished(rows: pa.Table) -> pa.Table:
+    """Leave out the helpers. A question is one to one broker; two medians are of two requests."""
+    question, broker = (rows.column(name).to_numpy().view(np.uint64) for name in ("question", "broker"))
+    direct_us = pc.min_element_wise(rows.column("direct_us"), rows.column("write_us"))
+    for name, column in (("question", pa.array((question ^ (broker * _ODD)).view(np.int64))), ("direct_us", direct_us)):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows.drop_columns(list(HELPERS))

@@ -1,4 +1,5 @@
-"""The way of a group in the kernel: `reference`'s coroutines, cut where they wait.
+"""The way of a group in the kernel: heap memory for an estimate, in its broker's line and in the common one, then the
+question, memory for the answer's size, a client that can take the list, direct memory, and each member's list.
 
 A function that ends in a wait leaves the group's state behind; `run_group` goes on from it when the group is woken.
 """
@@ -8,8 +9,7 @@ from pipeline.replay import kernel_turns as turns
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import begin_done, push, soon, unlink
-from pipeline.replay.members import PAYERS_ASKED
-from pipeline.replay.model import NEVER, Outcome
+from pipeline.replay.model import NEVER, PAYERS_ASKED, Outcome
 
 OK = L.number(Outcome.OK)
 TIMEOUT_HEAP = L.number(Outcome.TIMEOUT_HEAP)

@@ -1,5 +1,8 @@
-"""The kernel's semaphores: `lines.Line`, on the kernel's books.
+"""The kernel's semaphores: permits out of a limit, and a line of those who wait for them, as in `limiter.semaphore`.
 
+Rules, those of docs/adr/0003: newcomers go in their order (`kernel_turns`, or as they came), and a first one that does
+not fit holds up the others; growth goes before newcomers, and one permit at a time may overshoot the limit; an acquire
+larger than the limit passes alone, clamped. What is freed is booked to the next before it runs.
 A group has one permit of each kind of semaphore and waits at one of them at most, so that its row is its place in line.
 """
 

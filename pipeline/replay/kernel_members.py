@@ -1,5 +1,9 @@
 """Requests and their clients in the kernel: arriving, joining, writing, leaving.
 
+Rules, those of docs/adr/0009: a group takes joiners until its question is written; that of the next group waits until
+its answer begins. The member that is there longest pays, unless its key is at its cap. A client takes one list at
+a time, which is promised before memory is asked for, and two of its requests are under way.
+
 A slot holds a request and, behind it, the group that the request leads if it is the first of its kind; it is used again
 when both are over.
 """

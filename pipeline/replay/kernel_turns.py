@@ -1,12 +1,14 @@
-"""The kernel's order of newcomers whose keys go in turns: `turns.Turns`, on the kernel's books.
+"""The kernel's order of newcomers whose keys go in turns: deficit round robin by bytes, as in `limiter.fair_queue`.
 
+What a key has spent is a place on a scale common to all, whose rounds are a quantum long; a key stands in the ring of
+its round and goes when all before it have gone or had to give way. A key at its cap is parked until one of its own
+permits shrinks or ends. Who owes is remembered while anybody waits (docs/adr/0007).
 A key of a semaphore is a row; it knows the groups that wait with it, what it has spent and what it holds.
 """
 
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import enter_ring, insert_after, leave_ring, push, unlink
-from pipeline.replay.turns import MOST_IDLE_DEBTORS
 
 
 @inlined
@@ -86,7 +88,7 @@ def rest(m: Ints, s: int, key: int) -> None:
         m[key + L.WHERE] = L.UNKNOWN
         return
     _owe(m, s, key)
-    if m[s + L.IDLE_COUNT] > MOST_IDLE_DEBTORS:
+    if m[s + L.IDLE_COUNT] > m[L.MOST_IDLE]:
         m[_oldest_idle(m, s) + L.WHERE] = L.UNKNOWN
 
 

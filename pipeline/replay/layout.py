@@ -61,6 +61,7 @@ RINGS_BEGIN: Final = next(_of_header)
 SLOTS_BEGIN: Final = next(_of_header)
 SOURCES: Final = next(_of_header)
 COUNTED_FROM: Final = next(_of_header)  # the index of the first request that is no warm-up
+MOST_IDLE: Final = next(_of_header)  # keys of a semaphore that owe while nobody waits with them
 HEAP: Final = number(64)  # the two semaphores that are always there
 SEMAPHORE_WORDS: Final = number(24)
 DIRECT: Final = HEAP + SEMAPHORE_WORDS

@@ -1,11 +1,11 @@
-"""What is replayed and what comes out: the limits, one scenario, a trace as arrays, and the outcome of each request.
+"""What is replayed and what comes out: the limits, a trace as arrays, and the outcome of each request.
 
 Times are int64 microseconds, sizes int64 bytes. A trace is one proxy's requests in the order of their arrival, each
 with what it needed and how long others kept it; the limiter's waits are what the replay finds out. No pyspark here.
 
 What happens in the same microsecond happens in the order of `Phase`: an answer that is there lets others in before
-anybody is refused, and who arrives finds all that decided. `reference` and `kernel` keep to it, and so does the test
-that drives the real limiter.
+anybody is refused, and who arrives finds all that decided. The kernel keeps to it, and so does the test that drives the
+real limiter. The numbers of the rules are those of the proxy and its limiter.
 """
 
 from dataclasses import dataclass, fields
@@ -19,7 +19,10 @@ __all__ = [
     "LISTS_AT_ONCE",
     "MIB",
     "MILLION",
+    "MOST_IDLE_DEBTORS",
     "NEVER",
+    "PAYERS_ASKED",
+    "QUANTA_PER_LIMIT",
     "WAITS",
     "Aggregates",
     "Fairness",
@@ -27,14 +30,16 @@ __all__ = [
     "Outcome",
     "Phase",
     "Result",
-    "Scenario",
     "Trace",
 ]
 
 MIB: Final = 1024 * 1024
 NEVER: Final = -1
 MILLION: Final = 1_000_000
-LISTS_AT_ONCE: Final = 2  # of one connection; the proxy has the same number
+LISTS_AT_ONCE: Final = 2  # of one connection
+PAYERS_ASKED: Final = 64  # members of a group, for one whose key is not at its cap
+QUANTA_PER_LIMIT: Final = 1024  # rounds of the turns of keys, while they spend a limit
+MOST_IDLE_DEBTORS: Final = 4096  # keys that owe while nobody waits with them
 WAITS: Final = ("heap", "heap_update", "direct", "total")  # what is counted by length, see `Aggregates.waits`
 Fairness = Literal["fifo", "connection", "principal", "tenant", "namespace"]
 Int64s = NDArray[np.int64]
@@ -94,15 +99,6 @@ class Limits:
         if self.max_answer_bytes is not None:
             return self.max_answer_bytes
         return min((limit for limit in (self.heap_bytes, self.direct_bytes) if limit), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One question: these limits, `load` times the arrivals (time runs faster), shared by `fleet` times the proxies."""
-
-    limits: Limits
-    load: int = 1
-    fleet: int = 1
 
 
 @dataclass(frozen=True, slots=True)

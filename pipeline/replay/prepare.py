@@ -6,8 +6,7 @@ import numpy as np
 
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints
-from pipeline.replay.model import Limits, Trace
-from pipeline.replay.turns import QUANTA_PER_LIMIT
+from pipeline.replay.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Limits, Trace
 
 __all__ = ["Prepared"]
 
@@ -76,7 +75,7 @@ class Prepared:
         m[L.NEW], m[L.END] = m[L.SLOTS_BEGIN], at
         m[L.LOAD], m[L.REQUEST_TIMEOUT] = load, limits.request_timeout_us
         m[L.COALESCING], m[L.IN_TURNS] = limits.coalescing, in_turns
-        m[L.ANSWER_LIMIT] = limits.answer_limit_bytes
+        m[L.ANSWER_LIMIT], m[L.MOST_IDLE] = limits.answer_limit_bytes, MOST_IDLE_DEBTORS
         self._semaphores(m, limits)
         return m
 

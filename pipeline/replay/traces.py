@@ -2,7 +2,8 @@
 
 Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. What a request
 never showed is that of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part of every
-result. One pass over the events tells what must be known before they are sorted: limits, proxies, how many, when.
+result. One pass over the events tells what must be known before they are sorted: limits, proxies, how many, when. A
+second one sorts them; the tasks fill the gaps, and write the files themselves where they are on a mounted directory.
 Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
 it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
@@ -10,17 +11,21 @@ What they held at most is seen (`pipeline.replay.seen`), and the advice has room
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from shutil import rmtree
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
-from pipeline.replay.imputed import MEASURED, NO_BROKER, PEAKS, RULES, Lack, lacks, with_imputed
+from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
 from pipeline.replay.model import NEVER, Limits, Outcome
 from pipeline.replay.seen import NOTHING_SEEN, SeenMemory, watch_memory
+from pipeline.schema import table_schema
 from pipeline.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 
 __all__ = ["LIMIT_NAMES", "Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input", "replayed_rows"]
@@ -37,6 +42,7 @@ _MEASURED: Final[dict[str, str]] = {
     "broker": "broker",
 }
 assert tuple(_MEASURED) == MEASURED
+_NUMBERS: Final = MEASURED[:-1]
 # A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
 _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
     "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
@@ -77,6 +83,11 @@ _ENDED: Final[dict[str, Outcome]] = {
 
 # Tasks that read a window leave the other groups of a file alone.
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+NO_BROKER: Final = ""
+# Memory in use when a request arrived.
+PEAKS: Final = ("heap_used_bytes", "direct_used_bytes")
+# Limits in force that are not replayed: the least of each is seen.
+RULES: Final = ("unproven_readers_percent", "spill_limit_bytes")
 # About so many requests of a proxy are sorted and written by one task, which may have several if they come unevenly.
 TASK_ROWS: Final = 500_000
 # A fleet has a handful; so many are a mistake.
@@ -140,12 +151,8 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     """
     requests = _requests(events)
     seen = _seen(requests)
-    rows = _laid_out(spark, _replay_input(requests, seen), seen)
-    writer = rows.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
-    # Every proxy is written anew: those of an earlier run must not stay.
-    writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
     limits, met = _limits(seen)
-    clusters = {name for row in seen for name in row.clusters}
+    clusters = {row.cluster for row in seen if row.cluster is not None}
     if len(clusters) > 1:
         raise PipelineError(
             f"--cluster: got none, and events of {', '.join(sorted(clusters)[:5])}: expected one of them, since"
@@ -157,7 +164,7 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     percent = 100 if percent is None else percent
     return Prepared(
         path,
-        _describe(spark, path),
+        _written(spark, requests, seen, path),
         limits,
         SeenMemory(heap, direct, *watch_memory(events), percent, disk or 0),
         met,
@@ -187,14 +194,71 @@ def replayed_rows(prepared: Prepared) -> list[dict[str, object]]:
 
 
 def replay_input(events: DataFrame) -> DataFrame:
-    """Make the table `replay_input`, unsorted."""
+    """Make the table `replay_input`; the rows of a proxy are in the order of arrival."""
     requests = _requests(events)
-    return _replay_input(requests, _seen(requests))
+    return _filled(events.sparkSession, requests, _seen(requests))
+
+
+def _written(spark: SparkSession, requests: DataFrame, seen: Sequence[Row], path: str) -> tuple[ProxyTrace, ...]:
+    """Write `replay_input`. Every proxy is written anew: those of an earlier run do not stay."""
+    if "://" in (place := path.removeprefix("file://")):
+        writer = _filled(spark, requests, seen).write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
+        writer.option("partitionOverwriteMode", "static").partitionBy("proxy_id").parquet(path)
+        return _describe(spark, path)
+    new = Path(place).with_name(f".{Path(place).name}.new")
+    rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    usual = _usual(seen)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return written(batches, str(new), usual)
+
+    traces = _traces(_laid_out(spark, requests, seen).mapInArrow(write, DESCRIBED))
+    rmtree(place, ignore_errors=True)
+    new.rename(place)
+    return traces
+
+
+def _filled(spark: SparkSession, requests: DataFrame, seen: Sequence[Row]) -> DataFrame:
+    usual = _usual(seen)
+
+    def fill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in filled(batches, usual):
+            yield from piece.to_batches()
+
+    columns = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in table_schema(REPLAY_INPUT))
+    return _laid_out(spark, requests, seen).mapInArrow(fill, columns)
+
+
+def _usual(seen: Iterable[Row]) -> Usual:
+    """Give, by proxy, the mean of what its requests showed, and a broker; 0 of what they never showed."""
+    usual: dict[str, Counter[str]] = {}
+    brokers: dict[str, int] = {}
+    for row in seen:
+        usual.setdefault(row.proxy_id, Counter()).update({name: row[name] or 0 for name in (*_NUMBERS, "shown")})
+        if row.broker is not None or row.proxy_id not in brokers:
+            brokers[row.proxy_id] = row.nobody if row.broker is None else row.broker
+    return {
+        proxy_id: {name: sums[name] // max(1, sums["shown"]) for name in _NUMBERS} | {"broker": brokers[proxy_id]}
+        for proxy_id, sums in usual.items()
+    }
 
 
 def _seen(requests: DataFrame) -> list[Row]:
-    """Look at all requests once: those of each proxy under each set of limits, see `lacks`."""
-    rows = lacks(requests, "limits_id", *_LIMITS.values()).limit(MOST_SEEN + 1).collect()
+    """Look at all requests once: those of each proxy under each set of limits, and what they showed."""
+    shown = F.col("shown")
+    groups = requests.groupBy("proxy_id", "cluster", "limits_id", *_LIMITS.values()).agg(
+        F.count("*").alias("rows"),
+        F.min("arrival_us").alias("first_us"),
+        F.max("arrival_us").alias("last_us"),
+        *(F.max(name).alias(name) for name in PEAKS),
+        *(F.min(name).alias(name) for name in RULES),
+        F.count_if(shown).alias("shown"),
+        *(F.sum(F.when(shown, F.col(name))).alias(name) for name in _NUMBERS),
+        F.max(F.when(shown, F.col("broker"))).alias("broker"),
+        F.xxhash64(F.lit(NO_BROKER)).alias("nobody"),
+    )
+    rows = groups.limit(MOST_SEEN + 1).collect()
     if not rows:
         raise PipelineError("got no event of kind get_topics, expected some: nothing to replay")
     if len(rows) > MOST_SEEN or len({row.limits_id for row in rows}) > MOST_LIMITS:
@@ -214,21 +278,9 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
     return {limits_id: found[limits_id] for limits_id in order}, {limits_id: counts[limits_id] for limits_id in order}
 
 
-def _replay_input(requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
-    lack: dict[str, Lack] = {}
-    for row in seen:
-        lack[row.proxy_id] = max(lack.get(row.proxy_id, Lack.NOTHING), Lack(row.lack))
-    known = with_imputed(requests.drop(*_LIMITS.values(), *PEAKS, *RULES, "cluster"), lack)
-    # A question is one to one broker.
-    # Two medians are of two requests.
-    known = known.withColumns(
-        {"question": F.xxhash64("question", "broker"), "direct_us": F.least("direct_us", "write_us")}
-    )
-    return known.select([column.name for column in REPLAY_INPUT.columns])
-
-
-def _laid_out(spark: SparkSession, rows: DataFrame, seen: Iterable[Row]) -> DataFrame:
-    """Share rows out to tasks by proxy and time, and sort each: the files of a proxy are in the order of time, too."""
+def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
+    """Share requests out to tasks, each a part of one proxy's time, and sort them there; gaps and helpers included."""
+    rows = requests.select(*(column.name for column in REPLAY_INPUT.columns), *HELPERS)
     whole: dict[str, tuple[int, int, int]] = {}
     for row in seen:
         count, first_us, last_us = whole.get(row.proxy_id, (0, row.first_us, row.last_us))
@@ -318,23 +370,29 @@ def _direct_us() -> Column:
 
 
 def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:
-    work = _work("upstream_us", "hold_us", "write_us")
-    found = (
-        spark.read.parquet(path)
-        .groupBy(F.col("proxy_id").cast("string").alias("proxy_id"))
-        .agg(
-            F.count("*").alias("rows"),
-            F.min("arrival_us").alias("first_us"),
-            F.max("arrival_us").alias("last_us"),
-            F.max(work).alias("longest_work_us"),
-            F.max("heap_bytes").alias("largest_heap_bytes"),
-            F.max("direct_bytes").alias("largest_direct_bytes"),
-            F.count_if("imputed").alias("imputed"),
-        )
-        .orderBy("proxy_id")
-        .collect()
+    """Read what was written before, each row as a part of its own."""
+    each = spark.read.parquet(path).select(
+        F.col("proxy_id").cast("string").alias("proxy_id"),
+        F.lit(1).alias("rows"),
+        F.col("arrival_us").alias("first_us"),
+        F.col("arrival_us").alias("last_us"),
+        _work("upstream_us", "hold_us", "write_us").alias("longest_work_us"),
+        F.col("heap_bytes").alias("largest_heap_bytes"),
+        F.col("direct_bytes").alias("largest_direct_bytes"),
+        F.col("imputed").cast("int").alias("imputed"),
     )
-    return tuple(ProxyTrace(**row.asDict()) for row in found)
+    return _traces(each)
+
+
+def _traces(described: DataFrame) -> tuple[ProxyTrace, ...]:
+    """Put together what is said of the parts of each proxy."""
+    most = ("last_us", "longest_work_us", "largest_heap_bytes", "largest_direct_bytes")
+    found = described.groupBy("proxy_id").agg(
+        F.min("first_us").alias("first_us"),
+        *(F.max(name).alias(name) for name in most),
+        *(F.sum(name).alias(name) for name in ("rows", "imputed")),
+    )
+    return tuple(ProxyTrace(**row.asDict()) for row in found.orderBy("proxy_id").collect())
 
 
 def _own_name() -> Column:

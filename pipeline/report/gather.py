@@ -136,10 +136,7 @@ def _memory(events: DataFrame, clock: Clock) -> pd.DataFrame:
         limit = clock.whole(limits[["bin", f"{kind}_limit"]], None)[f"{kind}_limit"].ffill().bfill().fillna(0)
         frames.append(
             whole.assign(
-                kind=kind,
-                held_mib=whole["held"] / 2**20,
-                waiting_mib=whole["waiting"] / 2**20,
-                limit_mib=limit / 2**20,
+                kind=kind, held_mib=whole["held"] / 2**20, waiting_mib=whole["waiting"] / 2**20, limit_mib=limit / 2**20
             )
         )
     return pd.concat(frames)[["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"]]

@@ -42,7 +42,10 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One theme of the page, in the order sentences, charts, fragments, tables; `missing` says why there is nothing."""
+    """One theme of the page: tiles, sentences, charts, fragments, tables; `missing` says why there is nothing.
+
+    A tile is a key number: what it is, and the number.
+    """
 
     name: str
     title: str
@@ -51,3 +54,4 @@ class Section:
     fragments: tuple[Fragment, ...] = ()
     sheets: tuple[Sheet, ...] = ()
     missing: str = ""
+    tiles: tuple[tuple[str, str], ...] = ()

@@ -16,6 +16,8 @@ __all__ = ["bin_of", "endings", "limits_in_force", "memory_use", "use_on_arrival
 
 KINDS: Final = ("heap", "direct")
 _LIMITS: Final = ("heap_limit", "direct_limit")
+# Of all bins, those that a proxy may be silent for at the end, however busy it was before.
+_SILENT_PART: Final = 20
 _BEFORE_HEAP: Final = ("client_wait_us", "group_wait_us")
 _BEFORE_GROWTH: Final = (*_BEFORE_HEAP, "heap_wait_us", "broker_wait_us", "upstream_us")
 _BEFORE_DIRECT: Final = (*_BEFORE_GROWTH, "heap_update_wait_us", "read_us", "reader_wait_us")
@@ -59,10 +61,7 @@ def use_on_arrival(events: DataFrame, clock: Clock) -> DataFrame:
     """Give the fullest moments of each bin: columns bin, heap_share, direct_share (null without a limit)."""
     return (
         asked_for(events)
-        .select(
-            bin_of(clock).alias("bin"),
-            *(_share(kind).alias(f"{kind}_share") for kind in KINDS),
-        )
+        .select(bin_of(clock).alias("bin"), *(_share(kind).alias(f"{kind}_share") for kind in KINDS))
         .groupBy("bin")
         .agg(*(F.max(name).alias(name) for name in ("heap_share", "direct_share")))
     )
@@ -71,8 +70,10 @@ def use_on_arrival(events: DataFrame, clock: Clock) -> DataFrame:
 def limits_in_force(events: DataFrame, clock: Clock) -> DataFrame:
     """Add up the limits of the proxies in each bin: columns bin, heap_limit, direct_limit, bytes; 0 if one has none.
 
-    A proxy counts from its first arrival to the end of its last request, with the limits that it had said last.
+    A proxy counts from its first arrival to the end of its last request, with the limits that it had said last; to the
+    end of all time if it was silent then for no longer than it had been before: it is there, and nobody asked.
     """
+    so_far = Window.partitionBy("proxy").orderBy("bin")
     said = (
         events.select(
             # A proxy without a name is one proxy.
@@ -84,10 +85,12 @@ def limits_in_force(events: DataFrame, clock: Clock) -> DataFrame:
         )
         .groupBy("proxy", "bin")
         .agg(F.max("last").alias("last"), *(F.max_by(name, "ts_us").alias(name) for name in _LIMITS))
+        .withColumn("silence", F.col("bin") - F.lag("bin").over(so_far))
     )
-    span = F.sequence(F.min("bin"), F.max("last"))
+    last, end = F.max("last"), F.lit(clock.bins - 1)
+    usual = F.greatest(F.max("silence"), F.lit(clock.bins // _SILENT_PART))
+    span = F.sequence(F.min("bin"), F.when(end - last <= usual, end).otherwise(last))
     whole = said.groupBy("proxy").agg(span.alias("span")).select("proxy", F.explode("span").alias("bin"))
-    so_far = Window.partitionBy("proxy").orderBy("bin")
     each = whole.join(said, ["proxy", "bin"], "left").select(
         "bin", *(F.last(name, ignorenulls=True).over(so_far).alias(name) for name in _LIMITS)
     )

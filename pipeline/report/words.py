@@ -8,7 +8,7 @@ from pipeline.report.clock import when
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.future import chosen, times
 from pipeline.report.parts import Section
-from pipeline.report.units import about, count, duration, moment, plural, share, shown, size
+from pipeline.report.units import NOTHING, about, count, duration, moment, plural, share, shown, size
 
 __all__ = ["span", "summary"]
 
@@ -16,7 +16,7 @@ __all__ = ["span", "summary"]
 def summary(facts: Facts, overview: Overview) -> Section:
     """Say the most important in a few sentences."""
     sentences = (_happened(facts, overview), *_causes(facts), *_reasons(facts), *_to_do(facts, overview))
-    return Section("summary", "Summary", sentences)
+    return Section("summary", "Summary", sentences, tiles=_tiles(facts, overview))
 
 
 def span(overview: Overview) -> str:
@@ -25,11 +25,27 @@ def span(overview: Overview) -> str:
     return f"{begin} to {end} UTC"
 
 
-def _happened(facts: Facts, overview: Overview) -> str:
-    whole = facts.waits[facts.waits["bin"].isna()] if len(facts.waits) else facts.waits
-    waited = (
-        f"; 99 % of the answered ones waited at most {about(whole.iloc[0]['p99_us'])} for memory" if len(whole) else ""
+def _tiles(facts: Facts, overview: Overview) -> tuple[tuple[str, str], ...]:
+    waited, row = _waited(facts), chosen(facts)
+    full = facts.fullness[["heap_share", "direct_share"]].astype(float).max().max() if len(facts.fullness) else None
+    to_set = None if row is None else f"{size(row['heap_limit_bytes'])} and {size(row['direct_limit_bytes'])}"
+    return (
+        ("requests", count(overview.requests)),
+        ("not answered", share(overview.refused / max(overview.requests, 1))),
+        ("99 % of the answered waited for memory at most", NOTHING if waited is None else about(waited)),
+        ("memory in use at the fullest proxy, of its limit", share(full)),
+        ("heap and direct memory to set", to_set or "no advice"),
     )
+
+
+def _waited(facts: Facts) -> float | None:
+    whole = facts.waits[facts.waits["bin"].isna()] if len(facts.waits) else facts.waits
+    return float(whole.iloc[0]["p99_us"]) if len(whole) else None
+
+
+def _happened(facts: Facts, overview: Overview) -> str:
+    p99_us = _waited(facts)
+    waited = "" if p99_us is None else f"; 99 % of the answered ones waited at most {about(p99_us)} for memory"
     ended = (
         "all were answered"
         if not overview.refused

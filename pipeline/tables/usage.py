@@ -92,7 +92,7 @@ USAGE = Table(
 
 WAITS = Table(
     "waits",
-    "How many waited how long: one row for each bucket of a histogram in which somebody is.",
+    "How many waited how long, by the hour (or `--window`, if longer): one row for each bucket with somebody in it.",
     (*_KEY, "wait", "bucket"),
     (
         *_WINDOW,

@@ -14,7 +14,18 @@ from pyspark.sql import functions as F
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket
 
-__all__ = ["DIMENSIONS", "MEASURES", "add_usage", "add_waits", "asked_for", "sharing", "top_costs", "usage", "waits"]
+__all__ = [
+    "DIMENSIONS",
+    "MEASURES",
+    "WAITS_SECONDS",
+    "add_usage",
+    "add_waits",
+    "asked_for",
+    "sharing",
+    "top_costs",
+    "usage",
+    "waits",
+]
 
 DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version")
 MEASURES: Final = (
@@ -29,6 +40,8 @@ MEASURES: Final = (
     "memory_wait_seconds",
 )
 MICROS: Final = 1_000_000
+# Histograms are looked at by hours; by minutes there would be a row for every second request.
+WAITS_SECONDS: Final = 3600
 _WHO: Final = ("namespace", "principal", "client_version")
 _REFUSALS: Final = tuple(
     name
@@ -68,7 +81,8 @@ def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
 
 
 def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `waits` of these events, one row for each bucket in which somebody is."""
+    """Give the table `waits` of these events: a row for each hour, or longer window, and bucket with somebody in it."""
+    window_seconds = max(WAITS_SECONDS, window_seconds)
     memory = F.struct(F.when(_is_list(), "memory").otherwise("watch").alias("wait"), bucket(_waited()).alias("bucket"))
     total = F.struct(F.when(_is_list(), "total").alias("wait"), bucket(F.col("total_us")).alias("bucket"))
     each = asked_for(events).select(_window(window_seconds), *_WHO, F.explode(F.array(memory, total)).alias("one"))

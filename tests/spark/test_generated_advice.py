@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.pipeline.generate.__main__ import main
 from pipeline.advise import AdviseSettings, advise
 from pipeline.choice import Target
-from pipeline.cli import main
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.replay.grid import Grid
@@ -21,7 +21,7 @@ TARGET = Target(load=10, max_refused=0.0, p99_wait_us=60_000_000)
 
 
 def generated(out: Path, *options: str) -> CommonSettings:
-    words = ["generate", "--events", "4000", "--proxies", "2", "--clients", "800", "--rate", "50", "--out", str(out)]
+    words = ["--events", "4000", "--proxies", "2", "--clients", "800", "--rate", "50", "--out", str(out)]
     assert main([*words, *options]) == 0
     return CommonSettings(str(out), "parquet", None, {})
 

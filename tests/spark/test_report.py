@@ -145,12 +145,13 @@ def test_limits_of_an_uneven_fleet_are_added_up_proxy_by_proxy(spark: SparkSessi
         limits = {"heap_limit_bytes": heap_mib << 20, "direct_limit_bytes": direct_mib << 20}
         return {"proxy_id": proxy, "at_us": at * SECOND, "total_us": SECOND // 2} | limits
 
-    # The small one is there from 1 to 4 and gets more at 3; the large one stays; another without a limit comes last.
+    # The small one is there from 1 to 4 and gets more at 3; the large one stays to the end, where it is silent for less
+    # long than before; another without a limit comes last.
     events = [of("large", 0, 100), of("small", 1, 10), of("small", 3, 20), of("small", 4, 20), of("large", 7, 100)]
     clock = Clock(START_US, SECOND, 10)
     found = timeline.limits_in_force(frame(spark, *events, of("other", 7, 0, 4)), clock).orderBy("bin").collect()
-    assert [row["heap_limit"] >> 20 for row in found] == [100, 110, 110, 120, 120, 100, 100, 0]
-    assert [row["direct_limit"] >> 20 for row in found] == [1, 2, 2, 2, 2, 1, 1, 5]
+    assert [row["heap_limit"] >> 20 for row in found] == [100, 110, 110, 120, 120, 100, 100, 0, 100, 100]
+    assert [row["direct_limit"] >> 20 for row in found] == [1, 2, 2, 2, 2, 1, 1, 5, 1, 1]
     stored_events(spark, tmp_path, *events)
     facts = gather(spark, common(tmp_path))
     heap = facts.memory[facts.memory["kind"] == "heap"]

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.generate.output import events_frame
-from pipeline.generate.settings import GenerateSettings
+from benchmarks.pipeline.generate.output import events_frame
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.schema import require_table
 from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket, quantiles
@@ -150,6 +150,14 @@ def test_waits_fall_into_buckets(spark: SparkSession) -> None:
         ("total", bucket_of(1000)): 2,
         ("total", bucket_of(5000)): 1,
     }
+
+
+def test_waits_are_counted_by_the_hour_or_a_longer_window(spark: SparkSession) -> None:
+    hour = 3600 * SECOND_US
+    events = frame(spark, [event(0), event(59 * MINUTE_US), event(hour)])
+    for asked, seconds, counts in ((60, 3600, [2, 1]), (7200, 7200, [3])):
+        rows = waits(events, asked).where("wait = 'memory'").orderBy("window_start").collect()
+        assert [(row["window_seconds"], row["count"]) for row in rows] == [(seconds, count) for count in counts]
 
 
 def test_buckets_of_spark_are_those_of_python(spark: SparkSession) -> None:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from benchmarks.pipeline.generate.output import write_parquet
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.usage import compare, duck, polar
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.generate.output import write_parquet
-from pipeline.generate.settings import GenerateSettings
 from pipeline.options import CommonSettings
 from pipeline.usage import UsageSettings, make_usage
 

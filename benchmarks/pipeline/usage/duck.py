@@ -11,7 +11,7 @@ from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.replay.buckets import PER_OCTAVE
 from pipeline.transforms.buckets import TINY
-from pipeline.transforms.usage import DIMENSIONS, MEASURES
+from pipeline.transforms.usage import DIMENSIONS, MEASURES, WAITS_SECONDS
 
 _WHO: Final = "namespace, principal, client_version"
 _LATE: Final = "is_list AND outcome = 'timeout'"
@@ -73,7 +73,9 @@ class Engine:
         self.seconds: dict[str, float] = {}
         self._out = out
         self._database = duckdb.connect(config={"threads": THREADS})
-        self._events = _EVENTS.format(micros=WINDOW_SECONDS * 1_000_000, events=events)
+        self._events, self._by_hour = (
+            _EVENTS.format(micros=seconds * 1_000_000, events=events) for seconds in (WINDOW_SECONDS, WAITS_SECONDS)
+        )
 
     def run(self) -> None:
         """Make all four tables."""
@@ -107,7 +109,7 @@ class Engine:
     def _waits(self) -> str:
         each = (
             f"SELECT window_us, {_WHO}, unnest([CASE WHEN is_list THEN 'memory' ELSE 'watch' END, 'total']) AS wait,"
-            f" unnest([waited_us, total_us]) AS us, is_list FROM ({self._events})"
+            f" unnest([waited_us, total_us]) AS us, is_list FROM ({self._by_hour})"
         )
         bucket = f"CASE WHEN us > 0 THEN floor({PER_OCTAVE} * log2(us) + {TINY})::INTEGER ELSE -1 END AS bucket"
         bucketed = f"SELECT *, {bucket} FROM ({each}) WHERE is_list OR wait <> 'total'"

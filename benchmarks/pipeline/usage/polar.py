@@ -10,7 +10,7 @@ import polars as pl
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.replay.buckets import PER_OCTAVE
 from pipeline.transforms.buckets import NO_WAIT, TINY
-from pipeline.transforms.usage import DIMENSIONS, MEASURES
+from pipeline.transforms.usage import DIMENSIONS, MEASURES, WAITS_SECONDS
 
 _WHO: Final = ("namespace", "principal", "client_version")
 _LIST: Final = pl.col("kind") == "get_topics"
@@ -26,14 +26,12 @@ class Engine:
     def __init__(self, events: Path, out: Path) -> None:
         self.seconds: dict[str, float] = {}
         self._out = out
-        micros = WINDOW_SECONDS * 1_000_000
-        events_read = pl.scan_parquet(f"{events}/**/*.parquet", hive_partitioning=False)
-        self._events = events_read.with_columns((pl.col("ts_us") - pl.col("ts_us") % micros).alias("window_us"))
+        self._events = pl.scan_parquet(f"{events}/**/*.parquet", hive_partitioning=False)
 
     def run(self) -> None:
         """Make all four tables."""
-        self._write("usage", _usage(self._events))
-        self._write("waits", _waits(self._events))
+        self._write("usage", _usage(self._events.with_columns(_window(WINDOW_SECONDS))))
+        self._write("waits", _waits(self._events.with_columns(_window(WAITS_SECONDS))))
         usage = pl.scan_parquet(self._out / "usage.parquet")
         hour = usage.with_columns(pl.col("window_start").dt.truncate("1h").alias("hour_start"))
         self._write("sharing", _sharing(hour))
@@ -44,6 +42,11 @@ class Engine:
 
     def _write(self, table: str, frame: pl.LazyFrame) -> None:
         frame.collect(engine="streaming").write_parquet(self._out / f"{table}.parquet", compression="zstd")
+
+
+def _window(seconds: int) -> pl.Expr:
+    micros = seconds * 1_000_000
+    return (pl.col("ts_us") - pl.col("ts_us") % micros).alias("window_us")
 
 
 def _usage(events: pl.LazyFrame) -> pl.LazyFrame:

@@ -20,6 +20,7 @@ from pipeline.replay.engine import simulate
 from pipeline.replay.model import NEVER, Aggregates, Limits
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import added
+from pipeline.replay.traces import TASK_ROWS
 
 # The value of the event, and the stages after which the time of one that was not answered is whole.
 _MEASURED: Final = {
@@ -114,21 +115,33 @@ def _imputed(requests: pl.DataFrame) -> pl.DataFrame:
     if not requests.select(lacking.any()).item():
         return requests
     shown = pl.col("answered") & ~lacking
+    requests = requests.with_columns(_part().alias("part"))
     for name in _MEASURED:
         known = pl.when(shown).then(pl.col(name))
         likes = [
             like
             for level in _LEVELS
             for like in (
-                known.forward_fill().over("proxy_id", *level),
-                known.drop_nulls().first().over("proxy_id", *level),
+                known.forward_fill().over("proxy_id", "part", *level),
+                known.drop_nulls().first().over("proxy_id", "part", *level),
             )
         ]
-        nothing = pl.lit("") if name == "broker_name" else pl.lit(0)
-        typical = known.drop_nulls().first() if name == "broker_name" else known.median().cast(pl.Int64)
-        likes = [*likes, typical.over("proxy_id"), nothing]
+        if name == "broker_name":
+            rest = [known.drop_nulls().first().over("proxy_id"), pl.lit("")]
+        else:
+            middle, mean = known.quantile(0.5, "lower").cast(pl.Int64), known.mean().floor().cast(pl.Int64)
+            rest = [middle.over("proxy_id", "part"), mean.over("proxy_id"), pl.lit(0)]
+        likes = [*likes, *rest]
         requests = requests.with_columns(pl.coalesce(pl.col(name), *likes).alias(f"filled_{name}"))
     return requests.drop(*_MEASURED).rename({f"filled_{name}": name for name in _MEASURED})
+
+
+def _part() -> pl.Expr:
+    """Number the parts of a proxy's time that the pipeline's tasks sort, and in which they look for requests alike."""
+    arrival = pl.col("arrival_us").cast(pl.Int64)
+    first, last = arrival.min().over("proxy_id"), arrival.max().over("proxy_id")
+    parts = (pl.len().over("proxy_id").cast(pl.Int64) + TASK_ROWS - 1) // TASK_ROWS
+    return (arrival - first) // ((last - first) // parts + 1)
 
 
 def _slices(traces: pl.DataFrame) -> Iterator[Slice]:

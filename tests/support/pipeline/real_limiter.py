@@ -170,8 +170,8 @@ class _Body:
 class RealLimiter:
     """One replay by the real limiter."""
 
-    def __init__(self, trace: Trace, limits: Limits, load: int, schedule: Schedule) -> None:
-        self._trace = trace
+    def __init__(self, trace: Trace, limits: Limits, load: int, warm_up: int, schedule: Schedule) -> None:
+        self._warm_up = warm_up
         self._limits = limits
         self._arrival = (trace.arrival_us // load).tolist()
         self._need = {name: getattr(trace, name).tolist() for name in trace.__slots__}
@@ -335,7 +335,7 @@ class RealLimiter:
         group.stage = Stage.BROKER_BUSY
         slot = await questions.acquire(1, charge=group.charge(questions, 1))
         self.groups.asked(group)
-        self.questions += 1
+        self.questions += leader >= self._warm_up
         group.stage = Stage.BROKER
         begun: asyncio.Future[bool] = self._loop.create_future()
         size = self._need["heap_bytes"][leader]
@@ -401,12 +401,12 @@ def _settle(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def replay_by_the_real_limiter(trace: Trace, limits: Limits, load: int = 1) -> Result:
-    """Replay a trace as `pipeline.replay.reference.replay` does, with the limiter of the proxy."""
+def replay_by_the_real_limiter(trace: Trace, limits: Limits, load: int = 1, warm_up: int = 0) -> Result:
+    """Replay a trace as the kernel does, with the limiter of the proxy; questions of the warm-up are not counted."""
     schedule = Schedule()
 
     async def main() -> Result:
-        replay = RealLimiter(trace, limits, load, schedule)
+        replay = RealLimiter(trace, limits, load, warm_up, schedule)
         over = asyncio.get_running_loop().create_future()
         schedule.on_over = partial(_settle, over)
         await over

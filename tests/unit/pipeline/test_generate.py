@@ -8,12 +8,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.pipeline.generate.chunk import ARROW_SCHEMA, chunk_events
+from benchmarks.pipeline.generate.output import write_files, write_parquet
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from eventlog.schema import CLOSE_CAUSES, FIELDS, KINDS, OUTCOMES, STAGES
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.generate.chunk import ARROW_SCHEMA, chunk_events
-from pipeline.generate.output import write_files, write_parquet
-from pipeline.generate.settings import GenerateSettings
-from pipeline.replay import kernel, reference
 from pipeline.replay.model import MIB, Limits
 
 SETTINGS = GenerateSettings(events=6_000, proxies=2, clients=100, tenants=5, namespaces=20)
@@ -109,10 +108,8 @@ def test_refused_requests_have_neither_answer_nor_writing(events: pd.DataFrame) 
     assert refused[["response_bytes", "write_us"]].isna().all().all()
 
 
-def test_simulated_waits_come_from_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The same results, without compiling.
-    monkeypatch.setattr(kernel, "replay", reference.replay)
-
+@pytest.mark.timeout(600)  # the kernel is compiled
+def test_simulated_waits_come_from_the_limits() -> None:
     def waited(heap_bytes: int) -> int:
         limits = Limits(heap_bytes=heap_bytes, coalescing=False)
         settings = GenerateSettings(events=2_000, proxies=1, clients=300, simulate=True, limits=limits)

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from pipeline import cli
+from pipeline import cli, progress
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.ingest import IngestCounts, IngestSettings
 from pipeline.ingest.settings import ingest_settings, micros
@@ -150,7 +150,7 @@ def test_sigterm_tells_a_stream_to_stop(monkeypatch: pytest.MonkeyPatch, capsys:
         assert stop.wait(60)
         return IngestCounts(3, 1, 1, {"late": 1}, 4)
 
-    monkeypatch.setattr(ingest, "open_session", lambda app, settings: session)
+    monkeypatch.setattr(progress, "open_session", lambda app, settings: session)
     monkeypatch.setattr(ingest, "ingest", take)
     parser = argparse.ArgumentParser()
     ingest.add_arguments(parser)

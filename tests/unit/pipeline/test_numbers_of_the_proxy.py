@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from limiter import fair_queue
-from pipeline.replay import members, model, turns
+from pipeline.replay import model
 from proxy.clients import requests
 from proxy.config.config import Config
 from proxy.requests.topic_lists import groups
@@ -15,9 +15,9 @@ MIB = 1024 * 1024
 
 def test_bounds_of_the_replay_are_those_of_the_proxy() -> None:
     assert model.LISTS_AT_ONCE == requests.LISTS_AT_ONCE
-    assert members.PAYERS_ASKED == groups.MEMBERS_ASKED
-    assert turns.QUANTA_PER_LIMIT == fair_queue.QUANTA_PER_LIMIT
-    assert turns.MOST_IDLE_DEBTORS == fair_queue.MAX_IDLE_DEBTORS
+    assert model.PAYERS_ASKED == groups.MEMBERS_ASKED
+    assert model.QUANTA_PER_LIMIT == fair_queue.QUANTA_PER_LIMIT
+    assert model.MOST_IDLE_DEBTORS == fair_queue.MAX_IDLE_DEBTORS
 
 
 @pytest.mark.parametrize(("heap_mb", "direct_mb", "most"), list(product((0, 1, 8), (0, 2, 16), (None, 4096))))

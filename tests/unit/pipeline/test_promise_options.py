@@ -37,7 +37,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return take
 
     for job, names in WORK.items():
-        monkeypatch.setattr(f"pipeline.jobs.{job}.open_session", lambda *_: SimpleNamespace(stop=lambda: None))
+        monkeypatch.setattr("pipeline.progress.open_session", lambda *_: SimpleNamespace(stop=lambda: None))
         for name in names:
             monkeypatch.setattr(f"pipeline.jobs.{job}.{name}", work(name))
     return settings

@@ -5,11 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipeline.replay import kernel, reference
+from pipeline.replay import kernel
 from pipeline.replay.model import NEVER, Limits, Result, Trace
+from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
 
 pytestmark = pytest.mark.timeout(600)  # the kernel is compiled
 Replay = Callable[[Trace, Limits], Result]
+# The rules of both places.
+BOTH: list[Replay] = [replay_by_the_real_limiter, kernel.replay]
 
 
 def lists(*, questions: list[int], direct_us: int) -> Trace:
@@ -37,13 +40,13 @@ def wait_of_the_last(replay: Replay, trace: Trace, *, coalescing: bool = True) -
     return int(replay(trace, Limits(direct_bytes=100, coalescing=coalescing)).direct_wait_us[-1])
 
 
-@pytest.mark.parametrize("replay", [reference.replay, kernel.replay])
+@pytest.mark.parametrize("replay", BOTH)
 def test_what_a_list_for_one_has_left_is_free_for_the_next(replay: Replay) -> None:
     assert wait_of_the_last(replay, lists(questions=[0, 1], direct_us=66)) == 0
     assert wait_of_the_last(replay, lists(questions=[0, 1], direct_us=70)) == 80
 
 
-@pytest.mark.parametrize("replay", [reference.replay, kernel.replay])
+@pytest.mark.parametrize("replay", BOTH)
 def test_a_list_for_two_is_held_whole_until_it_is_written(replay: Replay) -> None:
     # The second and the third share an answer, which begins 5 us after that of the first.
     trace = lists(questions=[0, 0, 0, 1], direct_us=0)

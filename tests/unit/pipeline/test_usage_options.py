@@ -10,9 +10,10 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline import progress
 from pipeline.cli import main
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.jobs import storms, usage
+from pipeline.jobs import usage
 from pipeline.options import CommonSettings
 from pipeline.usage import StreamSettings, UsageSettings, UsageSummary, make_usage
 
@@ -32,7 +33,7 @@ class Session:
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     before = signal.getsignal(signal.SIGTERM)
     session = Session()
-    monkeypatch.setattr(usage, "open_session", lambda app, settings: session)
+    monkeypatch.setattr(progress, "open_session", lambda app, settings: session)
     yield session
     signal.signal(signal.SIGTERM, before)
 
@@ -59,8 +60,7 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(app: str, settings: CommonSettings) -> None:
         raise AssertionError("Spark was started")
 
-    for job in (usage, storms):
-        monkeypatch.setattr(job, "open_session", fail)
+    monkeypatch.setattr(progress, "open_session", fail)
 
 
 @pytest.mark.parametrize(

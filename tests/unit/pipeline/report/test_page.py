@@ -1,6 +1,7 @@
 """The report as HTML: whole, readable without scripts, harmless whatever clients call their namespaces, and alone."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -64,6 +65,19 @@ def test_a_page_without_other_jobs_has_the_same_sections_and_says_what_is_missin
     assert [word for word in ("usage", "storms", "whatif", "advise") if any(word in text for text in missing)] == [
         "usage", "storms", "whatif", "advise",
     ]  # fmt: skip
+
+
+def test_the_key_numbers_come_first(text: str) -> None:
+    tiles = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text))
+    assert tiles["requests"] == f"{overview().requests:,}"
+    assert len(tiles) == 5
+    assert "" not in tiles.values()
+    assert text.index("<dl") < text.index("What happened")
+
+
+def test_without_advice_the_tile_says_so() -> None:
+    tiles = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text_of(only_events())))
+    assert tiles["heap and direct memory to set"] == "no advice"
 
 
 def test_the_page_loads_nothing(text: str, page: Page) -> None:

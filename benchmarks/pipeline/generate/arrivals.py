@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.generate.population import Population
-from pipeline.generate.settings import Chunk, GenerateSettings
+from benchmarks.pipeline.generate.population import Population
+from benchmarks.pipeline.generate.settings import Chunk, GenerateSettings
 
 __all__ = ["Arrivals", "arrivals", "random_of"]
 

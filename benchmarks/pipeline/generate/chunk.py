@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from eventlog.schema import FIELDS, SCHEMA_VERSION
-from pipeline.generate.arrivals import arrivals, random_of
-from pipeline.generate.population import MODES, NO_PATTERN, VERSIONS, Population, population
-from pipeline.generate.settings import CHUNK_EVENTS, Chunk, GenerateSettings
-from pipeline.generate.timeline import (
+from benchmarks.pipeline.generate.arrivals import arrivals, random_of
+from benchmarks.pipeline.generate.population import MODES, NO_PATTERN, VERSIONS, Population, population
+from benchmarks.pipeline.generate.settings import CHUNK_EVENTS, Chunk, GenerateSettings
+from benchmarks.pipeline.generate.timeline import (
     BROKER,
     DIRECT,
     GROUP,
@@ -28,6 +27,7 @@ from pipeline.generate.timeline import (
     Members,
     follow,
 )
+from eventlog.schema import FIELDS, SCHEMA_VERSION
 from pipeline.replay.model import Outcome
 
 __all__ = ["ARROW_SCHEMA", "boot_id", "chunk_events", "proxy_id"]

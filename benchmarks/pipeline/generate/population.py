@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.generate.settings import GenerateSettings
+from benchmarks.pipeline.generate.settings import GenerateSettings
 
 __all__ = ["MODES", "Population", "population"]
 

@@ -1,19 +1,21 @@
-"""The job `generate`: synthetic events, as the table `events` or as the files that a proxy writes."""
+"""The command line: `python -m benchmarks.pipeline.generate`: the table `events`, or the files that a proxy writes."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from benchmarks.pipeline.generate.output import events_frame, write_files, write_parquet
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.generate.output import events_frame, write_files, write_parquet
-from pipeline.generate.settings import GenerateSettings
 from pipeline.options import CommonSettings, add_common, common_settings
 from pipeline.replay.model import Limits
 from pipeline.session import open_session
 from pipeline.sinks import write_table
 from pipeline.tables.events import EVENTS
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["main"]
 
 _NUMBERS = {
     "seed": "the same seed and options give the same events",
@@ -28,8 +30,18 @@ _NUMBERS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of the job."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the events; gives an exit code as the jobs of the pipeline do."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline.generate", description=__doc__)
+    _add_arguments(parser)
+    try:
+        return _run(parser.parse_args(words))
+    except PipelineError as error:
+        print(f"generate: {error}", file=sys.stderr)
+        return error.code
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     parser.add_argument("--events", type=_whole, required=True, metavar="N", help="how many, such as 1e6")
     usual = {field.name: field.default for field in fields(GenerateSettings)}
@@ -52,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Write the events; raises PipelineError."""
+def _run(options: argparse.Namespace) -> int:
     common = common_settings(options)
     names = [name.replace("-", "_") for name in _NUMBERS]
     settings = GenerateSettings(
@@ -94,3 +105,7 @@ def _whole(word: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise argparse.ArgumentTypeError(f"got {word!r}, expected a whole number such as 1000 or 1e6")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.generate.arrivals import Arrivals
-from pipeline.generate.population import Population
-from pipeline.generate.settings import GenerateSettings
+from benchmarks.pipeline.generate.arrivals import Arrivals
+from benchmarks.pipeline.generate.population import Population
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.replay.model import NEVER, Limits, Outcome, Trace
 
 __all__ = ["ENDS", "Groups", "Members", "follow"]
