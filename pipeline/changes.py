@@ -15,23 +15,21 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 from uuid import uuid4
 
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.lease import LOCK, PATIENCE_SECONDS, Clock, lock_of, this_process, try_lock
 
 __all__ = ["NOTES", "Change", "Directory", "Staging", "Writer", "write_whole"]
 
 STAGING: Final = "_staging"
 JOURNAL: Final = "_journal"
 NOTES: Final = "_notes"
-LOCK: Final = "_lock"
 HIDDEN: Final = ("_", ".")
-RETRY_SECONDS: Final = 0.05
-PATIENCE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,7 @@ class Directory:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.root = root
-        self._patience = patience_seconds
-        self._now = now
-        self._sleep = sleep
+        self._clock = Clock(patience_seconds, now=now, sleep=sleep)
 
     def stage(self, kind: str) -> Staging:
         """Make a place for the files of a change to come."""
@@ -120,19 +116,8 @@ class Directory:
         with self.exclusive() as writer:
             return writer.files(table)
 
-    @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
-        with (self.root / LOCK).open("a") as lock:
-            end = self._now() + self._patience
-            while not _try_lock(lock, how):
-                if self._now() >= end:
-                    raise PipelineError(
-                        f"{self.root}: another job has been changing its tables for {self._patience:g} s, expected it"
-                        " to end",
-                        ExitCode.FAILED,
-                    )
-                self._sleep(RETRY_SECONDS)
-            yield
+    def _locked(self, how: int) -> AbstractContextManager[None]:
+        return lock_of(self.root, this_process(), how, self._clock)
 
 
 def _own(place: Path) -> IO[str]:
@@ -147,14 +132,6 @@ def _own(place: Path) -> IO[str]:
         if (place / LOCK).exists():
             return owned
         owned.close()
-
-
-def _try_lock(lock: IO[str], how: int) -> bool:
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _finish(root: Path) -> None:
@@ -175,7 +152,7 @@ def _clear(left: Path) -> None:
             left.rmdir()
         return
     with suppress(FileNotFoundError), lock.open() as owned:
-        if _try_lock(owned, fcntl.LOCK_EX):
+        if try_lock(owned, fcntl.LOCK_EX):
             shutil.rmtree(left, ignore_errors=True)
 
 

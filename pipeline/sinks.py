@@ -14,7 +14,6 @@ from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.changes import Change, Directory, Staging, Writer
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
-from pipeline.paths import escaped
+from pipeline.paths import escaped, mounted
 from pipeline.readers import ReadFiles
 from pipeline.schema import require_table, table_schema
 from pipeline.tables import Table
@@ -325,13 +324,12 @@ def _read(spark: SparkSession, table: Table, base: Path, paths: list[Path]) -> D
 
 
 def _mounted(out: str) -> Path:
-    parts = urlsplit(out)
-    if parts.scheme not in ("", "file"):
+    path = mounted(out)
+    if path is None:
         raise PipelineError(
             f"--out {out}: --format parquet expected a mounted directory, since its changes need atomic renames;"
             " use --format delta for an object store"
         )
-    path = Path(parts.path if parts.scheme else out)
     if path.exists() and not path.is_dir():
         raise PipelineError(f"--out {out}: got a file, expected a directory")
-    return path.absolute()
+    return path
