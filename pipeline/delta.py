@@ -5,7 +5,6 @@ its own: after a crash between two tables of a change, the batch comes again, an
 its key. One writer at a time (`pipeline.lease`), compaction included: two would each miss what the other adds.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
@@ -16,12 +15,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.hadoop import HadoopFiles
-from pipeline.lease import LEASE, Clock, lease_of, lock_of, this_process
-from pipeline.paths import mounted
+from pipeline.lease import Clock
 from pipeline.schema import require_table, table_schema
 from pipeline.sinks import Batch, Staged
 from pipeline.tables import TABLES, Table
+from pipeline.writer import only_writer
 
 __all__ = ["DeltaStore"]
 
@@ -48,15 +46,8 @@ class DeltaStore:
 
         Delta itself does not keep two appends of the same event apart, and on S3 not even two commits.
         """
-        owner = f"{self._spark.conf.get('spark.app.name')}, {this_process()},"
-        if (root := mounted(self._root)) is not None:
-            root.mkdir(parents=True, exist_ok=True)
-            with lock_of(root, owner, clock=self._clock):
-                yield OpenDelta(self, _nothing)
-            return
-        files = HadoopFiles(self._spark, f"{self._root}/{LEASE}")
-        with lease_of(files, owner, self._root, self._clock) as held:
-            yield OpenDelta(self, held.require)
+        with only_writer(self._spark, self._root, self._clock) as require:
+            yield OpenDelta(self, require)
 
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
@@ -69,7 +60,7 @@ class DeltaStore:
         filled = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in later})
         return filled.select([column.name for column in table.columns])
 
-    def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
+    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
         """Have Delta merge small files of any age: its streams pass by what is merged."""
         self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
         with self.exclusive() as opened:
@@ -79,10 +70,6 @@ class DeltaStore:
             opened.require()
             found.optimize().executeCompaction()
             return before, _files(found)
-
-    def unread(self, table: Table) -> int:
-        """Count none: a stream reads Delta's log, where merged files bring no news."""
-        return 0
 
     def drop_before(self, table: Table, day: date) -> int:
         """Delete the rows of earlier days; their files go when Delta's own retention is over."""
@@ -116,10 +103,6 @@ class OpenDelta:
         """Give the rows of a table, None if it was never written."""
         return self._store.read(table)
 
-    def is_applied(self, batch: Batch) -> bool:
-        """Say no: Delta itself passes over a batch that a table has."""
-        return False
-
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
         """Add rows to tables, by name; each table takes a batch once."""
         for name, staged in rows.items():
@@ -144,10 +127,6 @@ class OpenDelta:
 
 def _files(table: DeltaTable) -> int:
     return int(table.detail().collect()[0].numFiles)
-
-
-def _nothing() -> None:
-    """A lock of the file system needs no look: the kernel keeps it."""
 
 
 class _Kept:

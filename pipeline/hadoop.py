@@ -4,6 +4,7 @@ Rule: that a file is made only where none is, the store itself sees to, never a 
 with a store that has no conditional writes the job ends, with the reason, instead of losing what another writes.
 """
 
+import time
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -11,12 +12,13 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import ExitCode, PipelineError
 
-__all__ = ["HadoopFiles", "exists"]
+__all__ = ["HadoopFiles", "data_files", "exists", "make", "names", "remove", "remove_older", "rename", "size"]
 
 IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
 GONE: Final = "java.io.FileNotFoundException"
 # Two at the same moment: S3 says so instead of who was first.
 CONFLICT: Final = "Status Code: 409"
+HIDDEN: Final = "._"
 MUST_ASK: Final = ("s3a",)
 
 
@@ -24,6 +26,60 @@ def exists(spark: SparkSession, path: str) -> bool:
     """Say whether a file is there."""
     where, files = _open(spark, path)
     return bool(files.exists(where))
+
+
+def names(spark: SparkSession, path: str) -> list[str]:
+    """List a directory; without it there is nothing."""
+    return HadoopFiles(spark, path).names()
+
+
+def size(spark: SparkSession, path: str) -> int:
+    """Give the bytes of all files below a directory."""
+    where, files = _open(spark, path)
+    return int(files.getContentSummary(where).getLength())
+
+
+def data_files(spark: SparkSession, path: str) -> list[str]:
+    """List the files below a directory that readers look at, relative to it; without it there are none."""
+    where, files = _open(spark, path)
+    if not files.exists(where):
+        return []
+    begin = len(str(files.makeQualified(where).toUri().getPath())) + 1
+    found, below = files.listFiles(where, True), []
+    while found.hasNext():
+        below.append(str(found.next().getPath().toUri().getPath())[begin:])
+    return sorted(each for each in below if not any(part[0] in HIDDEN for part in each.split("/")))
+
+
+def make(spark: SparkSession, path: str) -> None:
+    """Have a directory be there."""
+    where, files = _open(spark, path)
+    files.mkdirs(where)
+
+
+def remove(spark: SparkSession, path: str) -> None:
+    """Delete a file or a directory, if it is there."""
+    where, files = _open(spark, path)
+    files.delete(where, True)
+
+
+def remove_older(spark: SparkSession, path: str, seconds: float) -> None:
+    """Delete what is in a directory and was changed longer ago."""
+    where, files = _open(spark, path)
+    if not files.exists(where):
+        return
+    for each in files.listStatus(where):
+        if each.getModificationTime() < (time.time() - seconds) * 1000:
+            files.delete(each.getPath(), True)
+
+
+def rename(spark: SparkSession, path: str, to: str) -> None:
+    """Give a file or a directory another name; raises PipelineError if it did not get it."""
+    where, files = _open(spark, path)
+    target, _ = _open(spark, to)
+    files.mkdirs(target.getParent())
+    if not files.rename(where, target):
+        raise PipelineError(f"{path}: got no other name, expected {to}", ExitCode.FAILED)
 
 
 class HadoopFiles:

@@ -37,7 +37,6 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
     for label, given in _steps(spark, settings):
         begin = time.monotonic()
         of_step = write(store, given, Rules(started))
-        assert of_step is not None
         counts += of_step
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
     if counts.kept + counts.duplicates == 0:
