@@ -1,9 +1,7 @@
 """Compaction: few files of a good size instead of many small ones, and no older days than are wanted.
 
-Rule: a reader or a crash at any time sees every row once (`pipeline.changes`; with Delta its own log): merged files
-take the place of those they were made from in one step, partition by partition. What a stream of a table has still to
-read is not merged (`pipeline.readers`), since streams pass by merged files; retention deletes it all the same, and
-says so.
+Rule: merged files take the place of those they were made from in one step: that of Delta's log, or that a table of
+Parquet gets its name. Streams of a table read Delta's log, where merged files bring no news.
 """
 
 from collections.abc import Callable
@@ -21,15 +19,10 @@ __all__ = ["CompactSettings", "Compacted", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class CompactSettings:
-    """One compaction; without `retention_days` no day is too old, `today` is the day in UTC.
-
-    Files written later than `written_before` (seconds since 1970) are left for streams of other programs, which read
-    files as they were written, and must have had the time to.
-    """
+    """One compaction; without `retention_days` no day is too old, `today` is the day in UTC."""
 
     common: CommonSettings
     today: date
-    written_before: float
     target_bytes: int = 128 * 1024 * 1024
     retention_days: int | None = None
 
@@ -52,17 +45,9 @@ def compact(spark: SparkSession, settings: CompactSettings, say: Callable[[str],
             continue
         dropped = 0
         if settings.retention_days is not None:
-            unread = store.unread(table)
             dropped = store.drop_before(table, settings.today - timedelta(days=settings.retention_days))
-            if missed := max(0, unread - store.unread(table)):
-                say(f"{table.name}: {missed} files of old days deleted that `usage --stream` had not read")
-        before, after = store.merge(table, settings.target_bytes, settings.written_before)
+        before, after = store.merge(table, settings.target_bytes)
         if before or dropped:
             say(f"{table.name}: {dropped} files of old days deleted, {before} merged into {after}")
-        if left := store.unread(table):
-            say(
-                f"{table.name}: {left} files left as they are, since `usage --stream` has not read them: run it before"
-                " `compact`; if it is to run no more, delete `_notes/usage`"
-            )
         total = Compacted(total.before + before + dropped, total.after + after, total.dropped + dropped)
     return total

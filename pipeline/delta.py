@@ -2,11 +2,10 @@
 
 Rule: rows are computed once and kept on the executors' disks until they are in their tables. Each table has a log of
 its own: after a crash between two tables of a change, the batch comes again, and what is there already is left out by
-its key.
+its key. One writer at a time (`pipeline.lease`), compaction included: two would each miss what the other adds.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from typing import Final
@@ -16,9 +15,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.lease import Clock
 from pipeline.schema import require_table, table_schema
 from pipeline.sinks import Batch, Staged
 from pipeline.tables import TABLES, Table
+from pipeline.writer import only_writer
 
 __all__ = ["DeltaStore"]
 
@@ -27,11 +28,12 @@ VERSION: Final = "txnVersion"
 
 
 class DeltaStore:
-    """Tables under one URI; Delta's own log orders those who write."""
+    """Tables under one URI; each has a log of its own, and who changes any of them holds the lease of all."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    def __init__(self, spark: SparkSession, root: str, clock: Clock | None = None) -> None:
         self._spark = spark
         self._root = root
+        self._clock = clock
 
     def stage(self, table: Table, frame: DataFrame) -> Staged:
         """Compute rows that are meant for a table; the caller discards them."""
@@ -39,24 +41,67 @@ class DeltaStore:
         return _Kept(frame)
 
     @contextmanager
-    def exclusive(self) -> Iterator["DeltaStore"]:
-        """Give the store itself: Delta refuses what conflicts with another's change."""
-        yield self
+    def exclusive(self) -> Iterator["OpenDelta"]:
+        """Be the only one who changes the tables; raises PipelineError with the name of who does not end.
+
+        Delta itself does not keep two appends of the same event apart, and on S3 not even two commits.
+        """
+        with only_writer(self._spark, self._root, self._clock) as require:
+            yield OpenDelta(self, require)
 
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
-        path = self.path(table)
-        if not DeltaTable.isDeltaTable(self._spark, path):
+        found = self.delta(table)
+        if found is None:
             return None
-        found = self._spark.read.format("delta").load(path)
+        rows = found.toDF()
         # A column that came later is not in a table until rows with the column are added.
-        later = [column for column in table_schema(table) if column.name not in found.columns]
-        filled = found.withColumns({column.name: F.lit(None).cast(column.dataType) for column in later})
+        later = [column for column in table_schema(table) if column.name not in rows.columns]
+        filled = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in later})
         return filled.select([column.name for column in table.columns])
 
-    def is_applied(self, batch: Batch) -> bool:
-        """Say no: Delta itself passes over a batch that a table has."""
-        return False
+    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
+        """Have Delta merge small files of any age: its streams pass by what is merged."""
+        self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
+        with self.exclusive() as opened:
+            if (found := self.delta(table)) is None:
+                return 0, 0
+            before = _files(found)
+            opened.require()
+            found.optimize().executeCompaction()
+            return before, _files(found)
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the rows of earlier days; their files go when Delta's own retention is over."""
+        with self.exclusive() as opened:
+            if (found := self.delta(table)) is None:
+                return 0
+            before = _files(found)
+            opened.require()
+            found.delete(F.col("date") < F.lit(day))
+            found.vacuum()
+            return before - _files(found)
+
+    def delta(self, table: Table) -> DeltaTable | None:
+        """Give a table as Delta has it, None if it was never written."""
+        path = self.path(table)
+        return DeltaTable.forPath(self._spark, path) if DeltaTable.isDeltaTable(self._spark, path) else None
+
+    def path(self, table: Table) -> str:
+        """Say where a table is."""
+        return f"{self._root}/{table.name}"
+
+
+class OpenDelta:
+    """Tables that nobody else changes now; `require` raises PipelineError if another may, by now."""
+
+    def __init__(self, store: DeltaStore, require: Callable[[], None]) -> None:
+        self.require = require
+        self._store = store
+
+    def read(self, table: Table) -> DataFrame | None:
+        """Give the rows of a table, None if it was never written."""
+        return self._store.read(table)
 
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
         """Add rows to tables, by name; each table takes a batch once."""
@@ -67,37 +112,6 @@ class DeltaStore:
         """Have a table hold these rows only."""
         self._write(table.name, rows.frame, "overwrite", None)
 
-    def merge(self, table: Table, target_bytes: int, written_before: float = math.inf) -> tuple[int, int]:
-        """Have Delta merge small files of any age: its streams pass by what is merged."""
-        if self.read(table) is None:
-            return 0, 0
-        self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
-        before = self._files(table)
-        DeltaTable.forPath(self._spark, self.path(table)).optimize().executeCompaction()
-        return before, self._files(table)
-
-    def unread(self, table: Table) -> int:
-        """Count none: a stream reads Delta's log, where merged files bring no news."""
-        return 0
-
-    def drop_before(self, table: Table, day: date) -> int:
-        """Delete the rows of earlier days; their files go when Delta's own retention is over."""
-        if self.read(table) is None:
-            return 0
-        before = self._files(table)
-        found = DeltaTable.forPath(self._spark, self.path(table))
-        found.delete(F.col("date") < F.lit(day))
-        found.vacuum()
-        return before - self._files(table)
-
-    def _files(self, table: Table) -> int:
-        detail = DeltaTable.forPath(self._spark, self.path(table)).detail()
-        return int(detail.collect()[0].numFiles)
-
-    def path(self, table: Table) -> str:
-        """Say where a table is."""
-        return f"{self._root}/{table.name}"
-
     def _write(self, name: str, frame: DataFrame, mode: str, batch: Batch | None) -> None:
         table = TABLES[name]
         # New columns may be null, and are added to a table of before.
@@ -107,7 +121,12 @@ class DeltaStore:
             writer = writer.option("partitionOverwriteMode", "static")
         if batch is not None:
             writer = writer.option(APPLICATION, batch.stream).option(VERSION, batch.number)
-        writer.save(self.path(table))
+        self.require()
+        writer.save(self._store.path(table))
+
+
+def _files(table: DeltaTable) -> int:
+    return int(table.detail().collect()[0].numFiles)
 
 
 class _Kept:

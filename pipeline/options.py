@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from pipeline.calibration import PROMISED_MS
 from pipeline.errors import PipelineError
+from pipeline.paths import mounted
 
 __all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "add_promise", "common_settings", "key_values"]
 
@@ -33,8 +34,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        default="parquet",
-        help="of the tables (default: %(default)s; delta: extra `delta`)",
+        help="of the tables (default: parquet on a mounted directory, delta elsewhere; delta: extra `delta`)",
     )
     parser.add_argument("--master", metavar="M", help="of Spark; default: what spark-submit says, else local[*]")
     parser.add_argument(
@@ -56,7 +56,9 @@ def add_promise(parser: argparse.ArgumentParser, *, of_advice: bool = False) -> 
 
 def common_settings(options: argparse.Namespace) -> CommonSettings:
     """Take the shared options out; raises PipelineError for a setting that is none."""
-    return CommonSettings(options.out.rstrip("/"), options.format, options.master, key_values("--conf", options.conf))
+    out = options.out.rstrip("/")
+    usual: TableFormat = "delta" if mounted(out) is None else "parquet"
+    return CommonSettings(out, options.format or usual, options.master, key_values("--conf", options.conf))
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:

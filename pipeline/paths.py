@@ -6,8 +6,9 @@ Rule: a path that a user named, or that was found on a disk, is the one that it 
 import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-__all__ = ["PATTERN_SIGNS", "conf_path", "escaped"]
+__all__ = ["PATTERN_SIGNS", "conf_path", "escaped", "mounted"]
 
 PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 
@@ -15,6 +16,14 @@ PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 def escaped(path: str) -> str:
     """Give the pattern that matches this path alone."""
     return PATTERN_SIGNS.sub(r"\\\g<0>", path)
+
+
+def mounted(place: str) -> Path | None:
+    """Give the path of a mounted directory, None for one of another file system."""
+    parts = urlsplit(place)
+    if parts.scheme not in ("", "file"):
+        return None
+    return Path(parts.path if parts.scheme else place).absolute()
 
 
 def conf_path(out: str, given: str | None) -> Path | None:

@@ -39,7 +39,9 @@ ALWAYS: Final = Period()
 
 def add_period(parser: argparse.ArgumentParser) -> None:
     """Declare `--since`, `--until` and `--cluster`."""
-    parser.add_argument("--since", metavar="TIME", help="only events that arrived then or later (ISO 8601, UTC)")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only events that arrived then (ISO 8601, UTC; or 30d: so long ago) or later"
+    )
     parser.add_argument("--until", metavar="TIME", help="only events that arrived earlier")
     parser.add_argument("--cluster", metavar="NAME", help="only events of proxies with this clusterName")
 
@@ -84,9 +86,12 @@ def whole_days(events: DataFrame, period: Period) -> DataFrame:
     return events if period.cluster is None else events.where(F.col("cluster") == period.cluster)
 
 
-def _micros(option: str, word: str | None) -> int | None:
+def _micros(option: str, word: str | None, now: datetime | None = None) -> int | None:
     if word is None:
         return None
+    if ago := re.fullmatch(r"([1-9][0-9]{0,4})([smhd])", word):
+        span = timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+        return ((now or datetime.now(UTC)) - _EPOCH - span) // timedelta(microseconds=1)
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 
-__all__ = ["build_session", "open_session", "task_counts"]
+__all__ = ["build_session", "cores", "open_session", "task_counts"]
 
 LOCAL_MASTER: Final = "local[*]"
 UTC: Final = {"spark.sql.session.timeZone": "UTC"}
@@ -86,6 +86,11 @@ def build_session(
     return session
 
 
+def cores(session: SparkSession) -> int:
+    """Count the tasks that can run at a time, as far as executors have come."""
+    return int(session.sparkContext.defaultParallelism)
+
+
 def task_counts(session: SparkSession) -> tuple[int, int]:
     """Count the tasks of the stages that run now: those done, and all."""
     tracker = session.sparkContext.statusTracker()
@@ -136,6 +141,6 @@ def _delta_jars() -> str:
         raise PipelineError(
             f"--format delta: found no jar in {directory}, expected those of Delta Lake: run"
             " `mvn -B -q -f pipeline/jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime"
-            " -DoutputDirectory=<directory>` and set PIPELINE_JARS=<directory>"
+            " -DoutputDirectory=<directory>` (for s3a with -P s3) and set PIPELINE_JARS=<directory>"
         )
     return ",".join(map(str, jars))

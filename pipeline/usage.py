@@ -3,8 +3,8 @@
 Rule: a batch replaces all five. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
 once however often the batch is run again; what follows from them it replaces when it ends, and `slowed`,
 which it makes of all events: pauses of one batch end in another. The two do not mix in one
-directory: whatever is there is either a batch's or a stream's. A stream passes by merged files, so that it begins with
-a part for what is in those already, and notes which files it has read: `compact` leaves the others alone.
+directory: whatever is there is either a batch's or a stream's, by the number of its parts. A stream needs Delta, which
+says what came to a table since, whatever was merged meanwhile, and takes a batch once.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -25,18 +25,7 @@ from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.schema import table_schema
-from pipeline.sinks import (
-    ADDED,
-    Batch,
-    OpenParquet,
-    ParquetStore,
-    Staged,
-    Store,
-    merged_of,
-    open_store,
-    read_table,
-    write_table,
-)
+from pipeline.sinks import Batch, Staged, Store, open_store, read_table, write_table
 from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
 from pipeline.stopping import Batches
 from pipeline.tables.events import EVENTS
@@ -49,16 +38,8 @@ from pipeline.transforms.slowed import THROTTLE, slowed
 __all__ = ["StreamSettings", "UsageSettings", "UsageSummary", "follow_usage", "make_usage", "read_usage", "read_waits"]
 
 STREAM: Final = "usage"
-# What is merged when a stream begins; Spark numbers its batches from 0.
-BEGINNING: Final = Batch(STREAM, -1)
-# The name of the file that an event of the stream is from.
-FILE: Final = "_file"
-ANEW: Final = "to begin anew delete its `usage`, `waits`, `_notes/usage` and the checkpoint"
+ANEW: Final = "to begin anew delete its `usage`, `waits` and the checkpoint"
 OF_STREAM: Final = f"got a table `usage` that a stream adds to, expected to go on with --stream; {ANEW}"
-NOTE_ONLY: Final = (
-    "got `_notes/usage`, the note of a stream, and no table `usage`, expected both or neither: go on with --stream,"
-    " or delete the note and the checkpoint of a stream that is to run no more"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +121,10 @@ def follow_usage(
     One that was told to stop before it added anything has found nothing, which is no error.
     """
     stop = stop or Event()
+    if settings.common.format != "delta":
+        raise PipelineError(
+            f"--stream: got --format {settings.common.format}, expected delta: a stream of a table needs it"
+        )
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=True)
     read_table(spark, settings.common, EVENTS)
@@ -165,35 +150,6 @@ def follow_usage(
 
 
 def _begin(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
-    if isinstance(store, ParquetStore):
-        begin_stream(store, settings, stream)
-    else:
-        begin_delta_stream(spark, store, settings, stream)
-
-
-def _is_empty(store: Store) -> bool:
-    usage = store.read(USAGE)
-    return usage is None or usage.isEmpty()
-
-
-def begin_stream(store: ParquetStore, settings: UsageSettings, stream: StreamSettings) -> None:
-    """Have files be kept for the stream from now on, and add what is merged already; raises PipelineError."""
-    with store.exclusive() as opened:
-        begun = opened.is_applied(BEGINNING)
-        _require_checkpoint(settings, stream, begun=begun, read=opened.is_applied(Batch(STREAM, 0)))
-    if begun:
-        return
-    files, merged = store.read_merged(EVENTS)
-    with ExitStack() as staged:
-        rows = {} if merged is None else _stage(store, staged, merged, settings.window_seconds, BEGINNING)
-        with store.exclusive() as opened:
-            if merged_of(opened.files(EVENTS)) != files:
-                raise PipelineError("a table was compacted meanwhile: run again", ExitCode.FAILED)
-            opened.reads(EVENTS).begin(STREAM)
-            opened.add(rows, BEGINNING)
-
-
-def begin_delta_stream(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
     """Have `usage` be there before a batch is, or a checkpoint without a table is another's; raises PipelineError."""
     begun = store.read(USAGE) is not None
     _require_checkpoint(settings, stream, begun=begun, read=_has_parts(store, of_stream=True))
@@ -201,27 +157,18 @@ def begin_delta_stream(spark: SparkSession, store: Store, settings: UsageSetting
         write_table(spark, settings.common, USAGE, spark.createDataFrame([], table_schema(USAGE)))
 
 
+def _is_empty(store: Store) -> bool:
+    usage = store.read(USAGE)
+    return usage is None or usage.isEmpty()
+
+
 def add_batch(store: Store, events: DataFrame, window_seconds: int, number: int) -> None:
     """Add what a batch of the stream holds to `usage` and `waits`; nothing if that was done before."""
     batch = Batch(STREAM, number)
-    with store.exclusive() as opened:
-        if opened.is_applied(Batch(STREAM, number + 1)):
-            raise PipelineError(
-                f"the stream's batch {number} comes after later ones: the checkpoint is another's; {ANEW}"
-            )
-        # Its files may be merged by now.
-        if isinstance(opened, OpenParquet) and opened.is_applied(batch) and opened.reads(EVENTS).has(STREAM, number):
-            return
-    seen = Observation()
-    if FILE in events.columns:
-        events = events.observe(seen, F.collect_set(FILE).alias("files"))
     with ExitStack() as staged:
         rows = _stage(store, staged, events, window_seconds, batch)
         with store.exclusive() as opened:
-            if not opened.is_applied(batch):
-                opened.add(rows, batch)
-            if isinstance(opened, OpenParquet) and FILE in events.columns:
-                opened.reads(EVENTS).add(STREAM, number, seen.get["files"])
+            opened.add(rows, batch)
 
 
 def _stage(store: Store, stack: ExitStack, events: DataFrame, window_seconds: int, batch: Batch) -> dict[str, Staged]:
@@ -276,17 +223,9 @@ def _summary(usage: DataFrame) -> UsageSummary:
 
 def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> None:
     """Refuse to add a stream's parts to a batch's rows, or to replace a stream's."""
-    if isinstance(store, ParquetStore):
-        with store.exclusive() as opened:
-            begun = opened.is_applied(BEGINNING)
-        there = store.read(USAGE) is not None
-        of_batch = there and not begun
-    else:
-        # Delta tells nobody which batches a table has, but the parts of its streams have numbers.
-        begun, of_batch = (_has_parts(store, of_stream=of_stream) for of_stream in (True, False))
-        there = begun or of_batch
+    begun, of_batch = (_has_parts(store, of_stream=of_stream) for of_stream in (True, False))
     if begun and not stream:
-        raise PipelineError(f"--out {settings.common.out}: {OF_STREAM if there else NOTE_ONLY}")
+        raise PipelineError(f"--out {settings.common.out}: {OF_STREAM}")
     if stream and of_batch:
         raise PipelineError(
             f"--out {settings.common.out}: got a table `usage` that was not made by a stream, expected none: without"
@@ -300,15 +239,9 @@ def _has_parts(store: Store, *, of_stream: bool) -> bool:
 
 
 def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:
-    place = f"{common.out}/{EVENTS.name}"
-    if common.format == "delta":
-        # What a retention deletes is no news.
-        reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-        return reader.option("maxFilesPerTrigger", stream.max_files).load(place)
-    reader = spark.readStream.schema(table_schema(EVENTS)).option("maxFilesPerTrigger", stream.max_files)
-    # Merged files hold rows that were read before.
-    events = reader.option("pathGlobFilter", f"{ADDED}-*").parquet(place)
-    return events.withColumn(FILE, F.col("_metadata.file_name"))
+    # What a retention deletes is no news.
+    reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+    return reader.option("maxFilesPerTrigger", stream.max_files).load(f"{common.out}/{EVENTS.name}")
 
 
 def _require_checkpoint(settings: UsageSettings, stream: StreamSettings, *, begun: bool, read: bool) -> None:

@@ -17,8 +17,8 @@ GOLDEN: Final = ROOT / "tests/helm/golden"
 DEPLOY: Final = ROOT / "deploy/pipeline"
 # Where each template of the pipeline goes, by the values that it is rendered with.
 EXAMPLES: Final = {
-    "pipeline": {"ingest": "kubernetes/ingest", "report": "kubernetes/report", "storage": "kubernetes/storage"},
-    "pipeline-spark-operator": {"spark-ingest": "spark-operator/ingest", "spark-report": "spark-operator/report"},
+    "pipeline": {name: f"kubernetes/{name}" for name in ("compact", "ingest", "report", "storage")},
+    "pipeline-spark-operator": {f"spark-{name}": f"spark-operator/{name}" for name in ("compact", "ingest", "report")},
 }
 DEFAULT: Final = GATEWAY / "ci/default-values.yaml"
 # Renders of the gateway that are kept whole: the base of the diffs, and renders that share too little with the base.

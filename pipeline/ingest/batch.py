@@ -1,4 +1,7 @@
-"""Ingest as a batch: all there is in a source; of files in steps of bounded size, so that a crash costs one step."""
+"""Ingest as a batch: all there is in a source; of files in steps, so that a crash costs one.
+
+A step is as large as the cluster can read at a time, and no larger.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +14,7 @@ from pipeline.errors import PipelineError
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts, Input, Rules, write
+from pipeline.session import cores
 from pipeline.sinks import open_store
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
@@ -19,6 +23,8 @@ __all__ = ["ingest"]
 
 # About five million events; what a step has staged is on the disk twice.
 STEP_BYTES: Final = 256 * 1024 * 1024
+# A compressed file is read by one task, so that a step of a cluster has at least so many files for each core.
+STEP_FILES_A_CORE: Final = 3
 
 
 def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> IngestCounts:
@@ -31,7 +37,6 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
     for label, given in _steps(spark, settings):
         begin = time.monotonic()
         of_step = write(store, given, Rules(started))
-        assert of_step is not None
         counts += of_step
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
     if counts.kept + counts.duplicates == 0:
@@ -47,17 +52,17 @@ def _steps(spark: SparkSession, settings: IngestSettings) -> Iterator[tuple[str,
         return
     files = find(spark, settings.source)
     done = 0
-    for step in _portions(files):
+    for step in _portions(files, STEP_FILES_A_CORE * cores(spark)):
         done += len(step)
         paths = tuple(file.path for file in step)
         yield f"{done} of {len(files)} files", EventFiles.of(spark, paths, skip_gone=settings.on_data_loss == "warn")
 
 
-def _portions(files: Sequence[EventFile]) -> Iterator[list[EventFile]]:
+def _portions(files: Sequence[EventFile], least_files: int) -> Iterator[list[EventFile]]:
     portion: list[EventFile] = []
     size = 0
     for file in files:
-        if portion and size + file.bytes > STEP_BYTES:
+        if portion and len(portion) >= least_files and size + file.bytes > STEP_BYTES:
             yield portion
             portion, size = [], 0
         portion.append(file)

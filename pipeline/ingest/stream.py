@@ -1,8 +1,9 @@
 """Ingest as a stream: what came since the checkpoint, once or again and again until it is told to stop.
 
-Exactly once: Spark's checkpoint says what a batch consists of, and a batch that comes again after a crash is known by
-its number, which was written in the same step as its rows. Late is what is older than the newest event by more than
-`--late-after`; the newest is that of the tables before the batch, so that a batch that comes again is judged the same.
+Exactly once: Spark's checkpoint says what a batch consists of, and the events of a batch that comes again after a crash
+are known by their keys; a table of Delta knows the number of the batch, too. Late is what is older than the newest
+event by more than `--late-after`; the newest is that of the tables before the batch, so that a batch that comes again
+is judged the same.
 """
 
 import sys
@@ -96,9 +97,6 @@ class _Stream:
     def _take(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
         counts = write(self._store, self._input(frame), self._rules(), Batch(self._query_id(), number))
-        if counts is None:
-            self._say(f"batch {number}: was written before")
-            return
         self.counts += counts
         self._newest_us = max(self._newest_us, counts.newest_us or 0)
         self._say(f"batch {number}: {counts}; {counts.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")

@@ -91,12 +91,8 @@ class Rules:
     late_before_us: int | None = None
 
 
-def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> IngestCounts | None:
-    """Write the records of an input, None if this batch was written before; raises PipelineError."""
-    if batch is not None:
-        with store.exclusive() as opened:
-            if opened.is_applied(batch):
-                return None
+def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> IngestCounts:
+    """Write the records of an input that the tables do not have yet; raises PipelineError."""
     try:
         return _write(store, given, rules, batch)
     except PipelineError:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pipeline.compact import CompactSettings, compact
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.ingest.settings import MOST_US, micros
+from pipeline.ingest.settings import MOST_US
 from pipeline.options import add_common, common_settings
 from pipeline.progress import at_work
 
@@ -25,13 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target-file-mb", type=int, default=128, metavar="N", help="size of merged files (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--min-age",
-        default="1d",
-        metavar="TIME",
-        help="leave younger files: the longest that your own streams of a table may be behind; what usage --stream has"
-        " not read is left in any case (default: %(default)s)",
     )
 
 
@@ -52,11 +45,5 @@ def compact_settings(options: argparse.Namespace) -> CompactSettings:
         given = getattr(options, name)
         if given is not None and given < least:
             raise PipelineError(f"--{name.replace('_', '-')}: got {given}, expected {least} or more")
-    now = datetime.now(UTC)
-    return CompactSettings(
-        common_settings(options),
-        now.date(),
-        now.timestamp() - micros("--min-age", options.min_age) / 1_000_000,
-        options.target_file_mb * MIB,
-        options.retention_days,
-    )
+    today = datetime.now(UTC).date()
+    return CompactSettings(common_settings(options), today, options.target_file_mb * MIB, options.retention_days)

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import pandas as pd
 from pyspark.errors import AnalysisException
@@ -23,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from eventlog.schema import FIELDS
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.hadoop import exists
 from pipeline.paths import PATTERN_SIGNS, escaped
 from pipeline.schema import event_schema
 from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_line, is_whole, lines_of
@@ -62,7 +64,7 @@ class EventFile:
 
 def find(spark: SparkSession, directory: str) -> list[EventFile]:
     """List the event files of a directory, or the one file; raises PipelineError if there are none."""
-    _require_there(directory)
+    _require_there(spark, directory)
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
     rows = reader.options(**EXACT).load(directory).select("path", "length").orderBy("path").collect()
     if not rows:
@@ -74,7 +76,7 @@ def names(
     spark: SparkSession, directory: str, max_files: int, max_file_age: str, *, skip_gone: bool = False
 ) -> DataFrame:
     """Stream the paths of event files as they come, in the order of their age; raises PipelineError."""
-    _require_there(directory)
+    _require_there(spark, directory)
     if _is_unescapable(directory):
         raise PipelineError(
             f"--source {directory}: got a colon beside one of []{{}}*?\\, which a stream cannot read: rename the"
@@ -152,13 +154,13 @@ class EventFiles:
         if not any(sign in str(error) for sign in SIGNS) or self.damaged:
             raise error
         there = self._there(error)
-        damaged = _damaged(self.spark, [path for path in there if _is_compressed(path) and _local(path)])
+        damaged = _damaged(self.spark, [path for path in there if _is_compressed(path)])
         if not damaged and there == self.paths:
             raise error
         return replace(self, paths=there, damaged=damaged, long=self.long.intersection(there))
 
     def _there(self, error: Exception) -> tuple[str, ...]:
-        there = tuple(path for path in self.paths if (file := _local(path)) is None or file.exists())
+        there = tuple(path for path in self.paths if _is_there(self.spark, path))
         gone = len(self.paths) - len(there)
         if gone and not self.skip_gone:
             raise PipelineError(GONE, ExitCode.DATA_LOSS) from error
@@ -169,10 +171,14 @@ class EventFiles:
         return there
 
 
-def _require_there(directory: str) -> None:
-    path = _local(directory)
-    if path is not None and not path.exists():
+def _require_there(spark: SparkSession, directory: str) -> None:
+    if not _is_there(spark, directory):
         raise PipelineError(f"--source {directory}: found nothing there, expected a directory of event files")
+
+
+def _is_there(spark: SparkSession, path: str) -> bool:
+    file = _local(path)
+    return exists(spark, path) if file is None else file.exists()
 
 
 def _local(path: str) -> Path | None:
@@ -248,7 +254,7 @@ def _require_events(path: str, schema: StructType) -> None:
 def _damaged(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
     def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
-            yield batch[[not _is_whole(path) for path in batch["path"]]]
+            yield batch[["path"]][[not _is_whole(*file) for file in _files(batch)]]
 
     return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
 
@@ -256,7 +262,7 @@ def _damaged(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
 def _with_long_lines(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
     def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
-            yield batch[[_has_long_line(path) for path in batch["path"]]]
+            yield batch[["path"]][[_has_long_line(*file) for file in _files(batch)]]
 
     return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
 
@@ -264,31 +270,47 @@ def _with_long_lines(spark: SparkSession, paths: Sequence[str]) -> frozenset[str
 def _salvaged(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     def read(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
-            for path in batch["path"]:
-                yield from _salvage(path)
+            for file in _files(batch):
+                yield from _salvage(*file)
 
     return _spread(spark, paths).mapInPandas(read, "value string, source string, damaged boolean")
 
 
 def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    return spark.createDataFrame([(path,) for path in paths], "path string").repartition(max(1, len(paths)))
+    """Give each file to a task: the path of a mounted one, of another the whole content as well."""
+    mounted = [(path, None) for path in paths if _local(path) is not None]
+    others = [escaped(path) for path in paths if _local(path) is None]
+    files = spark.createDataFrame(mounted, "path string, content binary")
+    if others:
+        # Compressed, such a file has at most eventLogFileMaxMB, or a few more.
+        content = spark.read.format("binaryFile").load(others)
+        files = files.unionByName(content.select("path", "content"))
+    return files.repartition(max(1, len(paths)))
 
 
-def _is_whole(path: str) -> bool:
-    with open(_shown(path), "rb") as file:
+def _files(batch: pd.DataFrame) -> Iterator[tuple[str, bytes | None]]:
+    return zip(batch["path"], batch["content"], strict=True)
+
+
+def _opened(path: str, content: bytes | None) -> BinaryIO:
+    return open(_shown(path), "rb") if content is None else BytesIO(content)
+
+
+def _is_whole(path: str, content: bytes | None) -> bool:
+    with _opened(path, content) as file:
         return is_whole(file)
 
 
-def _has_long_line(path: str) -> bool:
+def _has_long_line(path: str, content: bytes | None) -> bool:
     try:
-        with open(_shown(path), "rb") as file:
+        with _opened(path, content) as file:
             return has_long_line(file, compressed=_is_compressed(path))
     except FileNotFoundError:
         return False
 
 
-def _salvage(path: str) -> Iterator[pd.DataFrame]:
-    with open(_shown(path), "rb") as file:
+def _salvage(path: str, content: bytes | None) -> Iterator[pd.DataFrame]:
+    with _opened(path, content) as file:
         rows: list[tuple[str, str, bool]] = []
         size = 0
         for line, damaged in lines_of(file, compressed=_is_compressed(path)):

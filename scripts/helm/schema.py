@@ -73,7 +73,8 @@ _BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
 )
 # Values in the form of Kubernetes' own API, which the chart passes on unchanged.
 _PASSED_ON: Final = frozenset({
-    "autoscaling.behavior", "dashboards.labels", "pipeline.ingest.resources", "pipeline.report.resources",
+    "autoscaling.behavior", "dashboards.labels", "pipeline.compact.resources", "pipeline.ingest.resources",
+    "pipeline.report.resources",
     "pipeline.sparkOperator.sparkConf", "podSecurityContext", "resources", "securityContext",
 })  # fmt: skip
 

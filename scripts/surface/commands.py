@@ -14,7 +14,7 @@ from scripts.generated import ROOT
 PROXY: Final = (sys.executable, "-m", "proxy")
 BROKER: Final = "brokerServiceURL=pulsar://127.0.0.1:9"
 _JOBS: Final = (
-    "init-topic", "ingest", "usage", "storms", "whatif", "advise", "report", "run", "compact",
+    "init-topic", "ingest", "usage", "storms", "whatif", "advise", "report", "run", "compact", "catalog", "convert",
 )  # fmt: skip
 # Without a proxy, each ends at once; {file} is a good configuration, {broken} one with faults, {no} is not there.
 INVOCATIONS: Final = (

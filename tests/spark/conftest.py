@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import build_session
+from tests.spark.jars import MissingJarsError, delta_jars
 
 # Small and quick to start, on two cores.
 TEST_CONF = {
@@ -38,7 +39,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Workers import what the driver imports, from the same checkout.
     root = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    try:
+        os.environ["PIPELINE_JARS"] = str(delta_jars())
+    except MissingJarsError as error:
+        pytest.fail(str(error))
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = build_session("tests", "local[2]", TEST_CONF | {"spark.sql.warehouse.dir": str(warehouse)})
+    session = build_session("tests", "local[2]", TEST_CONF | {"spark.sql.warehouse.dir": str(warehouse)}, delta=True)
     yield session
     session.stop()

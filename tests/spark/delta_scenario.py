@@ -40,7 +40,7 @@ def main(directory: Path) -> dict[str, object]:
         Path(directory, "out", "_checkpoints", "ingest", "commits", name).unlink()
     job.run("once")
     seen["seqs"], seen["quarantine"] = job.seqs(), job.quarantine()
-    settings_of = CompactSettings(job.common, date(2026, 3, 4), 0, retention_days=3)
+    settings_of = CompactSettings(job.common, date(2026, 3, 4), retention_days=3)
     seen["compacted"] = compact(spark, settings_of, job.lines.append).after
     seen["seqs after"] = job.seqs()
     usage, stream = UsageSettings(job.common), StreamSettings(f"{job.common.out}/_checkpoints/usage")

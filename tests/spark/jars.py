@@ -1,4 +1,4 @@
-"""Owns the jars of Delta Lake under test; also the command that brings them, which belongs to no test's time.
+"""Owns the jars of Delta Lake and s3a under test; also the command that brings them, which belongs to no test's time.
 
 A machine without Maven is an error in one line, never a silent skip.
 """
@@ -29,7 +29,7 @@ def delta_jars() -> Path:
     CACHE.mkdir(parents=True, exist_ok=True)
     fresh = cached.with_suffix(".fresh")
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"]
-    command = ["mvn", "-q", "-B", "-f", str(POM), *goal]
+    command = ["mvn", "-q", "-B", "-P", "s3", "-f", str(POM), *goal]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not list(fresh.glob("*.jar")):
         output = done.stdout + done.stderr

@@ -141,6 +141,7 @@ def test_quarantine_has_as_many_copies_as_its_source(job: Ingest) -> None:
 
 def test_first_step_without_an_event_stops_nothing(job: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.ingest.batch.STEP_BYTES", 1)
+    monkeypatch.setattr("pipeline.ingest.batch.STEP_FILES_A_CORE", 0)
     (job.source / "a.jsonl").write_text("no json\n")
     write_events(job.source / "b.jsonl", [event(0)])
     (job.source / "c.jsonl").write_text("\n")

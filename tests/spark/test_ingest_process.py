@@ -1,12 +1,8 @@
 """Ingest as a process: killed in mid-stream, and on executors that are not the driver."""
 
 import os
-import signal
-import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
+from tests.spark.processes import kill, process, wait_for
 from tests.support.pipeline.event_lines import event, write_events
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,34 +20,9 @@ EACH = 25
 SECONDS = 850
 
 
-@contextmanager
-def process(command: list[str], log: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command with a process group of its own, and end the whole group in the end."""
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ, start_new_session=True
-        )
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
 def options(job: Ingest) -> list[str]:
     conf = [word for key, value in TEST_CONF.items() for word in ("--conf", f"{key}={value}")]
     return ["ingest", "--source", f"files:{job.source}", "--out", job.common.out, *conf]
-
-
-def wait_for(text: str, log: Path, child: subprocess.Popen[bytes]) -> None:
-    """Wait until a process has said something; it fails if the process ends before."""
-    while text not in log.read_text(errors="replace"):
-        try:
-            child.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError(log.read_text(errors="replace")[-3000:])
 
 
 @pytest.mark.timeout(900)
@@ -66,8 +38,7 @@ def test_killed_in_mid_stream_it_goes_on_with_every_event_once(spark: SparkSessi
     log = tmp_path / "killed.log"
     with process(command, log, {**os.environ, "PYTHONPATH": str(ROOT)}) as child:
         wait_for("batch 3:", log, child)
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        kill(child)
     written = len(job.seqs())
     assert 0 < written < FILES * EACH, "it was to be killed in mid-stream"
     job.run("once", max_files=3)

@@ -92,9 +92,9 @@ def test_batch_that_comes_again_is_known(job: Ingest) -> None:
     # As after a crash between the batch and Spark's note that it is done.
     for name in ("1", ".1.crc"):
         Path(job.common.out, "_checkpoints", "ingest", "commits", name).unlink()
-    job.lines.clear()
-    assert job.run("once") == IngestCounts()
-    assert job.lines == ["batch 1: was written before"]
+    again = job.run("once")
+    assert (again.kept, again.duplicates, again.quarantined) == (0, 2, {"malformed": 1})
+    assert len(job.quarantine()) == 1
     assert sorted(Path(job.common.out, "events").rglob("*.parquet")) == files
 
 

@@ -1,6 +1,6 @@
-import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from threading import Event
@@ -42,8 +42,14 @@ def rows_of(found: DataFrame) -> Rows:
 
 
 @pytest.fixture
-def common(tmp_path: Path) -> CommonSettings:
+def plain(tmp_path: Path) -> CommonSettings:
     return CommonSettings(str(tmp_path / "out"), "parquet", None, {})
+
+
+@pytest.fixture
+def common(plain: CommonSettings) -> CommonSettings:
+    """Give tables that a stream can follow."""
+    return replace(plain, format="delta")
 
 
 @pytest.fixture
@@ -65,8 +71,7 @@ def test_stream_comes_to_what_a_batch_does(
     add_events(spark, common, 1, 2, 61)
     assert follow() == ["batch 0"]
     # Rows that a compaction moved are not new; what came late is.
-    moved = open_store(spark, common).merge(EVENTS, 1 << 20, math.inf)
-    assert moved == (2, 1)
+    assert open_store(spark, common).merge(EVENTS, 1 << 20)[1] == 1
     add_events(spark, common, 4, 121)
     assert follow() == ["batch 1"]
     events = read_table(spark, common, EVENTS)
@@ -100,7 +105,7 @@ def test_stream_that_is_told_to_stop_before_it_found_anything_has_not_failed(
     stop.set()
     stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=3_600_000_000)
     assert follow_usage(spark, UsageSettings(common), stream, lambda text: None, stop).rows == 0
-    assert open_store(spark, common).read(USAGE) is None
+    assert read_table(spark, common, USAGE).isEmpty()
 
 
 def test_stream_that_cannot_be_leaves_nothing(spark: SparkSession, common: CommonSettings) -> None:
@@ -129,69 +134,54 @@ def test_stream_does_not_add_to_what_a_batch_made(
         follow()
 
 
-def test_jobs_without_events_say_so_and_change_nothing(spark: SparkSession, common: CommonSettings) -> None:
+def test_jobs_without_events_say_so_and_change_nothing(spark: SparkSession, plain: CommonSettings) -> None:
     with pytest.raises(PipelineError, match="found no table `events`") as raised:
-        make_usage(spark, UsageSettings(common))
+        make_usage(spark, UsageSettings(plain))
     assert raised.value.code == ExitCode.USAGE
-    add_events(spark, common, 1)
-    make_usage(spark, UsageSettings(common))
+    add_events(spark, plain, 1)
+    make_usage(spark, UsageSettings(plain))
     later = Period(since_us=NOON_US + 2 * SECOND_US)
     with pytest.raises(PipelineError, match="found no event from 2026-01-01T12:00:02") as raised:
-        make_usage(spark, UsageSettings(common, period=later))
+        make_usage(spark, UsageSettings(plain, period=later))
     assert raised.value.code == ExitCode.USAGE
     with pytest.raises(PipelineError, match="found no topic list from"):
-        find_storms(spark, StormSettings(common, period=later))
-    assert read_table(spark, common, USAGE).count() == 1
-    assert open_store(spark, common).read(STORMS) is None
+        find_storms(spark, StormSettings(plain, period=later))
+    assert read_table(spark, plain, USAGE).count() == 1
+    assert open_store(spark, plain).read(STORMS) is None
 
 
-def test_storms_are_found_in_the_table_of_events(spark: SparkSession, common: CommonSettings) -> None:
-    add_events(spark, common, 1, 2, 3, *[5] * 9)
-    summary = find_storms(spark, StormSettings(common, BurstRule(3.0, 5, 1)))
+def test_storms_are_found_in_the_table_of_events(spark: SparkSession, plain: CommonSettings) -> None:
+    add_events(spark, plain, 1, 2, 3, *[5] * 9)
+    summary = find_storms(spark, StormSettings(plain, BurstRule(3.0, 5, 1)))
     assert (summary.storms, summary.seconds, summary.peak_rate) == (1, 4, 9)
-    assert count(spark, common, ARRIVALS) == 4
-    assert [row.requests for row in read_table(spark, common, STORMS).collect()] == [9]
+    assert count(spark, plain, ARRIVALS) == 4
+    assert [row.requests for row in read_table(spark, plain, STORMS).collect()] == [9]
 
 
 def count(spark: SparkSession, common: CommonSettings, table: Table) -> int:
     return read_table(spark, common, table).count()
 
 
-def test_what_was_merged_before_the_stream_began_is_counted(
+def test_what_was_merged_before_the_stream_had_read_it_is_counted_once(
     spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
 ) -> None:
-    add_events(spark, common, 1)
-    add_events(spark, common, 2)
-    assert open_store(spark, common).merge(EVENTS, 1 << 20) == (2, 1)
+    for seconds in ((1,), (2,)):
+        add_events(spark, common, *seconds)
+    compact(spark, CompactSettings(common, date(2026, 1, 2)), lambda _: None)
     add_events(spark, common, 3)
-    assert follow() == ["batch 0"]
+    follow()
+    add_events(spark, common, 4)
+    compact(spark, CompactSettings(common, date(2026, 1, 2)), lambda _: None)
+    follow()
     events = read_table(spark, common, EVENTS)
     assert rows_of(read_usage(spark, common)) == rows_of(usage(events, 60))
     assert rows_of(read_waits(spark, common)) == rows_of(waits(events, 60))
 
 
-def test_files_that_the_stream_has_not_read_are_not_merged(
-    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
-) -> None:
-    def compacted() -> list[str]:
-        said: list[str] = []
-        compact(spark, CompactSettings(common, date(2026, 1, 2), math.inf), said.append)
-        return [line for line in said if line.startswith("events")]
-
-    for second in (1, 2):
-        add_events(spark, common, second)
-    follow()
-    for second in (3, 4):
-        add_events(spark, common, second)
-    merged, left = compacted()
-    assert merged == "events: 0 files of old days deleted, 4 merged into 3"
-    assert "events: 2 files left as they are, since `usage --stream` has not read them" in left
-    follow()
-    # Now they are read; what is noted of files that are gone is dropped with the next compaction.
-    assert compacted() == ["events: 0 files of old days deleted, 3 merged into 1"]
-    compacted()
-    assert [path.name for path in Path(common.out, "_notes", "usage.read", "events").iterdir()] == ["1"]
-    assert read_usage(spark, common).agg({"requests": "sum"}).first() == (4,)
+def test_stream_of_plain_parquet_is_refused(spark: SparkSession, plain: CommonSettings) -> None:
+    add_events(spark, plain, 1)
+    with pytest.raises(PipelineError, match="--stream: got --format parquet, expected delta"):
+        follow_usage(spark, UsageSettings(plain), StreamSettings("c"), lambda text: None)
 
 
 def test_stream_without_its_checkpoint_or_with_anothers_is_refused(
@@ -206,7 +196,7 @@ def test_stream_without_its_checkpoint_or_with_anothers_is_refused(
     ):
         follow()
     checkpoint.with_name("elsewhere").rename(checkpoint)
-    for name in ("usage", "waits", "_notes"):
+    for name in ("usage", "waits"):
         shutil.rmtree(Path(common.out, name))
     with pytest.raises(PipelineError, match=r"got one at the checkpoint .*, expected none; to begin anew delete"):
         follow()

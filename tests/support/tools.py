@@ -78,7 +78,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool("mkfs.ext4", "a disk that is full", package="e2fsprogs"),
         # Packages of Debian are too old in some releases: .ci/run tries what there is.
         Tool("cargo", "the Rust of the native extension", machine=True, optional=True),
-        Tool("go", "a client of Pulsar in Go", machine=True, optional=True),
+        Tool("go", "a client of Pulsar in Go, tables on an object store", machine=True, optional=True),
         Tool("miri", "undefined behaviour in the Rust of the native extension", machine=True, optional=True),
         Tool("thread sanitizer", "races of the native extension's threads", machine=True, optional=True),
         Tool(EXTENSION, "the native extension, relays on the native engine", machine=True, optional=True),

@@ -128,12 +128,13 @@ def test_files_of_the_driver_are_on_a_volume_that_is_declared_beside_it() -> Non
     kubernetes_validate.validate(claim, VERSIONS[-1], strict=True)
 
 
-def test_pods_that_share_a_volume_of_one_node_run_on_one_node() -> None:
-    (claim,), (ingest,), (report,) = (
-        documents(HERE / "kubernetes" / f"{each}.yaml") for each in ("storage", "ingest", "report")
+@pytest.mark.parametrize("job", ["compact", "report"])
+def test_pods_that_share_a_volume_of_one_node_run_on_one_node(job: str) -> None:
+    (claim,), (ingest,), (nightly,) = (
+        documents(HERE / "kubernetes" / f"{each}.yaml") for each in ("storage", "ingest", job)
     )
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    pod = report["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod = nightly["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     labels = ingest["spec"]["template"]["metadata"]["labels"]

@@ -1,9 +1,10 @@
 import argparse
+from datetime import UTC, datetime
 
 import pytest
 
 from pipeline.errors import ExitCode, PipelineError
-from pipeline.periods import Period, add_period, given_period, window_seconds
+from pipeline.periods import Period, _micros, add_period, given_period, window_seconds
 
 
 def given(*words: str) -> Period:
@@ -15,6 +16,14 @@ def given(*words: str) -> Period:
 def test_times_without_a_zone_are_utc() -> None:
     assert given("--since", "2026-01-01") == Period(1_767_225_600_000_000, None)
     assert given("--until", "2026-01-01T01:00+01:00") == Period(None, 1_767_225_600_000_000)
+
+
+def test_a_span_is_so_long_ago() -> None:
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    assert _micros("--since", "30d", now) == given("--since", "2026-01-01").since_us
+    before = given("--since", "1h").since_us
+    assert before is not None
+    assert before < int(datetime.now(UTC).timestamp() * 1e6) - 3_599_000_000
 
 
 def test_period_without_options_is_all_time() -> None:

@@ -5,19 +5,15 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
-from typing import cast
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline import progress
 from pipeline.cli import main
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.errors import ExitCode
 from pipeline.jobs import usage
 from pipeline.options import CommonSettings
-from pipeline.usage import StreamSettings, UsageSettings, UsageSummary, make_usage
-
-NO_SPARK = cast(SparkSession, None)
+from pipeline.usage import StreamSettings, UsageSettings, UsageSummary
 
 
 class Session:
@@ -114,12 +110,3 @@ def test_rule_that_finds_no_storm_or_nothing_else_is_refused(
 ) -> None:
     assert main(["storms", "--out", "o", *words]) == ExitCode.USAGE
     assert "expected numbers of at least 1, 1, 0 and 1" in capsys.readouterr().err
-
-
-def test_note_of_a_stream_without_its_table_is_not_called_a_table(tmp_path: Path) -> None:
-    note = tmp_path / "_notes" / "usage"
-    note.parent.mkdir()
-    note.write_text("-1")
-    with pytest.raises(PipelineError, match=r"got `_notes/usage`, the note of a stream, and no table") as raised:
-        make_usage(NO_SPARK, UsageSettings(CommonSettings(str(tmp_path), "parquet", None, {})))
-    assert raised.value.code == ExitCode.USAGE

@@ -1,0 +1,54 @@
+"""Copies tables of Parquet into another store, once; first carries out what an older version was about to do with them.
+
+Rule: nothing is copied into a table that is there. What follows from the recorded trace (`replay_input`) is not copied:
+`whatif` makes it anew.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.errors import PipelineError
+from pipeline.options import CommonSettings
+from pipeline.paths import mounted
+from pipeline.sinks import open_store, write_table
+from pipeline.tables import TABLES
+from pipeline.tables.whatif import REPLAY_INPUT
+
+__all__ = ["convert"]
+
+# Where version 0.1 wrote down what files it was about to move and to remove.
+JOURNAL: Final = "_journal"
+
+
+def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping[str, int]:
+    """Copy the tables under a directory; gives the rows of each. Raises PipelineError, then nothing was copied."""
+    if (root := mounted(tables)) is not None:
+        _finish(root)
+    source = open_store(spark, CommonSettings(tables, "parquet", common.master, common.conf))
+    target = open_store(spark, common)
+    found = {name: rows for name, table in TABLES.items() if (rows := source.read(table)) is not None}
+    found.pop(REPLAY_INPUT.name, None)
+    if not found:
+        raise PipelineError(f"--tables {tables}: found no table, expected at least `events`")
+    if there := [name for name in found if target.read(TABLES[name]) is not None]:
+        raise PipelineError(f"--out {common.out}: got {', '.join(there)}, expected a store without them")
+    for name, rows in found.items():
+        write_table(spark, common, TABLES[name], rows)
+    return {name: rows.count() for name, rows in found.items()}
+
+
+def _finish(root: Path) -> None:
+    """Carry out the entries of the journal, each of which was decided when it got its name; the entry goes last."""
+    for entry in sorted(path for path in (root / JOURNAL).glob("*.json") if not path.name.startswith(".")):
+        change = json.loads(entry.read_text())
+        for source, target in change["moves"]:
+            if (root / source).exists():
+                (root / target).parent.mkdir(parents=True, exist_ok=True)
+                (root / source).replace(root / target)
+        for name in change["removes"]:
+            (root / name).unlink(missing_ok=True)
+        entry.unlink()

@@ -1,0 +1,54 @@
+"""Owns a standalone cluster of Spark on loopback: a master and two workers with one core each, as processes."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+from tests.spark.processes import process, wait_for
+from tests.support.sockets.ports import LOOPBACK, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKERS = 2
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What a driver must be told so that executors find it, and find our modules in this checkout.
+CONF = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.executor.memory": "1g",
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.ui.enabled": "false",
+}
+
+
+@contextmanager
+def standalone(directory: Path) -> Iterator[str]:
+    """Run a master and its workers; gives the URL of the master."""
+    home = Path(pyspark.__file__).parent
+    environ = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    port = free_port()
+    url = f"spark://{LOOPBACK}:{port}"
+    run = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    with ExitStack() as stack:
+        log = directory / "master.log"
+        command = [run[0], f"{run[1]}.master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", "0"]
+        master = stack.enter_context(process(command, log, environ))
+        wait_for("I have been elected leader", log, master)
+        for number in range(WORKERS):
+            words = ["--host", LOOPBACK, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+            words += ["--work-dir", str(directory / f"work-{number}"), url]
+            command = [run[0], f"{run[1]}.worker.Worker", *words]
+            stack.enter_context(process(command, directory / f"worker-{number}.log", environ))
+        wait_for("Registering worker", log, master, WORKERS)
+        yield url

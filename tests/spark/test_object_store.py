@@ -1,0 +1,137 @@
+"""The jobs where tables are on an object store: on a cluster, killed in the middle, and two at once."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main as run_job
+from tests.spark.cluster import CONF, standalone
+from tests.spark.conftest import TEST_CONF
+from tests.spark.jars import MissingJarsError, delta_jars
+from tests.spark.object_store import ObjectStore, object_store
+from tests.spark.processes import kill, process, wait_for
+from tests.support.patience import patient
+from tests.support.pipeline.event_lines import event, text
+
+ROOT = Path(__file__).resolve().parents[2]
+EVENTS = 4_000
+# JVMs of their own, and Delta commits slowly: minutes on a machine that does much else.
+SECONDS = 850
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[ObjectStore]:
+    with object_store(tmp_path / "store.log") as running:
+        yield running
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    try:
+        jars = delta_jars()
+    except MissingJarsError as error:
+        pytest.fail(str(error))
+    return {**os.environ, "PIPELINE_JARS": str(jars), "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def command(job: str, bucket: ObjectStore, master: str, *words: str) -> list[str]:
+    conf = TEST_CONF | bucket.conf | (CONF if master.startswith("spark:") else {})
+    settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    where = ["--out", bucket.uri("tables"), "--format", "delta", "--master", master]
+    return [sys.executable, "-m", "pipeline.cli", job, *where, *settings, *words]
+
+
+def output(words: list[str], log: Path, environ: dict[str, str]) -> str:
+    with process(words, log, environ) as child:
+        assert child.wait(patient(SECONDS)) == 0, log.read_text(errors="replace")[-3000:]
+    return log.read_text(errors="replace")
+
+
+@pytest.mark.timeout(3600)
+def test_every_job_runs_on_a_cluster_and_survives_a_kill(
+    bucket: ObjectStore, environ: dict[str, str], tmp_path: Path
+) -> None:
+    words = ["--events", str(EVENTS), "--proxies", "4", "--clients", "800", "--rate", "50", "--as", "files"]
+    assert run_job(["generate", *words, "--out", str(tmp_path / "in")]) == 0
+    files = sorted((tmp_path / "in").iterdir())
+    # The end of the first is cut off at first, so that Spark reads no line of it: Python does, out of the store.
+    bucket.put(f"in/{files[0].name}", files[0].read_bytes()[:-10])
+    for path in files[1:]:
+        bucket.put(f"in/{path.name}", path.read_bytes())
+    source = ["--source", bucket.uri("in")]
+    with ExitStack() as stack:
+        master = stack.enter_context(standalone(tmp_path))
+        log = tmp_path / "killed.log"
+        stream = command("ingest", bucket, master, *source, "--trigger", "1ms", "--max-files", "1")
+        with process(stream, log, environ) as child:
+            wait_for("batch 1:", log, child)
+            kill(child)
+        assert ", 1 truncated" in log.read_text()
+        bucket.put(f"in/{files[0].name}", files[0].read_bytes())
+        page, conf = tmp_path / "report.html", tmp_path / "advice.conf"
+        report = ["--to", str(page), "--conf-file", str(conf)]
+        small = ["--load", "1", "--heap-mb", "64,256", "--direct-mb", "64,256", "--p99-wait-ms", "60000"]
+        said = output(command("run", bucket, master, *source, *report, *small), tmp_path / "run.log", environ)
+        counts = re.search(r"(\d+) read: (\d+) kept, (\d+) duplicates", said)
+        assert counts is not None, said
+        read, kept, duplicates = map(int, counts.groups())
+        assert (read, kept + duplicates) == (EVENTS, EVENTS)
+        assert 0 < duplicates < EVENTS, "it was to be killed in mid-stream"
+        assert once(said) == EVENTS
+        assert page.stat().st_size > 100_000
+        assert "maxTopicListInFlightHeapMemSizeMB" in conf.read_text()
+        said = output(command("compact", bucket, master), tmp_path / "compact.log", environ)
+        before, after = map(int, re.findall(r"compact: (\d+) files before, (\d+) after", said)[0])
+        assert after < before
+        assert once(output(command("usage", bucket, master), tmp_path / "usage.log", environ)) == EVENTS
+
+
+def once(said: str) -> int:
+    """Count the events that `usage` found; each of them once, if they are as many as there were."""
+    requests, frames = re.findall(r"usage: ([\d,]+) requests, [\d,]+ refused, ([\d,]+) watch frames", said)[0]
+    return int(requests.replace(",", "")) + int(frames.replace(",", ""))
+
+
+@pytest.mark.timeout(1800)
+def test_two_drivers_at_once_keep_each_event_once(bucket: ObjectStore, environ: dict[str, str], tmp_path: Path) -> None:
+    for number in range(4):
+        lines = text(event(number * 50 + seq) for seq in range(50))
+        bucket.put(f"in/{number}.jsonl", lines.encode())
+    words = command("ingest", bucket, "local[1]", "--source", bucket.uri("in"))
+    logs = [tmp_path / "one.log", tmp_path / "two.log"]
+    with ExitStack() as stack:
+        children = [stack.enter_context(process(words, log, environ)) for log in logs]
+        assert [child.wait(patient(SECONDS)) for child in children] == [0, 0], logs[0].read_text() + logs[1].read_text()
+    counts = [re.findall(r"(\d+) read: (\d+) kept, (\d+) duplicates", log.read_text())[0] for log in logs]
+    assert [int(read) for read, _, _ in counts] == [200, 200]
+    assert sum(int(kept) for _, kept, _ in counts) == 200
+    again = output(command("usage", bucket, "local[2]"), tmp_path / "usage.log", environ)
+    assert once(again) == 200
+
+
+@pytest.mark.timeout(900)
+def test_a_second_writer_is_refused_by_name_and_a_dead_one_is_followed(
+    bucket: ObjectStore, environ: dict[str, str], tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "tests.spark.two_writers_scenario", str(tmp_path), str(bucket.port)]
+    done = subprocess.run(
+        words, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=patient(SECONDS), check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    for place in ("store", "directory"):
+        assert "pulsar-proxy-pipeline tests, process " in seen[f"refused at the {place}"]
+        assert seen[f"let in at the {place}"] == ""
+    assert seen["after a dead one"] == ""
+    assert seen["created"] == [True, False, "first", ["a"]]
+    assert seen["nothing"] == [None, []]
+    assert "expected conditional writes" in seen["refused without conditional writes"]
+    # Why there is a lease: the log of Delta is written so, and one of two commits would be gone without a word.
+    assert seen["both of a plain race"] == "written, written"

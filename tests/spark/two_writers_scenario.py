@@ -1,0 +1,76 @@
+"""What test_object_store.py has two writers of one store do, in a JVM with the jars; prints what it saw as JSON."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipeline.delta import DeltaStore
+from pipeline.errors import PipelineError
+from pipeline.hadoop import HadoopFiles
+from pipeline.lease import LEASE, Clock, acquire
+from pipeline.options import CommonSettings
+from pipeline.session import open_session
+from tests.spark.conftest import TEST_CONF
+from tests.spark.object_store import ObjectStore
+
+
+def main(directory: Path, port: int) -> dict[str, object]:
+    bucket = ObjectStore(port)
+    out = bucket.uri("tables")
+    spark = open_session("tests", CommonSettings(out, "delta", "local[2]", TEST_CONF | bucket.conf))
+    quick = Clock(patience_seconds=2, stale_seconds=1)
+    seen: dict[str, object] = {}
+    for name, place in (("store", out), ("directory", str(directory / "tables"))):
+        with DeltaStore(spark, place).exclusive():
+            seen[f"refused at the {name}"] = refusal(DeltaStore(spark, place, Clock(patience_seconds=2)))
+        seen[f"let in at the {name}"] = refusal(DeltaStore(spark, place, quick))
+    # As a process leaves it that is killed.
+    acquire(HadoopFiles(spark, f"{out}/{LEASE}"), "killed", out, Clock())
+    seen["after a dead one"] = refusal(DeltaStore(spark, out, quick))
+    files = HadoopFiles(spark, bucket.uri("files"))
+    seen["created"] = [files.create("a", "first"), files.create("a", "second"), files.read("a"), files.names()]
+    files.delete("b")
+    seen["nothing"] = [files.read("b"), HadoopFiles(spark, bucket.uri("none")).names()]
+    seen["both of a plain race"] = race(spark, bucket.uri("race"))
+    for key, value in (("impl.disable.cache", "true"), ("create.conditional.enabled", "false")):
+        spark.conf.set(f"fs.s3a.{key}", value)
+    seen["refused without conditional writes"] = refusal(DeltaStore(spark, out))
+    spark.stop()
+    return seen
+
+
+def refusal(store: DeltaStore) -> str:
+    try:
+        with store.exclusive():
+            return ""
+    except PipelineError as error:
+        return str(error)
+
+
+def race(spark: SparkSession, where: str) -> str:
+    """Have two streams write one object as Delta writes a commit of its log: make it, unless it is there."""
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    path = jvm.org.apache.hadoop.fs.Path(where)
+    files = path.getFileSystem(session.sessionState().newHadoopConf())
+    streams = [files.create(path, False) for _ in range(2)]
+    for number, stream in enumerate(streams):
+        stream.write(bytearray(str(number).encode()))
+    return ", ".join(said(stream.close) for stream in streams)
+
+
+def said(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except Py4JJavaError as error:
+        return str(error.java_exception.getClass().getSimpleName())
+    return "written"
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))

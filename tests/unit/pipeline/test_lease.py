@@ -1,0 +1,152 @@
+"""One writer at a time: the next waits for it, follows a dead one, and a late one finds out before it writes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import ExitCode, PipelineError
+from pipeline.lease import Clock, Held, acquire, lock_of
+
+
+class Store:
+    """Files in memory, and a clock that goes on while somebody waits; `meanwhile` is what others do then."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.time = 0.0
+        self.meanwhile: list[Callable[[], None]] = []
+        self.before_create: Callable[[], None] | None = None
+
+    def names(self) -> list[str]:
+        return sorted(self.texts)
+
+    def read(self, name: str) -> str | None:
+        return self.texts.get(name)
+
+    def create(self, name: str, text: str) -> bool:
+        if self.before_create:
+            act, self.before_create = self.before_create, None
+            act()
+        return self.texts.setdefault(name, text) is text
+
+    def replace(self, name: str, text: str) -> None:
+        self.texts[name] = text
+
+    def delete(self, name: str) -> None:
+        self.texts.pop(name, None)
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+
+    def clock(self, patience_seconds: float = 100, stale_seconds: float = 10) -> Clock:
+        return Clock(patience_seconds, stale_seconds, 1, lambda: self.time, self.sleep)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def take(store: Store, owner: str, **times: float) -> Held:
+    return acquire(store, owner, "s3a://tables", store.clock(**times))
+
+
+def test_next_writes_when_the_one_before_has_ended(store: Store) -> None:
+    first = take(store, "first")
+    store.meanwhile = [lambda: None, first.release]
+    take(store, "second").require()
+    assert store.time == 2
+    assert len(store.names()) == 1
+
+
+def test_who_waits_in_vain_hears_who_writes(store: Store) -> None:
+    first = take(store, "ingest, process 7 at node-3,")
+    store.meanwhile = [first.beat] * 50
+    with pytest.raises(PipelineError, match="s3a://tables: ingest, process 7 at node-3, has been writing") as caught:
+        take(store, "second", patience_seconds=30)
+    assert caught.value.code == ExitCode.FAILED
+    assert store.time == 30
+
+
+def test_a_dead_writer_is_followed_once_it_has_shown_nothing_for_long(store: Store) -> None:
+    take(store, "killed")
+    take(store, "second").require()
+    assert store.time == 10
+
+
+def test_a_writer_that_lives_is_not_taken_for_dead(store: Store) -> None:
+    first = take(store, "first")
+    store.meanwhile = [lambda: None] * 9 + [first.beat] + [lambda: None] * 9 + [first.release]
+    take(store, "second")
+    assert store.time == 20
+
+
+def test_a_writer_that_was_held_up_finds_out_before_it_writes(store: Store) -> None:
+    first = take(store, "first")
+    second = take(store, "second")
+    with pytest.raises(PipelineError, match="held up for 10 s and second writes there now: run again"):
+        first.require()
+    # Even if it shows then that it lives.
+    first.beat()
+    with pytest.raises(PipelineError, match="second writes there now"):
+        first.require()
+    second.require()
+
+
+def test_a_writer_that_could_not_show_that_it_lives_may_not_write(store: Store) -> None:
+    first = take(store, "first")
+    store.time += 5
+    first.require()
+    store.time += 1
+    with pytest.raises(PipelineError, match="held up for 6 s and may write no more"):
+        first.require()
+
+
+def test_of_two_at_the_same_moment_one_waits(store: Store) -> None:
+    others: list[Held] = []
+    store.before_create = lambda: others.append(take(store, "quicker"))
+    store.meanwhile = [lambda: others[0].release()]
+    held = take(store, "slower")
+    assert store.time == 1
+    held.require()
+    with pytest.raises(PipelineError):
+        others[0].require()
+
+
+def test_one_that_comes_very_late_makes_an_old_number_and_goes_back(store: Store) -> None:
+    later: list[Held] = []
+
+    def meanwhile() -> None:
+        for owner in ("a", "b", "c"):
+            if later:
+                later[-1].release()
+            later.append(take(store, owner))
+
+    store.before_create = meanwhile
+    store.meanwhile = [lambda: later[-1].require(), lambda: later[-1].release()]
+    take(store, "late").require()
+    # It has waited for the third, which was never disturbed.
+    assert store.time == 2
+
+
+def test_a_file_that_is_not_written_to_its_end_is_somebodys(store: Store) -> None:
+    take(store, "first").release()
+    store.texts[store.names()[-1]] = ""
+    take(store, "second")
+    assert store.time == 10
+
+
+def test_lock_of_a_directory_names_its_holder(tmp_path: Path) -> None:
+    waits = Clock(0, sleep=lambda _: None)
+    with (
+        lock_of(tmp_path, "ingest, process 7,"),
+        pytest.raises(PipelineError, match=": ingest, process 7, has been"),
+        lock_of(tmp_path, "compact", clock=waits),
+    ):
+        pass
+    with lock_of(tmp_path, "compact", clock=waits):
+        pass
+    assert (tmp_path / "_lock").read_text() == ""
