@@ -5,7 +5,7 @@ import argparse
 from pipeline.convert import convert
 from pipeline.errors import ExitCode
 from pipeline.options import add_common, common_settings
-from pipeline.session import open_session
+from pipeline.progress import at_work
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,10 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
     common = common_settings(options)
-    spark = open_session("convert", common)
-    try:
+    with at_work("convert", common) as spark:
         rows = convert(spark, options.tables.rstrip("/"), common)
-    finally:
-        spark.stop()
     print(f"convert: {', '.join(f'{name} {count:,}' for name, count in rows.items())}")
     return ExitCode.OK

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main as run_job
+from benchmarks.pipeline.generate.__main__ import main as generate
 from tests.spark.cluster import CONF, standalone
 from tests.spark.conftest import TEST_CONF
 from tests.spark.jars import MissingJarsError, delta_jars
@@ -59,7 +59,7 @@ def test_every_job_runs_on_a_cluster_and_survives_a_kill(
     bucket: ObjectStore, environ: dict[str, str], tmp_path: Path
 ) -> None:
     words = ["--events", str(EVENTS), "--proxies", "4", "--clients", "800", "--rate", "50", "--as", "files"]
-    assert run_job(["generate", *words, "--out", str(tmp_path / "in")]) == 0
+    assert generate([*words, "--out", str(tmp_path / "in")]) == 0
     files = sorted((tmp_path / "in").iterdir())
     # The end of the first is cut off at first, so that Spark reads no line of it: Python does, out of the store.
     bucket.put(f"in/{files[0].name}", files[0].read_bytes()[:-10])

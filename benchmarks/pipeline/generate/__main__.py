@@ -10,8 +10,8 @@ from benchmarks.pipeline.generate.output import events_frame, write_files, write
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.errors import ExitCode, PipelineError
 from pipeline.options import CommonSettings, add_common, common_settings
+from pipeline.progress import at_work
 from pipeline.replay.model import Limits
-from pipeline.session import open_session
 from pipeline.sinks import write_table
 from pipeline.tables.events import EVENTS
 
@@ -89,11 +89,8 @@ def _run(options: argparse.Namespace) -> int:
 def _in_spark(common: CommonSettings, settings: GenerateSettings, kind: str) -> None:
     if kind != "table":
         raise PipelineError(f"--distributed: got --as {kind}, expected --as table")
-    spark = open_session("generate", common)
-    try:
+    with at_work("generate", common) as spark:
         write_table(spark, common, EVENTS, events_frame(spark, settings))
-    finally:
-        spark.stop()
     print(f"generate: {settings.events:,} events in {common.out}")
 
 
