@@ -160,9 +160,14 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
     common, target = settings.common, settings.target
     withdraw_advice(spark, common, settings.conf_path)
+    whole = read_table(spark, common, WHATIF)
+    if whole.isEmpty():
+        raise PipelineError(
+            f"--out {common.out}: the job whatif was begun and did not end, expected it to: run it again"
+        )
     rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
     judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL))
-    tried = read_table(spark, common, WHATIF).where(f"load = {target.load}").collect()
+    tried = whole.where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
     prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))

@@ -1,9 +1,9 @@
 """Tables as plain Parquet: for one writer at a time, and for readers that know nothing else.
 
 Rows are staged as files under `_staging/`, where no reader looks, and moved in place one by one. What replaces a table
-is moved to `_next/` as a whole, and takes its place when that of before is gone. Rule: a job that is killed while it
-writes is run again: events that it left are found by their key, other tables are made anew. Streams of a table and
-batches that a table takes once are what Delta is for (`pipeline.delta`).
+is moved to `_next/` as a whole, and takes its place when that of before was moved away. Rule: a job that is killed
+while it writes is run again: events that it left are found by their key, other tables are made anew. Streams of a table
+and batches that a table takes once are what Delta is for (`pipeline.delta`).
 """
 
 import math
@@ -130,11 +130,15 @@ class OpenParquet:
         assert isinstance(rows, _StagedFiles)
         self.settle(table)
         spark, following = self._store.spark, self._store.next_place(table)
+        place, aside = self._store.place(table), f"{self._store.root}/{STAGING}/{table.name}-{uuid4().hex}"
         hadoop.remove(spark, following)
         self.require()
         hadoop.rename(spark, rows.place, following)
-        hadoop.remove(spark, self._store.place(table))
+        # In one step: to delete its files takes a while, and a job that is killed meanwhile would leave some of them.
+        if hadoop.exists(spark, place):
+            hadoop.rename(spark, place, aside)
         self.settle(table)
+        hadoop.remove(spark, aside)
 
     def settle(self, table: Table) -> None:
         """Put a table in its place that was written to its end while that of before is gone."""

@@ -3,7 +3,8 @@
 With other marks of overload control, these are replayed first, over recorded memory.
 
 Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. What
-was advised by an earlier calibration is withdrawn before that: no page shows one beside the other.
+earlier runs said is withdrawn before the trace is made anew, and the table `whatif` is the last that is written: if it
+has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
 """
 
 import os
@@ -99,10 +100,9 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     whole = _named(read_table(spark, common, EVENTS))
     events = in_period(whole, settings.period)
     replay_other_marks(spark, events, settings, say)
-    prepared = prepare(spark, events, replay_path(common))
+    prepared = prepare(spark, events, replay_path(common), lambda: _withdraw_all(spark, common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
-    withdraw_advice(spark, common, conf_path(common.out, None))
     write_rows(spark, common, REPLAYED, replayed_rows(prepared))
     with watched(spark, "calibration"):
         calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
@@ -229,6 +229,13 @@ def _rows(
 def _imputed_share(prepared: Prepared, proxy_id: str) -> float:
     shares = {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
     return shares.get(proxy_id, prepared.imputed_share)
+
+
+def _withdraw_all(spark: SparkSession, common: CommonSettings) -> None:
+    for table in (WHATIF, CALIBRATION):
+        if open_store(spark, common).read(table) is not None:
+            write_rows(spark, common, table, [])
+    withdraw_advice(spark, common, conf_path(common.out, None))
 
 
 def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | None) -> None:

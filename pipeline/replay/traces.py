@@ -11,7 +11,7 @@ What they held at most is seen (`pipeline.replay.seen`), and the advice has room
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shutil import rmtree
@@ -144,10 +144,13 @@ class Prepared:
         return heap, max(proxy.largest_direct_bytes for proxy in self.proxies)
 
 
-def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
+def prepare(
+    spark: SparkSession, events: DataFrame, path: str, before_writing: Callable[[], None] = lambda: None
+) -> Prepared:
     """Write `replay_input` to `path` and describe it; raises PipelineError if there is nothing to replay.
 
-    Always Parquet, whatever the format of the other tables is: its readers are no Spark.
+    Always Parquet, whatever the format of the other tables is: its readers are no Spark. `before_writing` is called
+    when it is sure that there is something, and what was there before is still whole.
     """
     requests = _requests(events)
     seen = _seen(requests)
@@ -162,6 +165,7 @@ def prepare(spark: SparkSession, events: DataFrame, path: str) -> Prepared:
     # Proxies of before do not name them: as if there were no such rules.
     percent, disk = (min((row[name] for row in seen if row[name] is not None), default=None) for name in RULES)
     percent = 100 if percent is None else percent
+    before_writing()
     return Prepared(
         path,
         _written(spark, requests, seen, path),

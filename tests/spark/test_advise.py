@@ -193,16 +193,9 @@ def test_advice_that_fails_its_own_replay_is_not_chosen(
     assert [row.holds for row in rows(spark, advised_before, ADVICE) if row.step == "final"] == [False]
 
 
-def test_new_calibration_withdraws_the_advice_of_before(
-    spark: SparkSession, advised_before: CommonSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_calibration(*_: object) -> None:
-        raise PipelineError("no calibration")
-
-    monkeypatch.setattr("pipeline.whatif.calibrate", no_calibration)
-    with pytest.raises(PipelineError, match="no calibration"):
-        whatif(spark, WhatifSettings(advised_before, Grid({}, (1,), (1,))), lambda _: None)
-    assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []
+def test_load_that_was_not_tried_is_named(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> None:
+    with pytest.raises(PipelineError, match="--load: got 7"):
+        advise(spark, AdviseSettings(common, replace(REACHABLE, load=7)), lambda _: None)
 
 
 def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: CommonSettings, advised: object) -> None:
@@ -213,6 +206,13 @@ def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: Com
     assert own.read_text() == "servicePort=6650\n"
 
 
-def test_load_that_was_not_tried_is_named(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> None:
-    with pytest.raises(PipelineError, match="--load: got 7"):
-        advise(spark, AdviseSettings(common, replace(REACHABLE, load=7)), lambda _: None)
+def test_new_calibration_withdraws_the_advice_of_before(
+    spark: SparkSession, advised_before: CommonSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_calibration(*_: object) -> None:
+        raise PipelineError("no calibration")
+
+    monkeypatch.setattr("pipeline.whatif.calibrate", no_calibration)
+    with pytest.raises(PipelineError, match="no calibration"):
+        whatif(spark, WhatifSettings(advised_before, Grid({}, (1,), (1,))), lambda _: None)
+    assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []

@@ -1,0 +1,73 @@
+"""A `whatif` that is killed leaves nothing that `advise` would take for the result of one that ended."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.advise import AdviseSettings, advise
+from pipeline.choice import Target
+from pipeline.errors import PipelineError
+from pipeline.options import CommonSettings
+from pipeline.periods import Period
+from pipeline.replay.grid import Grid
+from pipeline.replay.model import MIB
+from pipeline.report.gather import gather
+from pipeline.schema import event_schema
+from pipeline.sinks import write_table
+from pipeline.tables.events import EVENTS
+from pipeline.whatif import WhatifSettings, whatif
+from tests.support.pipeline.replay_events import requests, storm
+
+TARGET = Target(load=1, max_refused=0.0, p99_wait_us=5_000_000)
+GRID = Grid({"heap_bytes": (MIB, 4 * MIB), "direct_bytes": (MIB, 64 * MIB)}, (1,), (1,))
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+def record(spark: SparkSession, common: CommonSettings, count: int) -> None:
+    frame = spark.createDataFrame(requests(*storm(2, count)), event_schema())
+    write_table(spark, common, EVENTS, frame.selectExpr("*", "DATE'2026-03-04' AS date", "0 AS hour"))
+
+
+@pytest.fixture(scope="module")
+def advised(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AdviseSettings:
+    common = CommonSettings(str(tmp_path_factory.mktemp("cut-off") / "out"), "parquet", None, {})
+    record(spark, common, 200)
+    whatif(spark, WhatifSettings(common, GRID), lambda _: None)
+    settings = AdviseSettings(common, TARGET)
+    advise(spark, settings, lambda _: None)
+    # What comes later needs more.
+    record(spark, common, 1000)
+    return settings
+
+
+@pytest.mark.parametrize("step", ["replayed_rows", "calibrate", "replay_grid"])
+def test_no_advice_follows_from_a_whatif_that_was_killed(
+    spark: SparkSession, advised: AdviseSettings, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"pipeline.whatif.{step}", killed)
+        with pytest.raises(KilledError):
+            whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
+    assert not Path(advised.common.out, "advice.conf").exists()
+    assert gather(spark, advised.common).advice.empty
+    with pytest.raises(PipelineError, match="whatif was begun and did not end, expected it to: run it again"):
+        advise(spark, advised, lambda _: None)
+    assert not Path(advised.common.out, "advice.conf").exists()
+
+
+def test_events_with_nothing_to_replay_leave_what_was_replayed_before(
+    spark: SparkSession, advised: AdviseSettings
+) -> None:
+    settings = WhatifSettings(advised.common, GRID)
+    whatif(spark, settings, lambda _: None)
+    with pytest.raises(PipelineError, match="nothing to replay"):
+        whatif(spark, replace(settings, period=Period(cluster="another")), lambda _: None)
+    assert advise(spark, advised, lambda _: None).advice.final.requests == 1000
