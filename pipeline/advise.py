@@ -27,6 +27,7 @@ from pipeline.choice import (
     with_headroom,
 )
 from pipeline.errors import ExitCode, PipelineError
+from pipeline.hadoop import exists
 from pipeline.history import add_row
 from pipeline.options import CommonSettings
 from pipeline.paths import conf_path
@@ -40,7 +41,7 @@ from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepared_before
 from pipeline.replay.windows import window_rows
 from pipeline.sinks import read_table
 from pipeline.tables.history import ADVICE_HISTORY
-from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAYED, WHATIF
+from pipeline.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
 from pipeline.trust import Trust
 from pipeline.whatif import TOTAL, Say, limit_values, replay_path, run_row, withdraw_advice, write_rows
 
@@ -170,6 +171,10 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     tried = whole.where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
+    if not exists(spark, replay_path(common)):
+        raise PipelineError(
+            f"--out {common.out}: found no `{REPLAY_INPUT.name}`, which `convert` does not copy: run the job whatif"
+        )
     prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))
     trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
     trials.add("grid", [_point_of(row) for row in tried])

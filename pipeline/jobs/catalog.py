@@ -1,7 +1,9 @@
 """The job `catalog`: SQL that has Spark's catalog, Trino or DuckDB know the tables by name. Nothing is run."""
 
 import argparse
+import os
 import re
+import sys
 
 from pipeline.catalog import DIALECTS, OFFERED, statements
 from pipeline.errors import ExitCode, PipelineError
@@ -33,6 +35,11 @@ def run(options: argparse.Namespace) -> int:
         raise PipelineError(f"--tables: got {', '.join(unknown)}, expected some of {', '.join(OFFERED)}")
     if options.tables is None and directory is not None:
         names = tuple(name for name in names if (directory / name).is_dir())
-    for statement in statements(options.dialect, options.schema, place, common.format, names):
-        print(f"{statement};")
+    try:
+        for statement in statements(options.dialect, options.schema, place, common.format, names):
+            print(f"{statement};")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `| head` has seen enough; the interpreter must not try to write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.OK

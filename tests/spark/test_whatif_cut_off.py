@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from pipeline.options import CommonSettings
 from pipeline.periods import Period
 from pipeline.replay.grid import Grid
 from pipeline.replay.model import MIB
-from pipeline.report.gather import gather
+from pipeline.report.write import ReportSettings, write_report
 from pipeline.schema import event_schema
 from pipeline.sinks import write_table
 from pipeline.tables.events import EVENTS
@@ -57,7 +58,9 @@ def test_no_advice_follows_from_a_whatif_that_was_killed(
         with pytest.raises(KilledError):
             whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
     assert not Path(advised.common.out, "advice.conf").exists()
-    assert gather(spark, advised.common).advice.empty
+    page = Path(advised.common.out, "report.html")
+    write_report(spark, ReportSettings(advised.common, page, advised.conf_path))
+    assert "maxTopicListInFlightHeapMemSizeMB=" not in page.read_text()
     with pytest.raises(PipelineError, match="whatif was begun and did not end, expected it to: run it again"):
         advise(spark, advised, lambda _: None)
     assert not Path(advised.common.out, "advice.conf").exists()
@@ -71,3 +74,13 @@ def test_events_with_nothing_to_replay_leave_what_was_replayed_before(
     with pytest.raises(PipelineError, match="nothing to replay"):
         whatif(spark, replace(settings, period=Period(cluster="another")), lambda _: None)
     assert advise(spark, advised, lambda _: None).advice.final.requests == 1000
+
+
+def test_tables_without_the_trace_that_was_replayed_say_what_to_run(
+    spark: SparkSession, advised: AdviseSettings
+) -> None:
+    whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
+    # As `convert` leaves them.
+    rmtree(Path(advised.common.out, "replay_input"))
+    with pytest.raises(PipelineError, match=r"found no `replay_input`, .*: run the job whatif"):
+        advise(spark, advised, lambda _: None)

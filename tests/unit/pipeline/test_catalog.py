@@ -1,5 +1,8 @@
 """What `catalog` prints, DuckDB runs, and the parts of a stream add up in the views."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -33,6 +36,15 @@ def test_views_add_up_what_a_stream_wrote_in_parts(tmp_path: Path, capsys: pytes
     assert found == [(4, 2)]
     assert database.execute("SELECT count FROM pulsar_proxy.waits_added").fetchall() == [(4,)]
     assert database.execute("SELECT count(*) FROM pulsar_proxy.usage").fetchall() == [(2,)]
+
+
+def test_reader_that_has_seen_enough_is_no_fault() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "pipeline.cli", "catalog", "--out", "s3a://events/tables", "--dialect", "spark"]
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_spark_and_trino_register_tables_of_delta(capsys: pytest.CaptureFixture[str]) -> None:
