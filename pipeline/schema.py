@@ -47,9 +47,12 @@ def table_schema(table: Table) -> StructType:
 
 
 def require_table(frame: DataFrame, table: Table) -> None:
-    """Check that a frame has the columns of a table, in order and type; raises TypeError, for it is a fault of ours."""
-    got = [(field.name, field.dataType) for field in frame.schema]
-    expected = [(field.name, field.dataType) for field in table_schema(table)]
+    """Check that a frame has the columns of a table, in order and type; raises TypeError, for it is a fault of ours.
+
+    Whether a value may be null is not in it: what is read from a file always may.
+    """
+    got = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+    expected = [(field.name, field.dataType.simpleString()) for field in table_schema(table)]
     if got != expected:
         odd = sorted({name for name, _ in set(got) ^ set(expected)}) or "their order"
         raise TypeError(f"table {table.name}: the frame differs from its declaration in {odd}")

@@ -9,8 +9,10 @@ from pyspark.sql import SparkSession
 
 from pipeline.convert import convert
 from pipeline.errors import PipelineError
-from pipeline.sinks import read_table
+from pipeline.schema import table_schema
+from pipeline.sinks import read_table, write_table
 from pipeline.tables.events import EVENTS
+from pipeline.tables.whatif import WHATIF
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import event, write_events
 
@@ -20,6 +22,8 @@ def test_tables_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
     write_events(job.source / "a.jsonl", [event(0), event(1)])
     (job.source / "b.jsonl").write_text("no json\n")
     job.run()
+    # What is read has a map whose values may be null, as Parquet has it.
+    write_table(spark, job.common, WHATIF, spark.createDataFrame([], table_schema(WHATIF)))
     # A file that an older version had decided to move, and did not.
     (moved,) = Path(job.common.out, "events").rglob("*.parquet")
     target = moved.relative_to(job.common.out)
@@ -31,9 +35,9 @@ def test_tables_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
     journal.mkdir()
     (journal / "1.json").write_text(json.dumps(entry))
     delta = replace(job.common, out=str(tmp_path / "delta"), format="delta")
-    assert convert(spark, job.common.out, delta) == {"events": 2, "quarantine": 1}
+    assert convert(spark, job.common.out, delta) == {"events": 2, "quarantine": 1, "whatif": 0}
     assert sorted(row.seq for row in read_table(spark, delta, EVENTS).collect()) == [0, 1]
-    with pytest.raises(PipelineError, match="got events, quarantine, expected a store without them"):
+    with pytest.raises(PipelineError, match="got events, quarantine, whatif, expected a store without them"):
         convert(spark, job.common.out, delta)
     with pytest.raises(PipelineError, match="found no table"):
         convert(spark, str(tmp_path / "nothing"), delta)
