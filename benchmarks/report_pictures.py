@@ -1,6 +1,7 @@
-"""Draw the report of the pipeline's demo in a browser: `python -m benchmarks.report_pictures`.
+"""Draw the report in a browser: `python -m benchmarks.report_pictures`.
 
-Rule: what is drawn is what a browser shows of the page that `run` wrote; `--page` takes one that is there already.
+Rule: what is drawn is what a browser shows of the page that `run` wrote of synthetic events, the same for the same seed
+whatever the machine does meanwhile; `--page` takes a page that is there already.
 """
 
 import argparse
@@ -10,11 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline.demo.show import main as demo
+from benchmarks.pipeline.generate.output import write_files
+from benchmarks.pipeline.generate.settings import GenerateSettings
+from pipeline.cli import main as run_job
+from pipeline.replay.model import Limits
 from tests.support.web.browser import Tab, browsing
 
 IMAGES: Final = Path(__file__).resolve().parents[1] / "docs" / "images"
 DRAWN: Final = "holders.every((holder) => document.getElementById(holder.dataset.chart).dataset.drawn)"
+
+
+# A storm under limits that are too small for it.
+EVENTS: Final = GenerateSettings(
+    16_000, proxies=3, clients=12_000, tenants=12, namespaces=80, rate=60.0, storm_share=0.75, simulate=True,
+    limits=Limits(2 << 20, 2 << 20, heap_timeout_us=400_000, direct_timeout_us=400_000, coalescing=False),
+)  # fmt: skip
+JOBS: Final = (
+    "--load", "1", "--fleet", "1,2", "--target-load", "1", "--master", "local[2]", "--conf", "spark.driver.memory=1g",
+    "--conf", "spark.sql.shuffle.partitions=2",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,9 +51,9 @@ PICTURES: Final = (
 )
 
 
-async def draw(page: Path, profile: Path) -> None:
+async def draw(url: str, profile: Path) -> None:
     """Write the pictures of a page."""
-    async with browsing(page.resolve().as_uri(), profile) as tab:
+    async with browsing(url, profile) as tab:
         await tab.until(f"document.readyState === 'complete' && {DRAWN}")
         for picture in PICTURES:
             await tab.screen(picture.width, picture.height, picture.scheme)
@@ -60,18 +75,25 @@ async def _look(tab: Tab, picture: Picture) -> None:
     await tab.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def made(directory: Path) -> Path:
+    """Make events, and a page of them; raises SystemExit if a job fails."""
+    write_files(EVENTS, directory / "events", lambda _: None)
+    code = run_job(["run", "--source", str(directory / "events"), "--out", str(directory / "tables"), *JOBS])
+    if code:
+        raise SystemExit(code)
+    return directory / "tables" / "report.html"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.report_pictures", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="a report (default: that of the demo, made anew)")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="a report (default: one of synthetic events)")
     given = parser.parse_args().page
     with tempfile.TemporaryDirectory(prefix="pulsar-proxy-report-") as name:
         directory = Path(name)
-        if given is None and (code := demo(["--dir", str(directory / "demo")])):
-            return code
-        page = given or directory / "demo" / "tables" / "report.html"
-        asyncio.run(draw(page, directory / "profile"))
+        page = given or made(directory)
+        asyncio.run(draw(page.resolve().as_uri(), directory / "profile"))
     return 0
 
 
