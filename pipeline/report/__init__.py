@@ -6,6 +6,7 @@
     charts*, colours data frames in, Vega-Lite specifications out
     past, future     sections: what happened; what other limits would have done, and what to set
     slowed           sections: who was slowed; what other marks would have done
+    filters          what the page's selects offer, and what its script draws for each choice
     words            the summary in sentences
     earlier, parts   sections about earlier runs; what a section is made of
     page, write      the sections as HTML; the page into a file, its sections in the order of `write.sections_of`

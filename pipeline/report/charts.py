@@ -23,15 +23,18 @@ _PATTERNS: Final = ((_HOUR_US // 6, "%H:%M:%S"), (36 * _HOUR_US, "%H:%M"), (10 *
 _IN_USE, _WAITING, _LIMIT = "in use", "waited for", "limit"
 
 
-def chart(name: str, title: str, drawing: Any, alt_text: str, caption: str) -> Chart:
-    """Finish a drawing of Altair; raises ValueError if it has more points than a page should hold."""
+def chart(name: str, title: str, drawing: Any, alt_text: str, caption: str, *, filtered: bool = False) -> Chart:
+    """Finish a drawing of Altair; raises ValueError if it has more points than a page should hold.
+
+    Of one that is `filtered` page/charts.js knows how to make the rows anew, by name and columns.
+    """
     spec: dict[str, Any] = drawing.configure().to_dict()
     points = sum(map(len, spec.get("datasets", {}).values()))
     if points > MOST_POINTS:
         raise ValueError(f"chart {name}: got {points} points, expected at most {MOST_POINTS}: aggregate more")
     spec["config"] = colours.CONFIG
     spec["description"] = alt_text
-    return Chart(name, title, alt_text, caption, spec)
+    return Chart(name, title, alt_text, caption, spec, filtered)
 
 
 def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart:
@@ -71,6 +74,7 @@ def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart
         "Mean of each interval over all proxies. Orange above blue is what requests stood in line for: where"
         " both together"
         " stay below the dashed line the limit was enough; the higher the orange, the longer everybody waited.",
+        filtered=True,
     )
 
 
@@ -85,7 +89,8 @@ def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         .encode(
             x=time_axis(clock),
             y=alt.Y("share:Q", title="of the limit", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
-            color=alt.Color("kind:N", title=None),
+            # Named, so that a choice with fewer has the same colours.
+            color=alt.Color("kind:N", title=None, scale=alt.Scale(domain=sorted(frame["kind"].unique()))),
             detail="run:N",
             tooltip=[_when(), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
         )
@@ -97,6 +102,7 @@ def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         drawing,
         alt_text,
         "The highest use that any request met on arrival. At 100 % the next one waits.",
+        filtered=True,
     )
 
 
@@ -122,6 +128,7 @@ def waits(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         "Heap, growth and direct memory together, by time of arrival; half of the requests waited less than"
         " p50, one in a"
         " hundred longer than p99. From buckets: within 9 %.",
+        filtered=True,
     )
 
 
@@ -130,6 +137,7 @@ def refusals(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
     # Stacked here: Vega-Lite does not stack bars whose two ends are given.
     frame = frame.sort_values(["at_ms", "reason"])
     top = frame.groupby("at_ms")["requests"].cumsum()
+    reasons = sorted(frame["reason"].unique())
     drawing = (
         alt.Chart(frame.assign(bottom=top - frame["requests"], top=top))
         .mark_rect()
@@ -138,7 +146,7 @@ def refusals(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
             x2="end_ms:T",
             y=alt.Y("bottom:Q", title="requests"),
             y2="top:Q",
-            color=alt.Color("reason:N", title=None, scale=alt.Scale(range=_REASONS)),
+            color=alt.Color("reason:N", title=None, scale=alt.Scale(domain=reasons, range=_REASONS)),
             tooltip=[_when(), alt.Tooltip("reason:N"), alt.Tooltip("requests:Q", format=",")],
         )
         .properties(width=WIDTH, height=HEIGHT)
@@ -151,6 +159,7 @@ def refusals(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         "By time of arrival. Timeouts in heap or direct: the limit was too small, or held too long; queue full:"
         " more stood"
         " in line than allowed; cancelled: the client left first.",
+        filtered=True,
     )
 
 
@@ -179,6 +188,7 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, clock: Clock, alt_text: 
         alt.layer(*layers).properties(width=WIDTH, height=HEIGHT),
         alt_text,
         "A band is one storm: from its first arrival until everybody in it was served or refused.",
+        filtered=True,
     )
 
 

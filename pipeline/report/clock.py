@@ -6,7 +6,7 @@ from typing import Final
 
 import pandas as pd
 
-__all__ = ["MOST_BINS", "Clock", "clock_of", "when"]
+__all__ = ["MOST_BINS", "Clock", "clock_of", "coarser", "when"]
 
 MOST_BINS: Final = 240
 _SECOND: Final = 1_000_000
@@ -53,6 +53,11 @@ def clock_of(begin_us: int, end_us: int) -> Clock:
         if bins <= MOST_BINS:
             return Clock(origin, step, bins)
     raise AssertionError("the last step is long enough")
+
+
+def coarser(clock: Clock, times: int) -> Clock:
+    """Give a clock whose bins are so many of these; the last may reach beyond the end."""
+    return Clock(clock.origin_us, clock.step_us * times, -(-clock.bins // times))
 
 
 def when(ms: int) -> str:

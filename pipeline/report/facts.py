@@ -1,13 +1,17 @@
 """What was gathered for a page: figures and small data frames. No pyspark here."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import pandas as pd
 
 from pipeline.calibration import PROMISED_MS
 from pipeline.report.clock import Clock
 
-__all__ = ["Facts", "Overview", "Slowed"]
+__all__ = ["ALL", "Choices", "Facts", "Overview", "Slowed"]
+
+# Where a cell of `Choices` is of all namespaces, or of all proxies.
+ALL: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,21 @@ class Slowed:
 
 
 @dataclass(frozen=True, slots=True)
+class Choices:
+    """What charts show of one namespace or proxy: `cells` by namespace, proxy, chart, series and bin of the clock.
+
+    Namespaces and proxies are numbers: places in the tuples, one more for all that are not named, `ALL` for all. Charts
+    and series: `heap`, `direct` (held, waiting and limit, MiB), `fullness` (heap, direct), `waits` (p50, p95, p99,
+    seconds) and `endings` (reasons, requests).
+    """
+
+    clock: Clock
+    namespaces: tuple[str, ...]
+    proxies: tuple[str, ...]
+    cells: pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The frames of a page; empty where a job has not run yet or found nothing. Columns: see `gather`."""
 
@@ -83,6 +102,7 @@ class Facts:
     # None: nobody has looked.
     slowed: Slowed | None = None
     marks: pd.DataFrame = field(default_factory=_nothing)
+    choices: Choices | None = None
     fragment: str | None = None
     no_advice: str = ""
     promised_us: float = PROMISED_MS * 1000

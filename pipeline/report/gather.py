@@ -4,8 +4,9 @@ Rule: nothing is collected that is not bounded here: by the bins of the clock, b
 each frame are named where it is made.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,14 +18,15 @@ from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period, in_period
 from pipeline.report import gather_slowed, timeline
 from pipeline.report.clock import Clock, clock_of
-from pipeline.report.facts import Facts, Overview
+from pipeline.report.facts import ALL, Facts, Overview
+from pipeline.report.gather_choices import KEYS, choices_of, kept, named, rank, ranked
 from pipeline.sinks import open_store
 from pipeline.tables import TABLES
 from pipeline.tables.events import EVENT_KEY
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.slowed import THROTTLE
 
-__all__ = ["COST_MEASURES", "gather"]
+__all__ = ["COST_MEASURES", "gather", "over_time"]
 
 COST_MEASURES: Final = ("heap_byte_seconds", "direct_byte_seconds", "requests", "refused")
 MOST_TOP: Final = 10
@@ -66,10 +68,7 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
     return Facts(
         out=out,
         overview=overview,
-        memory=_memory(events, clock),
-        fullness=timeline.use_on_arrival(events, clock).toPandas(),
-        waits=_waits(events, clock),
-        endings=_endings(events, clock),
+        **over_time(events, clock),
         quarantine=_quarantine(opened, events),
         top_costs=_top_costs(opened),
         sharing=_sharing(opened),
@@ -125,10 +124,45 @@ def _limits_differ(events: DataFrame) -> bool:
     return last.select("limits").distinct().count() > 1
 
 
-def _memory(events: DataFrame, clock: Clock) -> pd.DataFrame:
+def over_time(events: DataFrame, clock: Clock) -> dict[str, Any]:
+    """Give the frames by bin: memory, fullness, waits, endings, and what can be chosen of them."""
+    names = named(events)
+    with_ranks = ranked(events, names)
+    with ExitStack() as stack:
+        memory, fullness, waits, endings = (
+            stack.enter_context(kept(frame))
+            for frame in (
+                timeline.memory_use(with_ranks, clock, KEYS),
+                timeline.use_on_arrival(with_ranks, clock, KEYS),
+                _counted_waits(with_ranks, clock),
+                timeline.endings(with_ranks, clock, KEYS),
+            )
+        )
+        proxies = stack.enter_context(kept(timeline.limits_of_proxies(events, clock)))
+        whole, rare = _endings(endings)
+        common = endings.withColumn("reason", F.when(F.col("reason").isin(*rare), OTHER).otherwise(F.col("reason")))
+        choices = choices_of(
+            names, clock, memory, _limits(proxies, names[1]), fullness, waits, common if rare else endings
+        )
+        shares = [F.max(name).alias(name) for name in ("heap_share", "direct_share")]
+        return {
+            "memory": _memory(memory, proxies, clock),
+            "fullness": fullness.groupBy("bin").agg(*shares).toPandas(),
+            "waits": _waits(waits),
+            "endings": whole,
+            "choices": choices,
+        }
+
+
+def _limits(proxies: DataFrame, names: Sequence[str]) -> DataFrame:
+    each = timeline.limits_in_force(proxies.withColumn(KEYS[1], rank(F.col("proxy"), names)), KEYS[1:])
+    return each.unionByName(timeline.limits_in_force(proxies).withColumn(KEYS[1], F.lit(ALL)))
+
+
+def _memory(by_keys: DataFrame, proxies: DataFrame, clock: Clock) -> pd.DataFrame:
     """Give at_ms, when, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
-    use = timeline.memory_use(events, clock).toPandas()
-    limits = timeline.limits_in_force(events, clock).toPandas()
+    use = by_keys.groupBy("bin", "kind", "way").agg(F.sum("bytes").alias("bytes")).toPandas()
+    limits = timeline.limits_in_force(proxies).toPandas()
     frames = []
     for kind in timeline.KINDS:
         ways = use[use["kind"] == kind].pivot_table(index="bin", columns="way", values="bytes", aggfunc="sum")
@@ -142,25 +176,28 @@ def _memory(events: DataFrame, clock: Clock) -> pd.DataFrame:
     return pd.concat(frames)[["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"]]
 
 
-def _waits(events: DataFrame, clock: Clock) -> pd.DataFrame:
-    """Give bin (null for the whole time), count, p50_us, p95_us, p99_us, max_us of the waits of answered requests."""
-    counted = (
+def _counted_waits(events: DataFrame, clock: Clock) -> DataFrame:
+    return (
         events.where("kind = 'get_topics' and outcome = 'ok'")
-        .select(timeline.bin_of(clock).alias("bin"), bucket(timeline.wait_us()).alias("bucket"))
-        .groupBy("bin", "bucket")
+        .select(*KEYS, timeline.bin_of(clock).alias("bin"), bucket(timeline.wait_us()).alias("bucket"))
+        .groupBy(*KEYS, "bin", "bucket")
         .agg(F.count("*").alias("count"))
     )
+
+
+def _waits(counted: DataFrame) -> pd.DataFrame:
+    """Give bin (null for the whole time), count, p50_us, p95_us, p99_us, max_us of the waits of answered requests."""
     whole = quantiles(counted.withColumn("bin", F.lit(None).cast("int")), ["bin"])
     return quantiles(counted, ["bin"]).unionByName(whole).orderBy("bin").toPandas()
 
 
-def _endings(events: DataFrame, clock: Clock) -> pd.DataFrame:
-    """Give bin, reason, requests; reasons beyond the commonest are one."""
-    frame = timeline.endings(events, clock).toPandas()
+def _endings(by_keys: DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Give bin, reason, requests, reasons beyond the commonest as one, and these."""
+    frame = by_keys.groupBy("bin", "reason").agg(F.sum("requests").alias("requests")).toPandas()
     others = frame[frame["reason"] != "ok"].groupby("reason")["requests"].sum().sort_values(ascending=False)
-    rare = set(others.index[MOST_REASONS:])
+    rare = sorted(others.index[MOST_REASONS:])
     frame["reason"] = frame["reason"].where(~frame["reason"].isin(rare), OTHER)
-    return frame.groupby(["bin", "reason"])[["requests"]].sum().reset_index()
+    return frame.groupby(["bin", "reason"])[["requests"]].sum().reset_index(), rare
 
 
 def _quarantine(opened: Open, events: DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.report.parts import Chart, Section
+from pipeline.report.parts import Chart, Filters, Section
 
 __all__ = ["VEGALITE_VERSION", "render", "static_picture"]
 
@@ -25,7 +25,7 @@ _IDS: Final = re.compile(r'(\bid="|url\(#|href="#)([\w-]+)')
 _PACKAGE: Final = "pipeline.report"
 
 
-def render(title: str, subtitle: str, sections: Sequence[Section], made_by: str) -> str:
+def render(title: str, subtitle: str, sections: Sequence[Section], made_by: str, filters: Filters | None = None) -> str:
     """Write the page; `made_by` is its last line."""
     environment = Environment(
         loader=PackageLoader(_PACKAGE, "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -40,6 +40,8 @@ def render(title: str, subtitle: str, sections: Sequence[Section], made_by: str)
         drawing=Markup(_own("charts.js")),
         runtime=Markup(_runtime()) if charts else "",
         specs={chart.name: Markup(script_json(chart.spec)) for chart in charts},
+        filters=filters,
+        choices=Markup(script_json(filters.data)) if filters else "",
         pictures={chart.name: Markup(static_picture(chart)) for chart in charts},
     )
 

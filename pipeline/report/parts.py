@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["MOST_POINTS", "Cell", "Chart", "Fragment", "Section", "Sheet"]
+__all__ = ["MOST_POINTS", "Cell", "Chart", "Filters", "Fragment", "Section", "Sheet"]
 
 # More is no better to look at, and the page must stay small.
 MOST_POINTS: Final = 5000
@@ -13,13 +13,26 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A Vega-Lite specification, what it shows for those who cannot see it, and how to read it."""
+    """A Vega-Lite specification, what it shows for those who cannot see it, and how to read it.
+
+    `filtered`: the script of the page draws it for one namespace or proxy, too.
+    """
 
     name: str
     title: str
     alt: str
     caption: str
     spec: Mapping[str, Any]
+    filtered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What can be chosen, as numbers with labels, and for each choice what the script of the page draws."""
+
+    namespaces: tuple[tuple[int, str], ...]
+    proxies: tuple[tuple[int, str], ...]
+    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,18 @@ import pandas as pd
 from pipeline.report import charts, charts_future
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Chart, Section, Sheet
-from pipeline.report.units import about, count, duration, moment, share, shown, size, spread_of
+from pipeline.report.units import (
+    about,
+    count,
+    distinct,
+    duration,
+    moment,
+    share,
+    shown,
+    size,
+    spread_of,
+    words_of,
+)  # fmt: skip
 
 __all__ = ["costs", "demand", "quality", "refusals", "sharing", "storms", "waits"]
 
@@ -126,14 +137,14 @@ def refusals(facts: Facts, overview: Overview) -> Section:
     bins = pd.DataFrame({"bin": range(overview.clock.bins), "at_ms": overview.clock.begin_ms})
     frame = overview.clock.whole(bins[["bin"]])[["bin", "at_ms", "when"]].merge(bad, on="bin")
     frame = frame.assign(
-        end_ms=frame["at_ms"] + max(overview.clock.step_us // 1000, 1), reason=frame["reason"].map(_reason)
+        end_ms=frame["at_ms"] + max(overview.clock.step_us // 1000, 1), reason=frame["reason"].map(words_of)
     )
     totals = bad.groupby("reason")["requests"].sum().sort_values(ascending=False)
     sentence = (
         f"{count(overview.refused)} of {count(overview.requests)} requests were not answered; most often: "
-        + ", ".join(f"{_reason(name)} ({count(number)})" for name, number in totals.head(3).items())
+        + ", ".join(f"{words_of(name)} ({count(number)})" for name, number in totals.head(3).items())
     )
-    rows = tuple((_reason(name), count(number), share(number / overview.requests)) for name, number in totals.items())
+    rows = tuple((words_of(name), count(number), share(number / overview.requests)) for name, number in totals.items())
     sheet = Sheet("Requests that were not answered", ("reason", "requests", "of all"), rows, frozenset({1, 2}))
     return Section(
         section.name,
@@ -142,10 +153,6 @@ def refusals(facts: Facts, overview: Overview) -> Section:
         (charts.refusals(frame, overview.clock, f"{sentence}."),),
         sheets=(sheet,),
     )
-
-
-def _reason(name: object) -> str:
-    return shown(name).replace("_", " ")
 
 
 def costs(facts: Facts) -> Section:
@@ -172,7 +179,7 @@ def costs(facts: Facts) -> Section:
 
 def _cost_bars(heap: pd.DataFrame, dimension: str, title: str) -> Chart:
     first = heap.iloc[0]
-    frame = pd.DataFrame({"who": _distinct(heap["name"].map(shown)), "value": heap["value"] / 2**20})
+    frame = pd.DataFrame({"who": distinct(heap["name"].map(shown)), "value": heap["value"] / 2**20})
     text = f"Heap byte-seconds by {title}; {shown(first['name'])} has most, {share(first['share'])} of all."
     return charts_future.bars(
         f"cost-{dimension.replace('_', '-')}",
@@ -184,16 +191,6 @@ def _cost_bars(heap: pd.DataFrame, dimension: str, title: str) -> Chart:
         " one has most of"
         " all, shares (topicListFairness) or a cap protect the others.",
     )
-
-
-def _distinct(names: pd.Series) -> list[str]:
-    """Keep names apart that look alike once they are cut: bars of one name would be one bar."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
 
 
 def _cost_sheet(of_it: pd.DataFrame, title: str) -> Sheet:
@@ -331,7 +328,8 @@ def quality(facts: Facts, overview: Overview) -> Section:
         ("events lost before they were written", count(overview.dropped)),
         ("requests whose size or times were imputed", share(imputed)),
     ]
-    reasons = [(f"set aside: {_reason(row['reason'])}", count(row["events"])) for _, row in facts.quarantine.iterrows()]
+    aside = facts.quarantine.iterrows()
+    reasons = [(f"set aside: {words_of(row['reason'])}", count(row["events"])) for _, row in aside]
     sentences = [
         "Every event that was read is either in the tables or set aside with a reason; nothing is left out silently."
         if not reasons

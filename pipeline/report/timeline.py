@@ -1,9 +1,11 @@
 """What events say over time, aggregated in Spark to at most a few thousand rows.
 
 Rule: pure functions from the table `events` and a clock to small frames of Spark; every row they give is for one bin
-and one word. A cost is spread over the time in which it was booked, which the parts of an event place exactly.
+and one word, and for one value of each column that `by` names. A cost is spread over the time in which it was booked,
+which the parts of an event place exactly.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -12,7 +14,9 @@ from pyspark.sql import functions as F
 from pipeline.report.clock import Clock
 from pipeline.transforms.usage import asked_for
 
-__all__ = ["bin_of", "endings", "limits_in_force", "memory_use", "use_on_arrival", "wait_us"]
+__all__ = [
+    "KINDS", "bin_of", "endings", "limits_in_force", "limits_of_proxies", "memory_use", "use_on_arrival", "wait_us",
+]  # fmt: skip
 
 KINDS: Final = ("heap", "direct")
 _LIMITS: Final = ("heap_limit", "direct_limit")
@@ -35,7 +39,7 @@ def bin_of(clock: Clock, column: Column | None = None) -> Column:
     return F.greatest(F.lit(0), F.least(number, F.lit(clock.bins - 1))).cast("int")
 
 
-def memory_use(events: DataFrame, clock: Clock) -> DataFrame:
+def memory_use(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFrame:
     """Give the mean memory in each bin: columns bin, kind (heap, direct), way (held, waiting), bytes.
 
     Of a group that shared an answer only the event that carries the cost counts, as its memory was booked once.
@@ -50,25 +54,31 @@ def memory_use(events: DataFrame, clock: Clock) -> DataFrame:
     )
     each = (
         events.where("carries_cost")
-        .select(F.explode(spans).alias("span"))
-        .select("span.*")
+        .select(*by, F.explode(spans).alias("span"))
+        .select(*by, "span.*")
         .where("length_us > 0 and bytes > 0")
     )
-    return _mean_in_bins(each, clock)
+    return _mean_in_bins(each, clock, by)
 
 
-def use_on_arrival(events: DataFrame, clock: Clock) -> DataFrame:
+def use_on_arrival(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFrame:
     """Give the fullest moments of each bin: columns bin, heap_share, direct_share (null without a limit)."""
     return (
         asked_for(events)
-        .select(bin_of(clock).alias("bin"), *(_share(kind).alias(f"{kind}_share") for kind in KINDS))
-        .groupBy("bin")
+        .select(*by, bin_of(clock).alias("bin"), *(_share(kind).alias(f"{kind}_share") for kind in KINDS))
+        .groupBy("bin", *by)
         .agg(*(F.max(name).alias(name) for name in ("heap_share", "direct_share")))
     )
 
 
-def limits_in_force(events: DataFrame, clock: Clock) -> DataFrame:
-    """Add up the limits of the proxies in each bin: columns bin, heap_limit, direct_limit, bytes; 0 if one has none.
+def limits_in_force(proxies: DataFrame, by: Sequence[str] = ()) -> DataFrame:
+    """Add up the limits of the proxies in each bin: columns bin, heap_limit, direct_limit, bytes; 0 if one has none."""
+    sums = (F.when(F.min(name) > 0, F.sum(name)).otherwise(0).alias(name) for name in _LIMITS)
+    return proxies.groupBy("bin", *by).agg(*sums)
+
+
+def limits_of_proxies(events: DataFrame, clock: Clock) -> DataFrame:
+    """Give the limits of each proxy in each bin: columns proxy, bin, heap_limit, direct_limit.
 
     A proxy counts from its first arrival to the end of its last request, with the limits that it had said last; to the
     end of all time if it was silent then for no longer than it had been before: it is there, and nobody asked.
@@ -91,14 +101,12 @@ def limits_in_force(events: DataFrame, clock: Clock) -> DataFrame:
     usual = F.greatest(F.max("silence"), F.lit(clock.bins // _SILENT_PART))
     span = F.sequence(F.min("bin"), F.when(end - last <= usual, end).otherwise(last))
     whole = said.groupBy("proxy").agg(span.alias("span")).select("proxy", F.explode("span").alias("bin"))
-    each = whole.join(said, ["proxy", "bin"], "left").select(
-        "bin", *(F.last(name, ignorenulls=True).over(so_far).alias(name) for name in _LIMITS)
+    return whole.join(said, ["proxy", "bin"], "left").select(
+        "proxy", "bin", *(F.last(name, ignorenulls=True).over(so_far).alias(name) for name in _LIMITS)
     )
-    sums = (F.when(F.min(name) > 0, F.sum(name)).otherwise(0).alias(name) for name in _LIMITS)
-    return each.groupBy("bin").agg(*sums)
 
 
-def endings(events: DataFrame, clock: Clock) -> DataFrame:
+def endings(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFrame:
     """Count requests by bin and reason: `ok`, or the outcome and where it came about (bin, reason, requests)."""
     stage = F.when(F.col("outcome_stage").isNull(), F.col("outcome")).otherwise(
         F.concat_ws(" in ", "outcome", "outcome_stage")
@@ -106,12 +114,12 @@ def endings(events: DataFrame, clock: Clock) -> DataFrame:
     reason = F.when(F.col("outcome") == "ok", F.lit("ok")).otherwise(stage)
     return (
         events.where("kind = 'get_topics'")
-        .groupBy(bin_of(clock).alias("bin"), reason.alias("reason"))
+        .groupBy(bin_of(clock).alias("bin"), *by, reason.alias("reason"))
         .agg(F.count("*").alias("requests"))
     )
 
 
-def _mean_in_bins(spans: DataFrame, clock: Clock) -> DataFrame:
+def _mean_in_bins(spans: DataFrame, clock: Clock, by: Sequence[str]) -> DataFrame:
     first, last = bin_of(clock, F.col("begin_us")), bin_of(clock, F.col("begin_us") + F.col("length_us") - 1)
     begin = F.lit(clock.origin_us) + F.col("bin").cast("long") * F.lit(clock.step_us)
     overlap = F.least(F.col("begin_us") + F.col("length_us"), begin + F.lit(clock.step_us)) - F.greatest(
@@ -119,7 +127,7 @@ def _mean_in_bins(spans: DataFrame, clock: Clock) -> DataFrame:
     )
     return (
         spans.withColumn("bin", F.explode(F.sequence(first, last)))
-        .groupBy("bin", "kind", "way")
+        .groupBy("bin", *by, "kind", "way")
         .agg((F.sum(F.col("bytes") * F.greatest(overlap, F.lit(0))) / F.lit(clock.step_us)).alias("bytes"))
     )
 

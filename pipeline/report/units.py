@@ -2,9 +2,13 @@
 
 import math
 import unicodedata
+from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["NOTHING", "about", "count", "duration", "moment", "plural", "share", "shown", "size", "spread_of"]
+__all__ = [
+    "NOTHING", "about", "count", "distinct", "duration", "moment", "plural", "share", "shown", "size", "spread_of",
+    "words_of",
+]  # fmt: skip
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024
@@ -25,6 +29,21 @@ def shown(text: object, longest: int = LONGEST_TEXT) -> str:
     if visible == "":
         return "(none)"
     return visible if len(visible) <= longest else visible[: longest - 1] + "…"
+
+
+def words_of(name: object) -> str:
+    """Give a name of ours, like that of a reason, as words."""
+    return shown(name).replace("_", " ")
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Keep names apart that look alike once they are cut: bars of one name would be one bar."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
 
 
 def size(bytes_: float | None) -> str:

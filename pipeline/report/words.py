@@ -1,6 +1,8 @@
 """The summary at the top: what happened, who caused it, why requests waited, and what to set. Pure functions."""
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 import pandas as pd
 
@@ -11,6 +13,8 @@ from pipeline.report.parts import Section
 from pipeline.report.units import NOTHING, about, count, duration, moment, plural, share, shown, size
 
 __all__ = ["span", "summary"]
+
+_AFTER_NUMBER: Final = re.compile(r"(?<=\d) ")
 
 
 def summary(facts: Facts, overview: Overview) -> Section:
@@ -29,13 +33,15 @@ def _tiles(facts: Facts, overview: Overview) -> tuple[tuple[str, str], ...]:
     waited, row = _waited(facts), chosen(facts)
     full = facts.fullness[["heap_share", "direct_share"]].astype(float).max().max() if len(facts.fullness) else None
     to_set = None if row is None else f"{size(row['heap_limit_bytes'])} and {size(row['direct_limit_bytes'])}"
-    return (
+    tiles = (
         ("requests", count(overview.requests)),
         ("not answered", share(overview.refused / max(overview.requests, 1))),
         ("99 % of the answered waited for memory at most", NOTHING if waited is None else about(waited)),
         ("memory in use at the fullest proxy, of its limit", share(full)),
         ("heap and direct memory to set", to_set or "no advice"),
     )
+    # A number and its unit are one word.
+    return tuple((label, _AFTER_NUMBER.sub("\u00a0", value)) for label, value in tiles)
 
 
 def _waited(facts: Facts) -> float | None:

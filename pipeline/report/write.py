@@ -14,6 +14,7 @@ from pipeline.options import CommonSettings
 from pipeline.periods import ALWAYS, Period
 from pipeline.report import earlier, future, past, slowed
 from pipeline.report.facts import Facts
+from pipeline.report.filters import filters
 from pipeline.report.gather import gather
 from pipeline.report.page import render
 from pipeline.report.parts import Section
@@ -114,7 +115,7 @@ def page_of(facts: Facts, sections: list[Section], made_at: datetime) -> str:
     """Render the sections."""
     assert facts.overview is not None
     made = f"Made by pulsar-proxy-pipeline report on {made_at:%Y-%m-%d %H:%M} UTC from the tables in {facts.out}."
-    return render(TITLE, span(facts.overview), sections, made)
+    return render(TITLE, span(facts.overview), sections, made, filters(facts))
 
 
 def report_path(out: str, to: str | None) -> Path:

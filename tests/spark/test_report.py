@@ -149,7 +149,8 @@ def test_limits_of_an_uneven_fleet_are_added_up_proxy_by_proxy(spark: SparkSessi
     # long than before; another without a limit comes last.
     events = [of("large", 0, 100), of("small", 1, 10), of("small", 3, 20), of("small", 4, 20), of("large", 7, 100)]
     clock = Clock(START_US, SECOND, 10)
-    found = timeline.limits_in_force(frame(spark, *events, of("other", 7, 0, 4)), clock).orderBy("bin").collect()
+    proxies = timeline.limits_of_proxies(frame(spark, *events, of("other", 7, 0, 4)), clock)
+    found = timeline.limits_in_force(proxies).orderBy("bin").collect()
     assert [row["heap_limit"] >> 20 for row in found] == [100, 110, 110, 120, 120, 100, 100, 0, 100, 100]
     assert [row["direct_limit"] >> 20 for row in found] == [1, 2, 2, 2, 2, 1, 1, 5, 1, 1]
     stored_events(spark, tmp_path, *events)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from pipeline.report.clock import Clock, when
-from pipeline.report.facts import Facts, Overview, Slowed
+from pipeline.report.facts import ALL, Choices, Facts, Overview, Slowed
 
 MIB = 2**20
 BEGIN_US = 1_767_225_600_000_000  # 2026-01-01 00:00:00 UTC
@@ -77,6 +77,7 @@ def facts() -> Facts:
         days=days(),
         slowed=slowed(),
         marks=marks(),
+        choices=choices(),
         fragment="# why\nmaxTopicListInFlightHeapMemSizeMB=16\n",
     )  # fmt: skip
 
@@ -132,6 +133,23 @@ def memory() -> pd.DataFrame:
         for at in clock.begin_ms
     ]
     return pd.DataFrame(rows, columns=["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"])
+
+
+def choices() -> Choices:
+    """Give two namespaces and others at one proxy of two, with bins of two seconds."""
+    rows = [
+        (0, ALL, "heap", "held", 0, 8.0), (0, ALL, "heap", "held", 1, 4.0), (0, ALL, "heap", "waiting", 0, 20.0),
+        (0, ALL, "fullness", "heap", 0, 0.5), (0, ALL, "fullness", "heap", 1, 1.0),
+        (0, ALL, "fullness", "heap", 4, 0.2),
+        (0, ALL, "waits", "p50", 0, 0.5), (0, ALL, "waits", "p95", 0, 0.75), (0, ALL, "waits", "p99", 0, 1.25),
+        (0, ALL, "endings", "ok", 0, 30.0), (0, ALL, "endings", "timeout in heap", 0, 5.0),
+        (1, ALL, "endings", "ok", 0, 10.0), (2, ALL, "endings", "ok", 1, 7.0), (ALL, 0, "endings", "ok", 0, 40.0),
+        (1, 0, "endings", "ok", 0, 3.0),
+        *((ALL, ALL, "heap", "limit", number, 16.0) for number in range(5)),
+        *((ALL, 0, "heap", "limit", number, 8.0) for number in range(5)),
+    ]  # fmt: skip
+    cells = pd.DataFrame(rows, columns=["namespace", "proxy", "chart", "series", "bin", "value"])
+    return Choices(Clock(BEGIN_US, 2_000_000, 5), (HOSTILE, "t/b"), ("p-1", "p-2"), cells)
 
 
 def top_costs() -> pd.DataFrame:

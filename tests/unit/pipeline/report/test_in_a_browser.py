@@ -5,15 +5,19 @@ Runs where Chromium is; elsewhere test_page draws each chart with the same Vega,
 
 import re
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.report.write import page_of, sections_of
 from tests.support.patience import patient
-from tests.support.pipeline.report_frames import facts
+from tests.support.pipeline.report_frames import BEGIN_US, HOSTILE, facts
 from tests.support.tools import tool
+from tests.support.web.browser import Tab, browsing
 
 # Time of the page, not of the machine: it passes as soon as nothing is left to do.
 VIRTUAL_MILLIS = 30_000
@@ -73,3 +77,91 @@ def test_a_chart_that_cannot_be_drawn_is_noticed(tmp_path: Path) -> None:
     page.write_text(text.replace('"mark":{"type":"area"', '"mark":{"type":"no such mark"'), encoding="utf-8")
     became, console = looked_at(page, tmp_path / "profile", "light")
     assert console != [] or "could not be drawn" in became
+
+
+FILTERED = {
+    "memory-heap", "memory-direct", "fullness", "waits-over-time", "refusals-over-time", "storm-timeline",
+}  # fmt: skip
+# What a chart draws, as its marks tell it to those who cannot see them.
+MARKS = "[...document.querySelectorAll('#{} svg [aria-label]')].map((mark) => mark.getAttribute('aria-label'))"
+
+
+@asynccontextmanager
+async def shown(directory: Path) -> AsyncIterator[Tab]:
+    given = facts()
+    page = directory / "page.html"
+    page.write_text(page_of(given, sections_of(given), datetime(2026, 1, 2, tzinfo=UTC)), encoding="utf-8")
+    async with browsing(page.as_uri(), directory / "profile") as tab:
+        await tab.until("document.querySelectorAll('[data-drawn]').length === holders.length")
+        yield tab
+
+
+async def chosen(tab: Tab, what: str, keys: str, key_code: int, choice: str) -> None:
+    """Choose by the keyboard, and wait for the charts."""
+    await tab.value(f"document.getElementById('filter-{what}').focus()")
+    for kind in ("keyDown", "keyUp"):
+        await tab.call("Input.dispatchKeyEvent", type=kind, key=keys, code=keys, windowsVirtualKeyCode=key_code)
+    places = (
+        "holders.filter((one) => 'filtered' in one.dataset).map((one) => document.getElementById(one.dataset.chart))"
+    )
+    await tab.until(f"{places}.every((place) => place.dataset.choice === '{choice}')")
+
+
+async def marks(tab: Tab, chart: str) -> str:
+    found: list[Any] = await tab.value(MARKS.format(chart))
+    return "\n".join(map(str, found))
+
+
+@pytest.mark.asyncio
+async def test_a_choice_by_the_keyboard_changes_each_chart_over_time_and_no_other(tmp_path: Path) -> None:
+    async with shown(tmp_path) as tab:
+        whole = {name: await marks(tab, name) for name in FILTERED}
+        assert await tab.value("[...document.querySelectorAll('.of-all')].every((note) => note.hidden)")
+        await chosen(tab, "namespace", "ArrowDown", 40, "0 -1")
+        assert (
+            set(await tab.value("[...document.querySelectorAll('[data-choice=\"0 -1\"]')].map((e) => e.id)"))
+            == FILTERED
+        )
+        notes = await tab.value("[...document.querySelectorAll('.of-all')].map((note) => note.hidden)")
+        assert notes
+        assert not any(notes)
+        changed = {name: await marks(tab, name) for name in FILTERED}
+        assert [name for name in FILTERED if changed[name] == whole[name]] == []
+        assert "top: 5; reason: timeout in heap" in changed["refusals-over-time"]
+        assert await tab.value("document.getElementById('filtered').textContent") == (
+            f"Charts over time show {HOSTILE} at all proxies, by intervals of 2 s. Texts, tables and other charts show"
+            " all."
+        )
+        label = await tab.value("document.getElementById('refusals-over-time').getAttribute('aria-label')")
+        assert label == f"Requests that were not answered of {HOSTILE} at all proxies."
+        await chosen(tab, "namespace", "ArrowUp", 38, "-1 -1")
+        assert {name: await marks(tab, name) for name in FILTERED} == whole
+        assert await tab.value("document.getElementById('filtered').textContent") == (
+            "Charts over time show all namespaces at all proxies."
+        )
+
+
+@pytest.mark.asyncio
+async def test_rows_of_a_choice_are_those_that_were_counted(tmp_path: Path) -> None:
+    def data(chart: str, namespace: int, proxy: int) -> str:
+        holder = f"holders.find((found) => found.dataset.chart === '{chart}')"
+        return f"Object.values(specOf({holder}, '{namespace}', '{proxy}').datasets)"
+
+    async with shown(tmp_path) as tab:
+        areas, limits = await tab.value(data("memory-heap", 0, -1))
+        assert [(row["way"], row["mib"]) for row in areas] == [
+            *(("in use", mib) for mib in (8, 4, 0, 0, 0)), *(("waited for", mib) for mib in (20, 0, 0, 0, 0)),
+        ]  # fmt: skip
+        assert areas[1]["when"] == "2026-01-01 00:00:02"
+        assert limits == []
+        _, limits = await tab.value(data("memory-heap", -1, 0))
+        assert [row["limit_mib"] for row in limits] == [8] * 5
+        assert [row["at_ms"] for row in limits] == [BEGIN_US // 1000 + 2000 * number for number in range(5)]
+        (full,) = await tab.value(data("fullness", 0, -1))
+        assert [(row["kind"], row["share"], row["run"]) for row in full] == [
+            ("heap", 0.5, 1), ("heap", 1, 1), ("heap", 0.2, 2),
+        ]  # fmt: skip
+        (rates,) = [rows for rows in await tab.value(data("storm-timeline", 0, -1)) if "rate" in rows[0]]
+        assert [row["rate"] for row in rates] == [17.5, 0, 0, 0, 0]
+        (refused,) = await tab.value(data("refusals-over-time", 1, -1))
+        assert refused == []

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pandas as pd
@@ -45,9 +46,7 @@ def bare() -> Page:
 
 
 def specs(page: Page) -> dict[str, dict[str, object]]:
-    return {
-        given["data-chart"]: json.loads(text) for given, text in page.scripts if given.get("type") == "application/json"
-    }
+    return {given["data-chart"]: json.loads(text) for given, text in page.scripts if given.get("data-chart")}
 
 
 def table(page: Page, beginning: str) -> list[list[str]]:
@@ -293,3 +292,20 @@ def test_earlier_advice_is_judged_by_the_days_on_which_it_was_in_force(page: Pag
     )
     rows = table(page, "Earlier advice")
     assert [row[-1] for row in rows] == ["was not in force", "did not hold"]
+
+
+def test_filters_offer_what_was_named_and_all_others_as_one(text: str, page: Page) -> None:
+    offered = re.findall(r'<option value="(-?\d+)">(.*?)</option>', text)
+    assert [(number, unescape(name)) for number, name in offered] == [
+        ("-1", "all namespaces"), ("0", HOSTILE), ("1", "t/b"), ("2", "all other namespaces"),
+        ("-1", "all proxies"), ("0", "p-1"),
+    ]  # fmt: skip
+    assert re.findall(r'<label for="(.*?)">', text) == re.findall(r'<select id="(.*?)"', text)
+    (data,) = [json.loads(text) for given, text in page.scripts if given.get("id") == "choices"]
+    assert data["cells"]["0 -1"]["endings"] == {"ok": [[0], [30]], "timeout in heap": [[0], [5]]}
+
+
+def test_a_page_on_which_nothing_can_be_chosen_has_no_filters() -> None:
+    page = Page(text_of(replace(facts(), choices=None)))
+    assert page.elements.isdisjoint({"select", "label", "option"})
+    assert "Shows all namespaces and proxies." not in page.paragraphs

@@ -1,0 +1,118 @@
+"""The Grafana dashboard over the tables: its SQL is run by DuckDB over tables as they are declared."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipeline.catalog import OFFERED, statements
+from pipeline.tables import TABLES
+from pipeline.tables.table import ColumnType
+
+HERE = Path(__file__).resolve().parents[3] / "deploy" / "pipeline"
+DASHBOARD: dict[str, Any] = json.loads((HERE / "grafana-tables.json").read_text("utf-8"))
+SCHEMA = "pulsar_proxy"
+TYPES: dict[ColumnType, str] = {
+    "string": "VARCHAR", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "double": "DOUBLE",
+    "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ", "date": "DATE", "map<int32,int64>": "MAP(INTEGER, BIGINT)",
+}  # fmt: skip
+HOUR = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR_MS = int(HOUR.timestamp() * 1000)
+QUERIES = {panel["title"]: panel["targets"][0]["rawSql"] for panel in DASHBOARD["panels"]}
+
+
+@pytest.fixture
+def database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Give the tables, empty, and the views that `catalog` makes of those that come in parts."""
+    with duckdb.connect() as made:
+        made.execute(f"CREATE SCHEMA {SCHEMA}")
+        for name in OFFERED:
+            columns = ", ".join(f'"{column.name}" {TYPES[column.type]}' for column in TABLES[name].columns)
+            made.execute(f"CREATE TABLE {SCHEMA}.{name} ({columns})")
+        for statement in statements("duckdb", SCHEMA, "tables", "parquet", OFFERED):
+            if "_added" in statement:
+                made.execute(statement)
+        yield made
+
+
+def asked(database: duckdb.DuckDBPyConnection, title: str, namespace: str = "%") -> list[dict[str, Any]]:
+    """Run the query of a panel as Grafana would fill it in, over the hour around `HOUR`."""
+    filled = {"__from": str(HOUR_MS - 60_000), "__to": str(HOUR_MS + 60_000), "namespace:sqlstring": f"'{namespace}'"}
+    sql = QUERIES[title]
+    for name, value in filled.items():
+        sql = sql.replace(f"${{{name}}}", value)
+    assert "$" not in sql
+    found = database.execute(sql)
+    names = [column[0] for column in found.description or []]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def add(database: duckdb.DuckDBPyConnection, table: str, **fields: object) -> None:
+    """Add a row; numbers that are not said are 0."""
+    columns = TABLES[table].columns
+    zero = {"int16": 0, "int32": 0, "int64": 0, "double": 0.0}
+    row = {column.name: fields.get(column.name, zero.get(column.type)) for column in columns}
+    assert fields.keys() <= row.keys()
+    marks = ", ".join("?" for _ in row)
+    database.execute(f"INSERT INTO {SCHEMA}.{table} VALUES ({marks})", list(row.values()))
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_every_query_names_columns_that_are_declared(database: duckdb.DuckDBPyConnection, title: str) -> None:
+    assert asked(database, title) == []
+
+
+def test_parts_of_a_stream_are_added_up_for_the_namespaces_that_are_looked_at(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    usage = {"window_start": HOUR, "window_seconds": 60, "heap_byte_seconds": 120.0, "answered": 2, "refused": 1}
+    for part, namespace in ((1, "t/a"), (2, "t/a"), (1, "u/b")):
+        add(database, "usage", namespace=namespace, part=part, requests=3, **usage)
+    (row,) = asked(database, "Topic lists by outcome", "t/%")
+    assert (row["answered"], row["refused"]) == (4, 2)
+    (row,) = asked(database, "Memory booked, mean of each window", "t/%")
+    assert (row["heap"], row["direct"]) == (4.0, 0.0)
+    costs = asked(database, "Namespaces that cost most")
+    assert [(row["namespace"], row["requests"]) for row in costs] == [("t/a", 6), ("u/b", 3)]
+
+
+def test_quantiles_of_waits_are_those_of_their_buckets(database: duckdb.DuckDBPyConnection) -> None:
+    for bucket, count in ((-1, 50), (159, 40), (160, 10)):
+        add(database, "waits", window_start=HOUR, namespace="t/a", wait="memory", bucket=bucket, count=count)
+    add(database, "waits", window_start=HOUR, namespace="t/a", wait="total", bucket=300, count=1000)
+    (row,) = asked(database, "Waits for memory")
+    assert row["p50"] == 0
+    # Bucket 160 begins at 2 ** 20 us.
+    assert row["p95"] == row["p99"] == pytest.approx(2**20 / 1e6, rel=0.05)
+
+
+def test_arrivals_are_added_up_over_proxies_before_the_busiest_second_is_looked_for(
+    database: duckdb.DuckDBPyConnection,
+) -> None:
+    for proxy, requests, heap in (("p1", 5, 100), ("p2", 7, 300)):
+        add(database, "arrivals", second=HOUR, proxy_id=proxy, requests=requests, max_heap_used_bytes=heap)
+    (row,) = asked(database, "Arrivals, and how full memory was")
+    assert (row["requests a second"], row["heap"]) == (12, 300)
+
+
+def test_limits_of_a_day_are_shown_when_a_part_of_it_is_looked_at(database: duckdb.DuckDBPyConnection) -> None:
+    add(database, "limits_by_day", date=HOUR.date(), proxy_id="p1", heap_limit_bytes=2**23, wait_p99_us=5e5)
+    (row,) = asked(database, "Limits in force, and what became of requests")
+    assert (row["proxy"], row["heap MiB"], row["p99 of waits s"]) == ("p1", 8, 0.5)
+
+
+def test_panels_have_ids_of_their_own_and_lie_beside_each_other() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(QUERIES) == len(panels)
+    places = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(places) == len(set(places))
+    assert max(x for x, _ in places) < 24
