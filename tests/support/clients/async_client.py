@@ -78,6 +78,13 @@ class AsyncClient:
         except BlockingIOError:
             return 0
 
+    def receive_now(self, size: int) -> bytes:
+        """Read what is there, at most `size` bytes."""
+        try:
+            return self.sock.recv(size)
+        except BlockingIOError:
+            return b""
+
     @property
     def undelivered(self) -> int:
         """The bytes that were sent and that the peer's kernel has not acknowledged."""
