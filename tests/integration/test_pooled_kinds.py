@@ -29,6 +29,7 @@ from tests.integration.test_kip72 import (
 from tests.integration.test_watch_limits import LIST, exhaust
 from tests.support.auth.tls import serve_with_tls
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import waits_for_memory
 
@@ -69,13 +70,14 @@ async def stalled(stage: Stage, broker: RawBroker, count: int) -> list[tuple[Pai
     for pair in pairs:
         # What lies in a broker's own kernel says nothing about the proxy, and takes long to read.
         pair.broker.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_BYTES)
-    return list(zip(pairs, await asyncio.gather(*map(_pour, pairs)), strict=True))
+    return list(zip(pairs, await asyncio.gather(*(_pour(pair.broker) for pair in pairs)), strict=True))
 
 
-async def _pour(pair: Pair) -> int:
+async def _pour(sender: AsyncClient, at_once: int = len(FRAMES)) -> int:
     taken = still = 0
     while still < 25:
-        count = pair.broker.send_now(FRAMES[taken % len(FRAMES) :])
+        begin = taken % len(FRAMES)
+        count = sender.send_now(FRAMES[begin : begin + at_once])
         taken += count
         still = 0 if count else still + 1
         assert taken < KERNEL_BYTES
@@ -122,7 +124,7 @@ async def test_k10_what_clients_have_sent_waits_for_memory_without_a_loop_and_le
     async with pooled(kind) as (stage, broker):
         pairs = [await joined(stage, broker) for _ in range(MANY)]
         pool = pool_of(stage)
-        sent = await asyncio.gather(*map(_send, pairs))
+        sent = await asyncio.gather(*(_pour(pair.client, 16 * KIB) for pair in pairs))
         # Whether the pool is used up hangs on the leftovers of last reads: a direction that holds one byte reads none.
         assert 0 < pool.used_bytes <= most(pool)
         before = processor_seconds()
@@ -133,28 +135,8 @@ async def test_k10_what_clients_have_sent_waits_for_memory_without_a_loop_and_le
             pair.client.reset()
             pair.broker.reset()
         for pair, size in list(zip(pairs, sent, strict=True))[20:]:
-            assert await _read_at_broker(pair, size) == expected(size)
+            assert await pair.broker.receive(size) == expected(size)
         await stage.until(lambda: (pool.used_bytes, pool.muted) == (0, 0), "all memory back")
-
-
-async def _send(pair: Pair) -> int:
-    """Send whatever is taken until nothing is, a read's part at a time."""
-    taken = still = 0
-    while still < 25:
-        begin = taken % len(FRAMES)
-        count = pair.client.send_now(FRAMES[begin : begin + 16 * KIB])
-        taken += count
-        still = 0 if count else still + 1
-        assert taken < KERNEL_BYTES
-        await asyncio.sleep(0 if count else 0.005)
-    return taken
-
-
-async def _read_at_broker(pair: Pair, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        received += await pair.broker.receive(min(64 * KIB, size - len(received)))
-    return bytes(received)
 
 
 async def test_a_frame_for_a_watcher_that_waits_is_charged_until_it_has_passed() -> None:
