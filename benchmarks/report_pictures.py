@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks.pipeline.generate.output import write_files
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.cli import main as run_job
-from pipeline.replay.model import Limits
+from pipeline.core.model import Limits
 from tests.support.web.browser import Tab, browsing
 
 IMAGES: Final = Path(__file__).resolve().parents[1] / "docs" / "images"

@@ -4,13 +4,13 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.tables import TABLES, Column, Table
-from pipeline.tables.events import REASONS
+from pipeline.core.tables import TABLES, Column, Table
+from pipeline.core.tables.events import REASONS
 from scripts.generated import ROOT
 
 PAGE = ROOT / "docs/reference/pipeline-tables.md"
 INTRODUCTION = """\
-<!-- Written by scripts/generate_pipeline_tables.py from pipeline/tables; do not edit here. -->
+<!-- Written by scripts/generate_pipeline_tables.py from pipeline/core/tables; do not edit here. -->
 
 # Tables of the pipeline
 

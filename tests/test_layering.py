@@ -4,8 +4,8 @@
 `proxy` all of these and its libraries but none of the pipeline's, `pipeline` the event schema and its own.
 Nobody imports `proxy`.
 
-Inside `proxy`, a room imports the rooms before it in `ROOMS` only, a folder of a room those before it in `SUB_ROOMS`,
-and no modules import each other in a circle; imports for type checking count.
+Inside `proxy` and `pipeline`, a room imports the rooms before it only, and a folder of a room of `proxy` those before
+it in `SUB_ROOMS`; no modules import each other in a circle; imports for type checking count.
 
 Tasks are started by a TaskGroup, or by the one module whose scopes stand in for it; anywhere else they could
 outlive their connection.
@@ -58,6 +58,15 @@ ROOMS = (
     {"app"},
     {"cli"},
 )
+PIPELINE_ROOMS = (
+    {"core"},
+    {"transforms", "running"},
+    {"store"},
+    {"sources", "replay"},
+    {"ingest", "report"},
+    {"jobs"},
+    {"demo"},
+)
 # The order of a room's sub-folders; "" is the flat part. Folders on one layer do not know each other.
 SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "config": ({"keys"}, {""}),
@@ -71,6 +80,10 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "cli": ({"admin", "demo"}, {"top"}, {""}),
 }
 LAYER_OF = {room: layer for layer, rooms in enumerate(ROOMS) for room in rooms}
+LAYERS = {
+    "proxy": LAYER_OF,
+    "pipeline": {room: layer for layer, rooms in enumerate(PIPELINE_ROOMS) for room in rooms},
+}
 MOST_LINES, MOST_FUNCTION_LINES, MOST_FILES = 500, 60, 20
 PACKAGES = sorted(name for name in OURS if (ROOT / name).is_dir())
 SOURCES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
@@ -111,9 +124,15 @@ def broken_imports(package: str, tree: ast.Module) -> list[str]:
 
 
 def room_of(module: str) -> str | None:
-    """Return the room of a module of `proxy`; None for other packages and for the two files outside of all rooms."""
-    parts = module.split(".")
-    return parts[1] if parts[0] == "proxy" and len(parts) > 1 and parts[1] in LAYER_OF else None
+    """Return the room of a module with its package; None for other packages and for files outside of all rooms."""
+    package, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return f"{package}.{room}" if room in LAYERS.get(package, ()) else None
+
+
+def layer_of(room: str) -> int:
+    package, _, name = room.partition(".")
+    return LAYERS[package][name]
 
 
 def arrows_up(importer: str, tree: ast.Module) -> list[str]:
@@ -124,7 +143,7 @@ def arrows_up(importer: str, tree: ast.Module) -> list[str]:
     return [
         module
         for module in modules_imported(tree)
-        if (other := room_of(module)) is not None and other != room and LAYER_OF[other] >= LAYER_OF[room]
+        if (other := room_of(module)) is not None and other != room and layer_of(other) >= layer_of(room)
     ]
 
 
@@ -136,13 +155,14 @@ def folder_of(module: str) -> str:
 
 def arrows_between_folders(importer: str, tree: ast.Module) -> list[str]:
     """List the modules that `importer` imports from a later folder of its own room, or another on its own layer."""
-    room = room_of(importer)
-    if room is None or room not in SUB_ROOMS or importer.endswith("__init__"):
+    package, _, rest = importer.partition(".")
+    room = rest.partition(".")[0]
+    if package != "proxy" or room not in SUB_ROOMS or importer.endswith("__init__"):
         return []
-    layer_of = {folder: layer for layer, folders in enumerate(SUB_ROOMS[room]) for folder in folders}
+    layers = {folder: layer for layer, folders in enumerate(SUB_ROOMS[room]) for folder in folders}
     own = folder_of(importer)
-    inside = [module for module in modules_imported(tree) if room_of(module) == room and module.count(".") > 1]
-    return [module for module in inside if (other := folder_of(module)) != own and layer_of[other] >= layer_of[own]]
+    inside = [name for name in modules_imported(tree) if room_of(name) == f"proxy.{room}" and name.count(".") > 1]
+    return [name for name in inside if (other := folder_of(name)) != own and layers[other] >= layers[own]]
 
 
 def imports_of_ours(name: str, tree: ast.Module, known: Set[str]) -> set[str]:
@@ -233,10 +253,11 @@ def test_folder_imports_earlier_folders_of_its_room_only(path: Path) -> None:
     assert arrows_between_folders(".".join(name.with_suffix("").parts), parse(path)) == []
 
 
-def test_every_file_of_the_proxy_is_in_a_room() -> None:
-    rooms = {path.parent.name for path in (ROOT / "proxy").glob("*/__init__.py")}
-    assert rooms <= LAYER_OF.keys()
-    assert {path.name for path in (ROOT / "proxy").glob("*.py")} == {"__init__.py", "__main__.py"}
+@pytest.mark.parametrize("package", LAYERS)
+def test_every_file_is_in_a_room(package: str) -> None:
+    assert {path.parent.name for path in (ROOT / package).glob("*/__init__.py")} == LAYERS[package].keys()
+    outside = {"proxy": "__main__.py", "pipeline": "cli.py"}
+    assert {path.name for path in (ROOT / package).glob("*.py")} == {"__init__.py", outside[package]}
 
 
 def test_every_folder_of_a_room_has_its_place() -> None:
@@ -248,7 +269,7 @@ def test_every_folder_of_a_room_has_its_place() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in SOURCES}
-    ours = {name.removesuffix(".__init__"): path for name, path in files.items() if name.startswith("proxy.")}
+    ours = {name.removesuffix(".__init__"): path for name, path in files.items() if name.partition(".")[0] in LAYERS}
     assert circles({name: imports_of_ours(name, parse(path), ours.keys()) for name, path in ours.items()}) == []
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.demo.acts import KEYS, LIMITS, Act
-from pipeline.errors import ExitCode, PipelineError
 
 __all__ = ["command", "event_files", "record"]
 

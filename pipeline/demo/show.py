@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import cli
+from pipeline.core.errors import PipelineError
 from pipeline.demo.acts import ACTS
 from pipeline.demo.record import event_files, record
-from pipeline.errors import PipelineError
 
 __all__ = ["main"]
 

@@ -10,14 +10,14 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts, Input, Rules, write
-from pipeline.session import cores
-from pipeline.sinks import open_store
+from pipeline.running.session import cores
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
+from pipeline.store.sinks import open_store
 
 __all__ = ["ingest"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from pipeline.errors import PipelineError
-from pipeline.options import CommonSettings, common_settings
+from pipeline.core.errors import PipelineError
+from pipeline.core.options import CommonSettings, common_settings
 from pipeline.sources.pulsar import options as pulsar
 
 __all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros", "refuse_without_source"]

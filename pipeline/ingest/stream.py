@@ -19,14 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipeline.core.tables.events import EVENTS
 from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts, Input, Rules, write
-from pipeline.sinks import Batch, open_store
+from pipeline.running.stopping import Batches
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFiles, names, passed_by, paths_of
-from pipeline.stopping import Batches
-from pipeline.tables.events import EVENTS
+from pipeline.store.protocol import Batch
+from pipeline.store.sinks import open_store
 
 __all__ = ["follow"]
 

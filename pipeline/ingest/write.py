@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.sinks import Batch, OpenStore, Staged, Store
-from pipeline.tables import Table
-from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.tables import Table
+from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
+from pipeline.store.protocol import Batch, OpenStore, Staged, Store
 from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
 __all__ = ["IngestCounts", "Input", "Rules", "write"]

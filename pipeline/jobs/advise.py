@@ -1,14 +1,345 @@
-"""Choose the smallest limits that hold a target, as a fragment of proxy.conf."""
+"""The job `advise`: from the tried points to the smallest limits that hold a target, tried once more with headroom.
+
+Rule: no advice without a calibration that can be trusted, and none that was not replayed itself, as it is. What an
+earlier run advised is withdrawn first: however this one ends, nothing is left that it did not say.
+"""
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
 
-from pipeline.advise import AdviseSettings, advise
-from pipeline.choice import Target
-from pipeline.errors import ExitCode
-from pipeline.options import add_common, add_promise, common_settings
-from pipeline.progress import at_work
+from pyspark.sql import Row, SparkSession
 
-__all__ = ["add_arguments", "add_target", "run", "settings_of"]
+from pipeline.core.advice_text import Advice, advised, fragment
+from pipeline.core.bounds import WatchShare, extrapolated, floor_of, watch_share
+from pipeline.core.buckets import quantile
+from pipeline.core.calibration import ALL, judge
+from pipeline.core.choice import (
+    Point,
+    Target,
+    above,
+    best_of_each_fleet,
+    cheapest,
+    holds,
+    refinements,
+    refuse_headroom,
+    why_nothing,
+    with_headroom,
+)
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import Limits
+from pipeline.core.options import CommonSettings, add_common, add_promise, common_settings
+from pipeline.core.paths import conf_path
+from pipeline.core.tables.history import ADVICE_HISTORY
+from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
+from pipeline.core.trust import Trust
+from pipeline.jobs.whatif import TOTAL, Say, limit_values, replay_path, run_row, withdraw_advice
+from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.replay.parts import Survey, survey
+from pipeline.replay.tally import growths_waited, refused
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepared_before
+from pipeline.replay.windows import window_rows
+from pipeline.running.progress import at_work, watched
+from pipeline.store.hadoop import exists
+from pipeline.store.history import add_row
+from pipeline.store.sinks import read_table, write_rows
+
+__all__ = ["AdviseSettings", "AdviseSummary", "add_arguments", "add_target", "advise", "run", "settings_of"]
+
+MOST_ROUNDS: Final = 6
+REFUSALS: Final = tuple(
+    column.name for column in OUTCOME_COLUMNS if column.name.startswith(("timeout", "queue_full", "oversize"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseSettings:
+    """Where the tables are, what must be held, with how much to spare, and what calibration is trusted.
+
+    Raises PipelineError for what cannot be meant, so that nobody waits for a grid to hear of it.
+    """
+
+    common: CommonSettings
+    target: Target
+    headroom: float = 0.25
+    max_error: float = 0.2
+    conf_file: str | None = None
+    max_imputed: float = 0.5
+    min_requests: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse options that make no sense."""
+        refuse_headroom(self.headroom)
+        _ = self.trust
+        if self.conf_file is not None and not Path(self.conf_file).resolve().parent.is_dir():
+            raise PipelineError(f"--conf-file: got {self.conf_file}, expected a file in a directory that is there")
+
+    @property
+    def trust(self) -> Trust:
+        """Give what is asked of the calibration."""
+        return Trust(self.max_error, self.max_imputed, self.min_requests)
+
+    @property
+    def conf_path(self) -> Path | None:
+        """Give where the fragment goes: by default beside the tables, if that is a directory here."""
+        return conf_path(self.common.out, self.conf_file)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseSummary:
+    """What was chosen, its lines of proxy.conf, and the file they are in, if any."""
+
+    advice: Advice
+    conf: str
+    conf_path: Path | None
+
+
+class _Trials:
+    """Points that were tried at the load of the target, by step, and the means to try more.
+
+    Those below the floor of their fleet are shown, and never chosen.
+    """
+
+    def __init__(self, spark: SparkSession, prepared: Prepared, found: Survey, load: int) -> None:
+        self._spark = spark
+        self._prepared = prepared
+        self._found = found
+        self._load = load
+        self.steps: list[tuple[str, int, Point]] = []
+
+    @property
+    def points(self) -> list[Point]:
+        """Give all that were tried and may be advised, but the final one."""
+        return [point for step, _, point in self.steps if step != "final" and self.allows(point)]
+
+    @property
+    def prepared(self) -> Prepared:
+        """Give what is replayed."""
+        return self._prepared
+
+    @property
+    def load(self) -> int:
+        """Give the load of the target."""
+        return self._load
+
+    def floor(self, fleet: int) -> tuple[int, int]:
+        """Give the least memory of both kinds that may be advised to a proxy of that fleet."""
+        prepared = self._prepared
+        outstanding = prepared.usual_limits.max_outstanding_per_broker
+        return floor_of(prepared.largest, prepared.seen.peak_heap_bytes, outstanding, fleet)
+
+    def allows(self, point: Point) -> bool:
+        """Tell whether a point is above the floor."""
+        return above(point.limits, self.floor(point.fleet)) == point.limits
+
+    def raise_to_floor(self) -> None:
+        """Try what of the grid is below the floor once more, at the floor."""
+        tried = {(point.fleet, point.limits) for _, _, point in self.steps}
+        for fleet in sorted({point.fleet for _, _, point in self.steps}):
+            below = [p.limits for _, _, p in self.steps if p.fleet == fleet and not self.allows(p)]
+            raised = dict.fromkeys(above(limits, self.floor(fleet)) for limits in below)
+            if wanted := [limits for limits in raised if (fleet, limits) not in tried]:
+                self.add("floor", self.run(fleet, wanted))
+
+    def add(self, step: str, points: Sequence[Point]) -> None:
+        """Remember points of a step."""
+        self.steps += [(step, number, point) for number, point in enumerate(points, self._next(step))]
+
+    def run(self, fleet: int, limits: Sequence[Limits]) -> list[Point]:
+        """Try limits on a fleet."""
+        place = Place(self._load, fleet)
+        totals = replay_grid(self._spark, self._prepared, self._found, [place], limits)
+        proxies = fleet * len(self._prepared.proxies)
+        return [_point(limits[number], fleet, proxies, total) for (_, number), total in totals.items()]
+
+    def _next(self, step: str) -> int:
+        return sum(step == other for other, _, _ in self.steps)
+
+
+def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> AdviseSummary:
+    """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
+    common, target = settings.common, settings.target
+    withdraw_advice(spark, common, settings.conf_path)
+    whole = read_table(spark, common, WHATIF)
+    if whole.isEmpty():
+        raise PipelineError(
+            f"--out {common.out}: the job whatif was begun and did not end, expected it to: run it again"
+        )
+    rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
+    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL))
+    tried = whole.where(f"load = {target.load}").collect()
+    if not tried:
+        raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
+    if not exists(spark, replay_path(common)):
+        raise PipelineError(
+            f"--out {common.out}: found no `{REPLAY_INPUT.name}`, which `convert` does not copy: run the job whatif"
+        )
+    prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))
+    trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
+    trials.add("grid", [_point_of(row) for row in tried])
+    with watched(spark, "refining"):
+        trials.raise_to_floor()
+        held = _refined(trials, target)
+    if held is None:
+        _write(spark, common, trials, target)
+        raise PipelineError(_next_steps(trials, target))
+    final = _final(trials, held, settings)
+    seen = prepared.seen
+    watch = watch_share(seen.peak_watch_bytes, seen.largest_watch_bytes, target.load, held.fleet)
+    _write(spark, common, trials, target, final if holds(final, target) else None, watch)
+    if not holds(final, target):
+        raise PipelineError(
+            f"{_missed(final)}, although less memory held the target: try a larger --headroom or an easier target"
+        )
+    advice = Advice(
+        target,
+        held,
+        final,
+        settings.headroom,
+        prepared.usual_limits,
+        prepared.largest,
+        judged,
+        prepared.imputed_share,
+        watch,
+        trials.floor(held.fleet),
+        seen.unproven_readers_percent,
+        seen.spill_limit_bytes,
+    )
+    add_row(spark, common, ADVICE_HISTORY, _history_row(prepared, advice))
+    conf = fragment(advice)
+    say(conf)
+    if settings.conf_path is not None:
+        _save(settings.conf_path, conf)
+    return AdviseSummary(advice, conf, settings.conf_path)
+
+
+def _history_row(prepared: Prepared, advice: Advice) -> dict[str, Any]:
+    columns = {name: column for column, name in LIMIT_NAMES.items()}
+    return run_row(prepared, advice.target.p99_wait_us) | {
+        "load": advice.target.load,
+        "fleet": advice.final.fleet,
+        "proxies": advice.final.proxies,
+        "max_refused": float(advice.target.max_refused),
+        "watch_direct_bytes": advice.watch.size_bytes,
+        "extrapolated": ", ".join(columns.get(name, name) for name in advice.extrapolated),
+        **limit_values(advice.limits),
+    }
+
+
+def _refined(trials: _Trials, target: Target) -> Point | None:
+    """Try sizes between the smallest that hold and the largest that fail, on each fleet, until none is left."""
+    for _ in range(MOST_ROUNDS):
+        new = []
+        for fleet, best in best_of_each_fleet(trials.points, target).items():
+            if limits := refinements(trials.points, best, target, trials.floor(fleet)):
+                new += trials.run(fleet, limits)
+        if not new:
+            break
+        trials.add("refined", new)
+    return cheapest(trials.points, target)
+
+
+def _final(trials: _Trials, held: Point, settings: AdviseSettings) -> Point:
+    final = trials.run(held.fleet, [with_headroom(held.limits, settings.headroom, trials.floor(held.fleet))])
+    trials.add("final", final)
+    return final[0]
+
+
+def _next_steps(trials: _Trials, target: Target) -> str:
+    free = [
+        point
+        for fleet in sorted({point.fleet for point in trials.points})
+        for point in trials.run(fleet, [replace(trials.points[0].limits, heap_bytes=0, direct_bytes=0)])
+    ]
+    return why_nothing(trials.points, free, target)
+
+
+def _save(path: Path, conf: str) -> None:
+    try:
+        path.write_text(conf, "utf-8")
+    except OSError as error:
+        raise PipelineError(f"--conf-file: cannot write {path}: {error.strerror}", ExitCode.FAILED) from error
+
+
+def _missed(final: Point) -> str:
+    waited = f"99 % waited at most about {final.wait_p99_us / 1000:.0f} ms"
+    return f"with headroom {final.refused} of {final.requests} requests are refused and {waited}"
+
+
+def _point(limits: Limits, fleet: int, proxies: int, total: Total) -> Point:
+    counts = total.counts
+    return Point(
+        limits,
+        fleet,
+        proxies,
+        int(counts.outcomes.sum()),
+        refused(counts.outcomes),
+        quantile(counts.waits[TOTAL], 0.99),
+        counts.peak_heap_bytes,
+        counts.peak_direct_bytes,
+        growths_waited(counts),
+    )
+
+
+def _point_of(row: Row) -> Point:
+    found = row.asDict()
+    limits = Limits(**{name: found[column] for column, name in LIMIT_NAMES.items()})
+    turned_away = sum(found[name] for name in REFUSALS)
+    return Point(
+        limits,
+        row.fleet,
+        row.proxies,
+        row.requests,
+        turned_away,
+        row.wait_p99_us,
+        row.peak_heap_bytes,
+        row.peak_direct_bytes,
+        row.growths_waited,
+    )
+
+
+def _write(
+    spark: SparkSession,
+    common: CommonSettings,
+    trials: _Trials,
+    target: Target,
+    chosen: Point | None = None,
+    watch: WatchShare | None = None,
+) -> None:
+    best = list(best_of_each_fleet(trials.points, target).values())
+    recorded = trials.prepared.usual_limits
+    rows: list[dict[str, Any]] = []
+    for step, number, point in trials.steps:
+        # What is advised has room for watch frames and for shares; what was tried is for lists alone.
+        limits, room = point.limits, 0
+        if watch is not None and point is chosen:
+            limits = advised(limits, watch, trials.prepared.seen.unproven_readers_percent)
+            room = watch.size_bytes
+        columns = {name: column for column, name in LIMIT_NAMES.items()}
+        beyond = extrapolated(limits, recorded, target.load)
+        rows.append(
+            {
+                "step": step,
+                "scenario": number,
+                **limit_values(limits),
+                "load": target.load,
+                "promised_wait_us": float(target.p99_wait_us),
+                "fleet": point.fleet,
+                "requests": point.requests,
+                "refused": point.refused,
+                "wait_p99_us": point.wait_p99_us,
+                "growths_waited": point.growths_waited,
+                "memory_bytes": replace(point, limits=limits).memory_bytes,
+                "watch_direct_bytes": room,
+                "extrapolated": ", ".join(columns.get(name, name) for name in beyond),
+                "holds": holds(point, target) and trials.allows(point),
+                "best": any(point is each for each in best),
+                "chosen": point is chosen,
+            }
+        )
+    write_rows(spark, common, ADVICE, rows)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,59 @@
-"""The job `convert`: tables of Parquet, also those that an older version wrote, into another store, once."""
+"""Copies tables of Parquet into another store, once; first carries out what an older version was about to do with them.
+
+Rule: nothing is copied into a table that is there. What follows from the recorded trace (`replay_input`) is not copied:
+`whatif` makes it anew.
+"""
 
 import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
-from pipeline.convert import convert
-from pipeline.errors import ExitCode
-from pipeline.options import add_common, common_settings
-from pipeline.progress import at_work
+from pyspark.sql import SparkSession
 
-__all__ = ["add_arguments", "run"]
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import CommonSettings, add_common, common_settings
+from pipeline.core.paths import mounted
+from pipeline.core.tables import TABLES
+from pipeline.core.tables.whatif import REPLAY_INPUT
+from pipeline.running.progress import at_work
+from pipeline.store.sinks import open_store, write_table
+
+__all__ = ["add_arguments", "convert", "run"]
+
+# Where version 0.1 wrote down what files it was about to move and to remove.
+JOURNAL: Final = "_journal"
+
+
+def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping[str, int]:
+    """Copy the tables under a directory; gives the rows of each. Raises PipelineError, then nothing was copied."""
+    if (root := mounted(tables)) is not None:
+        _finish(root)
+    source = open_store(spark, CommonSettings(tables, "parquet", common.master, common.conf))
+    target = open_store(spark, common)
+    found = {name: rows for name, table in TABLES.items() if (rows := source.read(table)) is not None}
+    found.pop(REPLAY_INPUT.name, None)
+    if not found:
+        raise PipelineError(f"--tables {tables}: found no table, expected at least `events`")
+    if there := [name for name in found if target.read(TABLES[name]) is not None]:
+        raise PipelineError(f"--out {common.out}: got {', '.join(there)}, expected a store without them")
+    for name, rows in found.items():
+        write_table(spark, common, TABLES[name], rows)
+    return {name: rows.count() for name, rows in found.items()}
+
+
+def _finish(root: Path) -> None:
+    """Carry out the entries of the journal, each of which was decided when it got its name; the entry goes last."""
+    for entry in sorted(path for path in (root / JOURNAL).glob("*.json") if not path.name.startswith(".")):
+        change = json.loads(entry.read_text())
+        for source, target in change["moves"]:
+            if (root / source).exists():
+                (root / target).parent.mkdir(parents=True, exist_ok=True)
+                (root / source).replace(root / target)
+        for name in change["removes"]:
+            (root / name).unlink(missing_ok=True)
+        entry.unlink()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,12 +3,12 @@
 import argparse
 from threading import Event
 
-from pipeline.errors import ExitCode
+from pipeline.core.errors import ExitCode
+from pipeline.core.options import add_common
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.options import add_common
-from pipeline.progress import at_work
-from pipeline.stopping import set_by_sigterm
+from pipeline.running.progress import at_work
+from pipeline.running.stopping import set_by_sigterm
 
 __all__ = ["add_arguments", "run"]
 

@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 from eventlog.topic_admin import topic_name
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import add_connection, connection
 

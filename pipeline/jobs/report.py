@@ -2,12 +2,12 @@
 
 import argparse
 
-from pipeline.errors import ExitCode
-from pipeline.options import add_common, add_promise, common_settings
-from pipeline.paths import conf_path
-from pipeline.periods import add_period, given_period
-from pipeline.progress import at_work
+from pipeline.core.errors import ExitCode
+from pipeline.core.options import add_common, add_promise, common_settings
+from pipeline.core.paths import conf_path
+from pipeline.core.periods import add_period, given_period
 from pipeline.report.write import ReportSettings, report_path, write_report
+from pipeline.running.progress import at_work
 
 __all__ = ["add_arguments", "add_page", "run"]
 

@@ -9,25 +9,24 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.advise import AdviseSummary, advise
-from pipeline.chain import Outcome, Step, run_steps
-from pipeline.drift import push, write_metrics
-from pipeline.errors import PipelineError
-from pipeline.history import drift_of
+from pipeline.core.errors import PipelineError
+from pipeline.core.marks import add_marks, given_marks
+from pipeline.core.options import add_common, common_settings
+from pipeline.core.periods import add_period, given_period
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.jobs.advise import add_target, settings_of
+from pipeline.jobs.advise import AdviseSummary, add_target, advise, settings_of
 from pipeline.jobs.report import add_page
-from pipeline.options import add_common, common_settings
-from pipeline.periods import add_period, given_period
-from pipeline.progress import at_work, watched
+from pipeline.jobs.storms import StormSettings, find_storms
+from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.units import size
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
-from pipeline.slowed.marks import add_marks, given_marks
-from pipeline.storms import StormSettings, find_storms
-from pipeline.usage import UsageSettings, make_usage
-from pipeline.whatif import WhatifSettings, WhatifSummary, whatif
+from pipeline.running.chain import Outcome, Step, run_steps
+from pipeline.running.progress import at_work, watched
+from pipeline.store.drift import push, write_metrics
+from pipeline.store.history import drift_of
 
 __all__ = ["add_arguments", "run"]
 

@@ -1,18 +1,291 @@
-"""The job `usage`: who costs how much, how long they waited, what sharing answers saved, and who was slowed."""
+"""The job `usage`: the table `events`, or a stream of it, into `usage`, `waits`, `sharing`, `top_costs` and `slowed`.
+
+Rule: a batch replaces all five. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
+once however often the batch is run again; what follows from them it replaces when it ends, and `slowed`,
+which it makes of all events: pauses of one batch end in another. The two do not mix in one
+directory: whatever is there is either a batch's or a stream's, by the number of its parts. A stream needs Delta, which
+says what came to a table since, whatever was merged meanwhile, and takes a batch once.
+"""
 
 import argparse
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
+from typing import Final
+from urllib.parse import urlsplit
 
-from pipeline.errors import ExitCode, PipelineError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.marks import ADAPTIVE_MARKS, Marks
+from pipeline.core.options import CommonSettings, add_common, common_settings
+from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period, window_seconds
+from pipeline.core.schema import table_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.slowed import SLOWED
+from pipeline.core.tables.table import Table
+from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.ingest.settings import LEAST_US, micros
-from pipeline.options import CommonSettings, add_common, common_settings
-from pipeline.periods import ALWAYS, add_period, given_period, window_seconds
-from pipeline.progress import at_work
-from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
-from pipeline.stopping import set_by_sigterm
-from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
+from pipeline.running.progress import at_work
+from pipeline.running.stopping import Batches, set_by_sigterm
+from pipeline.store.protocol import Batch, Staged, Store
+from pipeline.store.sinks import open_store, read_table, write_table
+from pipeline.transforms import usage as made
+from pipeline.transforms.slowed import THROTTLE, slowed
 
-__all__ = ["add_arguments", "run"]
+__all__ = [
+    "StreamSettings",
+    "UsageSettings",
+    "UsageSummary",
+    "add_arguments",
+    "follow_usage",
+    "make_usage",
+    "read_usage",
+    "read_waits",
+    "run",
+]
+
+STREAM: Final = "usage"
+ANEW: Final = "to begin anew delete its `usage`, `waits` and the checkpoint"
+OF_STREAM: Final = f"got a table `usage` that a stream adds to, expected to go on with --stream; {ANEW}"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSettings:
+    """How long windows are, how many names `top_costs` has for each question, and the adaptive throttle's marks."""
+
+    common: CommonSettings
+    window_seconds: int = 60
+    top: int = 20
+    period: Period = ALWAYS
+    marks: Marks = ADAPTIVE_MARKS
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Where a stream keeps how far it has come; `trigger_us` (microseconds) None takes what there is and ends."""
+
+    checkpoint: str
+    trigger_us: int | None = None
+    max_files: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """What was found, for the line at the end of the job."""
+
+    rows: int
+    requests: int
+    refused: int
+    watch_frames: int
+    heap_byte_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.requests:,} requests, {self.refused:,} refused, {self.watch_frames:,} watch frames,"
+            f" {self.heap_byte_seconds / 2**20:,.1f} MiB*s of heap, in {self.rows:,} rows"
+        )
+
+
+def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
+    """Make the five tables from all events of the period; raises PipelineError if there are none."""
+    store = open_store(spark, settings.common)
+    _require_owner(store, settings, stream=False)
+    events = in_period(read_table(spark, settings.common, EVENTS), settings.period)
+    # What is made of `usage` is small: its jobs fill the gaps between the tasks of `waits`.
+    with ExitStack() as staged, ThreadPoolExecutor(1) as beside:
+        rows: dict[Table, Staged] = {}
+
+        def stage(table: Table, frame: DataFrame) -> DataFrame:
+            rows[table] = store.stage(table, frame)
+            staged.callback(rows[table].discard)
+            return rows[table].frame
+
+        usage = stage(USAGE, made.usage(events, settings.window_seconds))
+        waits = beside.submit(stage, WAITS, made.waits(events, settings.window_seconds))
+        summary = _summary(usage)
+        if stage(SLOWED, _decided(spark, events, settings.marks)).isEmpty() and not summary.rows:
+            raise PipelineError(
+                f"--out {settings.common.out}: found no event from {settings.period}, expected at least one in `events`"
+            )
+        stage(SHARING, made.sharing(usage))
+        stage(TOP_COSTS, made.top_costs(usage, settings.top))
+        waits.result()
+        with store.exclusive() as opened:
+            for table, new in rows.items():
+                opened.replace(table, new)
+    return summary
+
+
+def follow_usage(
+    spark: SparkSession,
+    settings: UsageSettings,
+    stream: StreamSettings,
+    note: Callable[[str], None],
+    stop: Event | None = None,
+) -> UsageSummary:
+    """Add up events as they come into the table `events`, until the stream ends, or `stop`; raises PipelineError.
+
+    One that was told to stop before it added anything has found nothing, which is no error.
+    """
+    stop = stop or Event()
+    if settings.common.format != "delta":
+        raise PipelineError(
+            f"--stream: got --format {settings.common.format}, expected delta: a stream of a table needs it"
+        )
+    store = open_store(spark, settings.common)
+    _require_owner(store, settings, stream=True)
+    read_table(spark, settings.common, EVENTS)
+
+    def add(events: DataFrame, number: int) -> None:
+        add_batch(store, events, settings.window_seconds, number)
+        note(f"batch {number}")
+
+    batches = Batches(add)
+    writer = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(batches.take), stream)
+    # Not before Spark has taken what it is told: a stream that cannot be has left no note.
+    _begin(spark, store, settings, stream)
+    query = writer.start()
+    try:
+        batches.follow(query, stop)
+    except StreamingQueryException as error:
+        raise _explained(error, settings.common) or error from error
+    finally:
+        query.stop()
+    if stop.is_set() and _is_empty(store):
+        return UsageSummary(0, 0, 0, 0, 0.0)
+    return refresh(spark, settings)
+
+
+def _begin(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
+    """Have `usage` be there before a batch is, or a checkpoint without a table is another's; raises PipelineError."""
+    begun = store.read(USAGE) is not None
+    _require_checkpoint(settings, stream, begun=begun, read=_has_parts(store, of_stream=True))
+    if not begun:
+        write_table(spark, settings.common, USAGE, spark.createDataFrame([], table_schema(USAGE)))
+
+
+def _is_empty(store: Store) -> bool:
+    usage = store.read(USAGE)
+    return usage is None or usage.isEmpty()
+
+
+def add_batch(store: Store, events: DataFrame, window_seconds: int, number: int) -> None:
+    """Add what a batch of the stream holds to `usage` and `waits`; nothing if that was done before."""
+    batch = Batch(STREAM, number)
+    with ExitStack() as staged:
+        rows = _stage(store, staged, events, window_seconds, batch)
+        with store.exclusive() as opened:
+            opened.add(rows, batch)
+
+
+def _stage(store: Store, stack: ExitStack, events: DataFrame, window_seconds: int, batch: Batch) -> dict[str, Staged]:
+    rows: dict[str, Staged] = {}
+    for table, make in ((USAGE, made.usage), (WAITS, made.waits)):
+        rows[table.name] = store.stage(table, make(events, window_seconds, batch.number + 1))
+        stack.callback(rows[table.name].discard)
+    return rows
+
+
+def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
+    """Make `sharing` and `top_costs` anew from `usage`, `slowed` from `events`; raises PipelineError without any."""
+    store = open_store(spark, settings.common)
+    usage = read_usage(spark, settings.common)
+    summary = _summary(usage)
+    decided = _decided(spark, read_table(spark, settings.common, EVENTS), settings.marks)
+    if not summary.rows and decided.isEmpty():
+        raise PipelineError(f"--out {settings.common.out}: found no event in the table `events`, expected at least one")
+    sharing, top_costs = made.sharing(usage), made.top_costs(usage, settings.top)
+    for table, frame in ((SHARING, sharing), (TOP_COSTS, top_costs), (SLOWED, decided)):
+        with ExitStack() as staged:
+            rows = store.stage(table, frame)
+            staged.callback(rows.discard)
+            with store.exclusive() as opened:
+                opened.replace(table, rows)
+    return summary
+
+
+def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
+    """Give `usage` with its parts added up; raises PipelineError if no job has written it yet."""
+    return made.add_usage(read_table(spark, common, USAGE))
+
+
+def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
+    """Give `waits` with its parts added up; raises PipelineError if no job has written it yet."""
+    return made.add_waits(read_table(spark, common, WAITS))
+
+
+def _decided(spark: SparkSession, events: DataFrame, marks: Marks) -> DataFrame:
+    """Make `slowed`. Events without a decision, which are most tables, are not read for it: file statistics tell."""
+    if not events.where(F.col("kind") == THROTTLE).count():
+        return spark.createDataFrame([], table_schema(SLOWED))
+    return slowed(events, marks)
+
+
+def _summary(usage: DataFrame) -> UsageSummary:
+    names = ("requests", "refused", "watch_frames", "heap_byte_seconds")
+    found = usage.agg(F.count(F.lit(1)).alias("rows"), *(F.sum(name).alias(name) for name in names)).first()
+    assert found is not None
+    return UsageSummary(found["rows"], *(found[name] or 0 for name in names))
+
+
+def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> None:
+    """Refuse to add a stream's parts to a batch's rows, or to replace a stream's."""
+    begun, of_batch = (_has_parts(store, of_stream=of_stream) for of_stream in (True, False))
+    if begun and not stream:
+        raise PipelineError(f"--out {settings.common.out}: {OF_STREAM}")
+    if stream and of_batch:
+        raise PipelineError(
+            f"--out {settings.common.out}: got a table `usage` that was not made by a stream, expected none: without"
+            " --stream it is made anew; to have a stream do it delete `usage` and `waits`"
+        )
+
+
+def _has_parts(store: Store, *, of_stream: bool) -> bool:
+    usage = store.read(USAGE)
+    return usage is not None and not usage.where("part > 0" if of_stream else "part = 0").isEmpty()
+
+
+def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:
+    # What a retention deletes is no news.
+    reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+    return reader.option("maxFilesPerTrigger", stream.max_files).load(f"{common.out}/{EVENTS.name}")
+
+
+def _require_checkpoint(settings: UsageSettings, stream: StreamSettings, *, begun: bool, read: bool) -> None:
+    """Refuse a stream that would not go on where the tables are: it would pass by events, or count them twice."""
+    parts = urlsplit(stream.checkpoint)
+    if parts.scheme not in ("", "file"):
+        return
+    there = Path(parts.path if parts.scheme else stream.checkpoint, "offsets").exists()
+    if (there and not begun) or (read and not there):
+        got, expected = ("one", "none") if there else ("none", "the one that the tables were made with")
+        raise PipelineError(
+            f"--out {settings.common.out}: got {got} at the checkpoint {stream.checkpoint}, expected {expected}; {ANEW}"
+        )
+
+
+def _explained(error: StreamingQueryException, common: CommonSettings) -> PipelineError | None:
+    if not any(word in str(error) for word in ("FILE_NOT_EXIST", "FileNotFoundException")):
+        return None
+    return PipelineError(
+        f"--out {common.out}: files of `events` were deleted before the stream had read them, expected"
+        f" `compact --retention-days` to keep what is not read; {ANEW}",
+        ExitCode.DATA_LOSS,
+    )
+
+
+def _triggered(writer: DataStreamWriter, stream: StreamSettings) -> DataStreamWriter:
+    kept = writer.option("checkpointLocation", stream.checkpoint)
+    if stream.trigger_us is None:
+        return kept.trigger(availableNow=True)
+    return kept.trigger(processingTime=f"{stream.trigger_us // 1000} milliseconds")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,16 +1,262 @@
-"""Replay recorded arrivals under other limits, loads and fleet sizes."""
+"""The job `whatif`: prepare the trace, calibrate on the recorded limits, replay the grid, and write the tables.
+
+With other marks of overload control, these are replayed first, over recorded memory.
+
+Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. What
+earlier runs said is withdrawn before the trace is made anew, and the table `whatif` is the last that is written: if it
+has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
+"""
 
 import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
-from pipeline.errors import ExitCode
-from pipeline.options import add_common, add_promise, common_settings
-from pipeline.periods import add_period, given_period
-from pipeline.progress import at_work
-from pipeline.replay.grid import add_grid, grid_of
-from pipeline.slowed.marks import add_marks, given_marks
-from pipeline.whatif import WhatifSettings, whatif
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-__all__ = ["add_arguments", "run"]
+from pipeline.core.advice_text import FIRST_WORDS
+from pipeline.core.buckets import quantile
+from pipeline.core.calibration import ALL, LATE_US, PROMISED_MS, Judged, judge, refuse_promise
+from pipeline.core.errors import ExitCode
+from pipeline.core.marks import Marks, add_marks, given_marks
+from pipeline.core.model import WAITS, Limits
+from pipeline.core.options import CommonSettings, add_common, add_promise, common_settings
+from pipeline.core.paths import conf_path
+from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period
+from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.history import CALIBRATION_HISTORY
+from pipeline.core.tables.slowed import WHATIF_MARKS
+from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
+from pipeline.replay.calibrate import calibrate
+from pipeline.replay.grid import Grid, add_grid, grid_of
+from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.replay.marks import replayed
+from pipeline.replay.parts import Survey, survey
+from pipeline.replay.tally import growths_waited, longest, wait_counts
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepare, replayed_rows
+from pipeline.replay.windows import window_rows
+from pipeline.running.progress import at_work, watched
+from pipeline.store.history import add_row, keep_days, now_utc, number
+from pipeline.store.sinks import open_store, read_table, write_rows, write_table
+
+__all__ = [
+    "WhatifSettings",
+    "WhatifSummary",
+    "add_arguments",
+    "limit_values",
+    "replay_other_marks",
+    "replay_path",
+    "run",
+    "run_row",
+    "shown_calibration",
+    "whatif",
+    "withdraw_advice",
+]
+
+Say = Callable[[str], None]
+# The row of all waits together; see `pipeline.core.model.WAITS`.
+TOTAL: Final = WAITS.index("total")
+# For a proxy with an empty name, which no directory of `replay_input` can have.
+_KEPT: Final = (
+    "requests", "outcome_error", "recorded_refused", "simulated_refused", "recorded_p99_us", "simulated_p99_us",
+    "late_p99_us", "imputed_share",
+)  # fmt: skip
+NAMELESS: Final = "(no name)"
+
+
+@dataclass(frozen=True, slots=True)
+class WhatifSettings:
+    """Where the tables are, which events, scenarios and marks to try, and the wait that errors of waits are weighed by.
+
+    Raises PipelineError for what cannot be meant.
+    """
+
+    common: CommonSettings
+    grid: Grid
+    promised_us: float = PROMISED_MS * 1000
+    marks: tuple[Marks, ...] = ()
+    period: Period = ALWAYS
+
+    def __post_init__(self) -> None:
+        """Refuse a promise that cannot be meant."""
+        refuse_promise(self.promised_us)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatifSummary:
+    """What was replayed: the trace, how far to trust it, and the number of scenarios."""
+
+    prepared: Prepared
+    calibration: Judged
+    scenarios: int
+
+
+def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
+    """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
+    common, grid = settings.common, settings.grid
+    whole = _named(read_table(spark, common, EVENTS))
+    events = in_period(whole, settings.period)
+    replay_other_marks(spark, events, settings, say)
+    prepared = prepare(spark, events, replay_path(common), lambda: _withdraw_all(spark, common))
+    limits = grid.limits(prepared.usual_limits, *prepared.largest)
+    say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
+    write_rows(spark, common, REPLAYED, replayed_rows(prepared))
+    with watched(spark, "calibration"):
+        calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
+    rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
+    write_rows(spark, common, CALIBRATION, rows)
+    judged = judge(rows, settings.promised_us)
+    add_row(spark, common, CALIBRATION_HISTORY, _history_row(prepared, judged[ALL], settings))
+    keep_days(spark, common, whole, settings.period)
+    for each in judged.values():
+        say(shown_calibration(each))
+    found = survey(spark, prepared, rows=window_rows(grid.loads))
+    places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
+    say(f"{len(limits)} sets of limits at loads {_list(grid.loads)} on fleets {_list(grid.fleets)}")
+    with watched(spark, "replay"):
+        totals = replay_grid(spark, prepared, found, places, limits)
+    write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
+    return WhatifSummary(prepared, judged[ALL], len(totals))
+
+
+def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:
+    """Write `whatif_marks`, before anything that needs topic lists: a proxy may have producers only.
+
+    What was replayed for other marks is taken back even if none are given: no page shows it as if it were new.
+    """
+    if not settings.marks:
+        if open_store(spark, settings.common).read(WHATIF_MARKS) is not None:
+            write_rows(spark, settings.common, WHATIF_MARKS, [])
+        return
+    write_table(spark, settings.common, WHATIF_MARKS, replayed(events, settings.marks))
+    found = read_table(spark, settings.common, WHATIF_MARKS).count()
+    if found:
+        say(f"pairs of marks replayed: {len(settings.marks)}; {found} rows in the table {WHATIF_MARKS.name}")
+    else:
+        say(
+            "no marks are replayed: got no event of the kind throttle, expected some of a proxy with a throttle enabled"
+        )
+
+
+def _history_row(prepared: Prepared, judged: Judged, settings: WhatifSettings) -> dict[str, Any]:
+    return run_row(prepared, settings.promised_us) | {
+        **{name: judged.row[name] for name in _KEPT},
+        "error": number(judged.error),
+    }
+
+
+def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
+    """Give the columns that all histories have."""
+    return {
+        "made_at": now_utc(),
+        "cluster": prepared.cluster,
+        "first_us": min(proxy.first_us for proxy in prepared.proxies),
+        "last_us": max(proxy.last_us for proxy in prepared.proxies),
+        "promised_wait_us": float(promised_us),
+    }
+
+
+def _named(events: DataFrame) -> DataFrame:
+    name = F.col("proxy_id")
+    return events.withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
+
+
+def replay_path(common: CommonSettings) -> str:
+    """Give where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
+    place = common.out if "://" in common.out else f"file://{os.path.abspath(common.out)}"
+    return f"{place}/{REPLAY_INPUT.name}"
+
+
+def limit_values(limits: Limits) -> dict[str, Any]:
+    """Give the columns of limits."""
+    return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
+
+
+def shown_calibration(found: Judged) -> str:
+    """Say in a line how the replay of the recorded limits compares."""
+    row = found.row
+    late = (
+        f"; the machine was late by {row['late_p50_us'] / 1000:.0f} ms, in 1 % by {row['late_p99_us'] / 1000:.0f} ms or"
+        " more, which is no wait of the limiter"
+        if row["late_p99_us"] >= LATE_US
+        else ""
+    )
+    sides = [
+        f"{side} {row[f'{side}_ok']} ok, {row[f'{side}_refused']} refused, {row[f'{side}_cancelled']} cancelled,"
+        f" p99 wait {row[f'{side}_p99_us'] / 1000:.0f} ms"
+        for side in ("recorded", "simulated")
+    ]
+    return (
+        f"calibration of {row['proxy_id'] or 'all proxies'}: {'; '.join(sides)}; error {found.error:.3f},"
+        f" of waits {found.wait_error:.3f} ({found.waits}){late}"
+    )
+
+
+def _rows(
+    prepared: Prepared, found: Survey, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
+) -> list[dict[str, Any]]:
+    rows = []
+    for (place, scenario), total in totals.items():
+        counts = total.counts
+        waits = counts.waits[TOTAL]
+        outcomes = zip((column.name for column in OUTCOME_COLUMNS), counts.outcomes.tolist(), strict=True)
+        rows.append(
+            {
+                "scenario": scenario,
+                **limit_values(limits[scenario]),
+                "load": place.load,
+                "fleet": place.fleet,
+                "proxies": place.fleet * len(prepared.proxies),
+                "requests": int(counts.outcomes.sum()),
+                **dict(outcomes),
+                **{f"wait_p{share}_us": quantile(waits, share / 100) for share in (50, 95, 99)},
+                "wait_max_us": longest(waits),
+                "peak_heap_bytes": counts.peak_heap_bytes,
+                "peak_direct_bytes": counts.peak_direct_bytes,
+                "questions": counts.questions,
+                "growths_waited": growths_waited(counts),
+                "imputed_share": prepared.imputed_share,
+                "short_warm_ups": total.short_warm_ups,
+                "wait_buckets": wait_counts(waits),
+            }
+        )
+    return rows
+
+
+def _imputed_share(prepared: Prepared, proxy_id: str) -> float:
+    shares = {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
+    return shares.get(proxy_id, prepared.imputed_share)
+
+
+def _withdraw_all(spark: SparkSession, common: CommonSettings) -> None:
+    for table in (WHATIF, CALIBRATION):
+        if open_store(spark, common).read(table) is not None:
+            write_rows(spark, common, table, [])
+    withdraw_advice(spark, common, conf_path(common.out, None))
+
+
+def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | None) -> None:
+    """Take back what an earlier run advised: the rows of the table, and the file if it is a fragment of ours."""
+    table = open_store(spark, common).read(ADVICE)
+    if table is not None and not table.isEmpty():
+        write_rows(spark, common, ADVICE, [])
+    if conf is None:
+        return
+    with suppress(FileNotFoundError):
+        if conf.read_text("utf-8", "replace").startswith(FIRST_WORDS):
+            conf.unlink()
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 Rule: a trace is replayed piece by piece, each with the limits that were in force then. The replay is an open loop:
 clients come when they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker
-failed are replayed, not compared. The errors are those of `pipeline.calibration`.
+failed are replayed, not compared. The errors are those of `pipeline.core.calibration`.
 
 A busy machine is late: a request waits for its turn where no rule has it wait. What brokers, reading and writing took
 is in the events, and replayed as it was. Of the other waits the replay knows those that the rules make; what a request
@@ -18,10 +18,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
-from pipeline.calibration import ALL, outcome_error
-from pipeline.replay.buckets import BUCKETS, count_waits, quantile
+from pipeline.core.buckets import BUCKETS, count_waits, quantile
+from pipeline.core.calibration import ALL, outcome_error
+from pipeline.core.model import Limits, Outcome, Result
 from pipeline.replay.kernel import replay
-from pipeline.replay.model import Limits, Outcome, Result
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import longest, refused, rows_of, summed

@@ -5,8 +5,8 @@ Rule: the requests of a warm-up are replayed like all others, and counted nowher
 
 from collections.abc import Sequence
 
+from pipeline.core.model import Aggregates, Limits
 from pipeline.replay.kernel import replay_many
-from pipeline.replay.model import Aggregates, Limits
 from pipeline.replay.slices import Slice
 
 __all__ = ["simulate"]

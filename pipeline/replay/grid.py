@@ -12,10 +12,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from pipeline.errors import PipelineError
-from pipeline.replay.model import MIB, Fairness, Limits
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import MIB, Fairness, Limits, rounded_up
 
-__all__ = ["GRID_OPTIONS", "MOST_SCENARIOS", "Grid", "add_grid", "grid_of", "rounded_up"]
+__all__ = ["GRID_OPTIONS", "MOST_SCENARIOS", "Grid", "add_grid", "grid_of"]
 
 MOST_SCENARIOS: Final = 10_000
 LOADS: Final = (1, 10)
@@ -100,11 +100,6 @@ def grid_of(options: argparse.Namespace) -> Grid:
     loads, fleets = given.pop("load", LOADS), given.pop("fleet", FLEETS)
     named = {dimension.option: dimension.field for dimension in GRID_OPTIONS if dimension.field is not None}
     return Grid({named[option]: values for option, values in given.items()}, loads, fleets)
-
-
-def rounded_up(size_bytes: float) -> int:
-    """Round a size up to whole MiB, the unit of the keys; at least one."""
-    return max(1, -int(-size_bytes // MIB)) * MIB
 
 
 def _from_file(name: str) -> dict[str, list[str]]:

@@ -13,9 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from pyspark.sql import Row, SparkSession
 
-from pipeline.replay.buckets import BUCKETS
+from pipeline.core.buckets import BUCKETS
+from pipeline.core.model import WAITS, Aggregates, Limits, Outcome
 from pipeline.replay.engine import simulate
-from pipeline.replay.model import WAITS, Aggregates, Limits, Outcome
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import rows_of, summed

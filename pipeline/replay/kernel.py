@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from pipeline.core.buckets import BUCKETS, EDGES
+from pipeline.core.model import WAITS, Aggregates, Limits, Outcome, Result, Trace
 from pipeline.replay import layout as L
-from pipeline.replay.buckets import BUCKETS, EDGES
 from pipeline.replay.compiled import SOURCES_HASH, Ints, compiled, compiled_and_kept, inlined
 from pipeline.replay.kernel_chains import soon, take_event
 from pipeline.replay.kernel_groups import answer_begins, clean_up, expire, run_group
@@ -25,7 +26,6 @@ from pipeline.replay.kernel_members import (
     run_request,
     time_out,
 )
-from pipeline.replay.model import WAITS, Aggregates, Limits, Outcome, Result, Trace
 from pipeline.replay.prepare import Prepared
 
 __all__ = ["Prepared", "replay", "replay_many"]

@@ -4,12 +4,12 @@ question, memory for the answer's size, a client that can take the list, direct 
 A function that ends in a wait leaves the group's state behind; `run_group` goes on from it when the group is woken.
 """
 
+from pipeline.core.model import NEVER, PAYERS_ASKED, Outcome
 from pipeline.replay import kernel_lines as lines
 from pipeline.replay import kernel_turns as turns
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import begin_done, push, soon, unlink
-from pipeline.replay.model import NEVER, PAYERS_ASKED, Outcome
 
 OK = L.number(Outcome.OK)
 TIMEOUT_HEAP = L.number(Outcome.TIMEOUT_HEAP)

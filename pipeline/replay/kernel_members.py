@@ -8,13 +8,13 @@ A slot holds a request and, behind it, the group that the request leads if it is
 when both are over.
 """
 
+from pipeline.core.model import LISTS_AT_ONCE, MILLION, NEVER, Outcome
 from pipeline.replay import kernel_groups as groups
 from pipeline.replay import kernel_lines as lines
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import begin_done, begin_event, push, soon, unlink
 from pipeline.replay.kernel_groups import OK, TIMEOUT_OTHER
-from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Outcome
 
 CANCELLED = L.number(Outcome.CANCELLED)
 

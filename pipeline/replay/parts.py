@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut

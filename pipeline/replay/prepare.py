@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.core.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Limits, Trace
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints
-from pipeline.replay.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Limits, Trace
 
 __all__ = ["Prepared"]
 

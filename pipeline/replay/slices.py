@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
-from pipeline.replay.model import Fairness, Trace
+from pipeline.core.model import Fairness, Trace
 
 __all__ = ["Slice", "batches_of", "read_slice", "slice_of"]
 

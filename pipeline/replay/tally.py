@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipeline.replay.buckets import BUCKETS, EDGES
-from pipeline.replay.model import WAITS, Aggregates, Outcome
+from pipeline.core.buckets import BUCKETS, EDGES
+from pipeline.core.model import WAITS, Aggregates, Outcome
 
 __all__ = ["NOTHING", "added", "growths_waited", "longest", "refused", "rows_of", "summed", "wait_counts"]
 

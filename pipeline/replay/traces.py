@@ -21,12 +21,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import NEVER, Limits, Outcome
+from pipeline.core.schema import table_schema
+from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
-from pipeline.replay.model import NEVER, Limits, Outcome
 from pipeline.replay.seen import NOTHING_SEEN, SeenMemory, watch_memory
-from pipeline.schema import table_schema
-from pipeline.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 
 __all__ = ["LIMIT_NAMES", "Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input", "replayed_rows"]
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
 
 __all__ = ["MOST_CHANGES", "WINDOW_ROWS", "Window", "cut", "warm_up_from", "window_rows"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from pipeline.held import Held, held
+from pipeline.core.held import Held, held
 from pipeline.report.facts import Facts
 from pipeline.report.parts import Section, Sheet
 from pipeline.report.units import count, duration, share, size

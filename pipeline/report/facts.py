@@ -5,7 +5,7 @@ from typing import Final
 
 import pandas as pd
 
-from pipeline.calibration import PROMISED_MS
+from pipeline.core.calibration import PROMISED_MS
 from pipeline.report.clock import Clock
 
 __all__ = ["ALL", "Choices", "Facts", "Overview", "Slowed"]

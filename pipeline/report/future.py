@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from pipeline.calibration import ALL, LATE_US, Judged, judge
+from pipeline.core.calibration import ALL, LATE_US, Judged, judge
 from pipeline.report import charts_future
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Fragment, Section, Sheet

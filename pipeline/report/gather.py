@@ -12,17 +12,17 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.calibration import PROMISED_MS
-from pipeline.errors import PipelineError
-from pipeline.options import CommonSettings
-from pipeline.periods import ALWAYS, Period, in_period
+from pipeline.core.calibration import PROMISED_MS
+from pipeline.core.errors import PipelineError
+from pipeline.core.options import CommonSettings
+from pipeline.core.periods import ALWAYS, Period, in_period
+from pipeline.core.tables import TABLES
+from pipeline.core.tables.events import EVENT_KEY
 from pipeline.report import gather_slowed, timeline
 from pipeline.report.clock import Clock, clock_of
 from pipeline.report.facts import ALL, Facts, Overview
 from pipeline.report.gather_choices import KEYS, choices_of, kept, named, rank, ranked
-from pipeline.sinks import open_store
-from pipeline.tables import TABLES
-from pipeline.tables.events import EVENT_KEY
+from pipeline.store.sinks import open_store
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.slowed import THROTTLE
 

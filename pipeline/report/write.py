@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 from pyspark.sql import SparkSession
 
-from pipeline.calibration import refuse_promise
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import CommonSettings
-from pipeline.periods import ALWAYS, Period
+from pipeline.core.calibration import refuse_promise
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import CommonSettings
+from pipeline.core.periods import ALWAYS, Period
 from pipeline.report import earlier, future, past, slowed
 from pipeline.report.facts import Facts
 from pipeline.report.filters import filters

@@ -23,11 +23,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from eventlog.schema import FIELDS
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.hadoop import exists
-from pipeline.paths import PATTERN_SIGNS, escaped
-from pipeline.schema import event_schema
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.paths import PATTERN_SIGNS, escaped
+from pipeline.core.schema import event_schema
 from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_line, is_whole, lines_of
+from pipeline.store.hadoop import exists
 from pipeline.transforms.events import from_columns, from_lines
 
 __all__ = ["EventFile", "EventFiles", "find", "names", "passed_by", "paths_of"]

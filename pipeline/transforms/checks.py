@@ -1,4 +1,4 @@
-"""What makes a record no event: the reasons of `pipeline.tables.events.REASONS`, as SQL conditions over its fields.
+"""What makes a record no event: the reasons in `pipeline.core.tables.events`, as SQL conditions over its fields.
 
 Rule: every record has no reason or exactly one, the first that holds in the order of `REASONS`. Texts are not checked
 for their JSON type: a number where a text is expected reads as its digits.

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from eventlog.schema import FIELD_NAMES
-from pipeline.schema import event_schema
-from pipeline.tables import Column as Declared
-from pipeline.tables import Table
-from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY
+from pipeline.core.schema import event_schema
+from pipeline.core.tables import Column as Declared
+from pipeline.core.tables import Table
+from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY
 from pipeline.transforms.checks import SEVERAL, TOO_LONG, detail, reason
 
 __all__ = ["LATE", "events_of", "from_columns", "from_lines", "late_of", "quarantined_of", "with_hour"]

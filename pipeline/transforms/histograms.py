@@ -10,8 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.replay.buckets import PER_OCTAVE
-from pipeline.transforms.buckets import NO_WAIT, TINY
+from pipeline.core.buckets import NO_WAIT, PER_OCTAVE, TINY
 
 __all__ = ["QUANTILES", "bucket", "middle", "quantiles"]
 

@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from eventlog.schema import THROTTLE_REASONS
-from pipeline.slowed.marks import ADAPTIVE_MARKS, Marks
-from pipeline.tables.slowed import SLOWED
+from pipeline.core.marks import ADAPTIVE_MARKS, Marks
+from pipeline.core.tables.slowed import SLOWED
 
 __all__ = ["THROTTLE", "slowed"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipeline.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
+from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
 from pipeline.transforms.usage import asked_for
 
 __all__ = [

@@ -10,6 +10,6 @@ their topics), `topic_choice.py` says which topics the adaptive throttle spares.
 events, `counters.py` counts, `bounds.py` is for the memory budget. The keys are read in `settings.py`. Operators read
 docs/overload.md.
 May import: `core` to `brokers`, `requests`, `relay`.
-Rule: the pipeline has the rules a second time, in `pipeline/slowed/marks.py`. Change both;
+Rule: the pipeline has the rules a second time, in `pipeline/core/marks.py`. Change both;
 `tests/unit/pipeline/test_marks.py` runs both on the same samples. `proxy/app/overload.py` builds and ends all this.
 """

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.model import Fairness, Limits, Outcome, Result, Trace
 from pipeline.replay import kernel
 from pipeline.replay.engine import simulate
-from pipeline.replay.model import Fairness, Limits, Outcome, Result, Trace
 from pipeline.replay.slices import Slice
 from proxy.auth.fairness_key import FairnessKeys
 from tests.support.pipeline.real_limiter import replay_by_the_real_limiter

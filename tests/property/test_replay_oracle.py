@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import limiter.fair_queue
+from pipeline.core.buckets import count_waits
+from pipeline.core.model import NEVER, Limits, Outcome, Result, Trace
 from pipeline.replay import kernel, prepare
-from pipeline.replay.buckets import count_waits
-from pipeline.replay.model import NEVER, Limits, Outcome, Result, Trace
 from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
 from tests.support.pipeline.traces import RULES, Shape, random_trace, times
 

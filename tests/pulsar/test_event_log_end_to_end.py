@@ -13,23 +13,23 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.advise import AdviseSettings, advise
-from pipeline.choice import Target
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.choice import Target
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import MIB
+from pipeline.core.options import CommonSettings
+from pipeline.core.tables import TABLES
 from pipeline.ingest import IngestCounts, ingest
 from pipeline.ingest.settings import IngestSettings
-from pipeline.options import CommonSettings
+from pipeline.jobs.advise import AdviseSettings, advise
+from pipeline.jobs.storms import StormSettings, find_storms
+from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
-from pipeline.replay.model import MIB
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.session import build_session
-from pipeline.sinks import read_table
+from pipeline.running.session import build_session
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import PulsarSettings
-from pipeline.storms import StormSettings, find_storms
-from pipeline.tables import TABLES
-from pipeline.usage import UsageSettings, make_usage
-from pipeline.whatif import WhatifSettings, whatif
+from pipeline.store.sinks import read_table
 from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.recorded_storm import Seen, record

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from pipeline.errors import ExitCode
+from pipeline.core.errors import ExitCode
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_topics import EventTopic
 from tests.pulsar.process import ProcessFailedError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.session import build_session
+from pipeline.running.session import build_session
 from tests.spark.jars import MissingJarsError, delta_jars
 
 # Small and quick to start, on two cores.

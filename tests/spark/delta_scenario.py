@@ -10,12 +10,12 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from eventlog.schema import FIELDS
-from pipeline.compact import CompactSettings, compact
-from pipeline.errors import PipelineError
-from pipeline.schema import table_schema
-from pipeline.session import open_session
-from pipeline.tables.events import EVENTS
-from pipeline.usage import StreamSettings, UsageSettings, follow_usage, make_usage
+from pipeline.core.errors import PipelineError
+from pipeline.core.schema import table_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.jobs.compact import CompactSettings, compact
+from pipeline.jobs.usage import StreamSettings, UsageSettings, follow_usage, make_usage
+from pipeline.running.session import open_session
 from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, write_events

@@ -6,11 +6,11 @@ from threading import Event
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.core.options import CommonSettings, TableFormat
+from pipeline.core.tables.events import EVENTS, QUARANTINE
 from pipeline.ingest import IngestCounts, IngestSettings, ingest
 from pipeline.ingest.settings import Mode
-from pipeline.options import CommonSettings, TableFormat
-from pipeline.sinks import read_table
-from pipeline.tables.events import EVENTS, QUARANTINE
+from pipeline.store.sinks import read_table
 
 
 class Ingest:

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from pipeline.advise import AdviseSettings, AdviseSummary, advise
-from pipeline.calibration import ALL, judge
-from pipeline.choice import Point, Target
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import CommonSettings
+from pipeline.core.calibration import ALL, judge
+from pipeline.core.choice import Point, Target
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import MIB, Outcome
+from pipeline.core.options import CommonSettings
+from pipeline.core.schema import event_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.whatif import ADVICE, CALIBRATION, WHATIF
+from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
+from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
 from pipeline.replay.grid import Grid
-from pipeline.replay.model import MIB, Outcome
 from pipeline.report.gather import gather
-from pipeline.schema import event_schema
-from pipeline.sinks import read_table, write_table
-from pipeline.tables.events import EVENTS
-from pipeline.tables.whatif import ADVICE, CALIBRATION, WHATIF
-from pipeline.whatif import WhatifSettings, WhatifSummary, whatif, write_rows
+from pipeline.store.sinks import read_table, write_rows, write_table
 from tests.support.pipeline.replay_events import requests, storm
 
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
@@ -185,8 +185,8 @@ def test_advice_that_fails_its_own_replay_is_not_chosen(
         final: Point = trials.steps[-1][2]
         return final
 
-    monkeypatch.setattr("pipeline.advise.MOST_ROUNDS", 0)
-    monkeypatch.setattr("pipeline.advise._final", failing)
+    monkeypatch.setattr("pipeline.jobs.advise.MOST_ROUNDS", 0)
+    monkeypatch.setattr("pipeline.jobs.advise._final", failing)
     with pytest.raises(PipelineError, match="with headroom 1 of 800 requests are refused"):
         advise(spark, AdviseSettings(advised_before, REACHABLE), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == []
@@ -212,7 +212,7 @@ def test_new_calibration_withdraws_the_advice_of_before(
     def no_calibration(*_: object) -> None:
         raise PipelineError("no calibration")
 
-    monkeypatch.setattr("pipeline.whatif.calibrate", no_calibration)
+    monkeypatch.setattr("pipeline.jobs.whatif.calibrate", no_calibration)
     with pytest.raises(PipelineError, match="no calibration"):
         whatif(spark, WhatifSettings(advised_before, Grid({}, (1,), (1,))), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []

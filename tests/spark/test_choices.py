@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.core.schema import event_schema
 from pipeline.report import gather_choices
 from pipeline.report.clock import Clock
 from pipeline.report.facts import ALL
 from pipeline.report.gather import over_time
 from pipeline.report.gather_choices import MOST_NAMED
-from pipeline.schema import event_schema
 from tests.support.pipeline.replay_events import REFUSED, START_US, requests
 
 SECOND = 1_000_000

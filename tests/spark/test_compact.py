@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import hadoop
-from pipeline.compact import Compacted, CompactSettings, compact
-from pipeline.schema import event_schema
-from pipeline.sinks import open_store
-from pipeline.tables.events import EVENTS
+from pipeline.core.schema import event_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.jobs.compact import Compacted, CompactSettings, compact
+from pipeline.store import hadoop
+from pipeline.store.sinks import open_store
 from pipeline.transforms.events import with_hour
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import HOUR_US, T0_US, event

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.convert import convert
-from pipeline.errors import PipelineError
-from pipeline.schema import table_schema
-from pipeline.sinks import read_table, write_table
-from pipeline.tables.events import EVENTS
-from pipeline.tables.whatif import WHATIF
+from pipeline.core.errors import PipelineError
+from pipeline.core.schema import table_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.whatif import WHATIF
+from pipeline.jobs.convert import convert
+from pipeline.store.sinks import read_table, write_table
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import event, write_events
 

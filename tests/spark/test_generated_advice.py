@@ -6,15 +6,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.pipeline.generate.__main__ import main
-from pipeline.advise import AdviseSettings, advise
-from pipeline.choice import Target
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import CommonSettings
+from pipeline.core.choice import Target
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import MIB
+from pipeline.core.options import CommonSettings
+from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
+from pipeline.jobs.advise import AdviseSettings, advise
+from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
-from pipeline.replay.model import MIB
-from pipeline.sinks import read_table
-from pipeline.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
-from pipeline.whatif import WhatifSettings, whatif
+from pipeline.store.sinks import read_table
 
 GRID = Grid({"heap_bytes": (64 * MIB, 256 * MIB), "direct_bytes": (64 * MIB, 256 * MIB)}, (1, 10), (1,))
 TARGET = Target(load=10, max_refused=0.0, p99_wait_us=60_000_000)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.hadoop import HadoopFiles, exists
-from pipeline.lease import Clock, acquire
+from pipeline.core.errors import PipelineError
+from pipeline.store.hadoop import HadoopFiles, exists
+from pipeline.store.lease import Clock, acquire
 
 
 def test_a_file_is_made_once_and_changed_and_deleted(spark: SparkSession, tmp_path: Path) -> None:

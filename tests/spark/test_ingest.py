@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eventlog.schema import SCHEMA_VERSION
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.tables.events import QUARANTINE
 from pipeline.ingest import IngestCounts, IngestSettings, ingest
-from pipeline.sinks import read_table
-from pipeline.tables.events import QUARANTINE
+from pipeline.store.sinks import read_table
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, text, write_events
 

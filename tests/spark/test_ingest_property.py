@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from eventlog.schema import FIELDS, SCHEMA_VERSION
-from pipeline.sinks import read_table
-from pipeline.tables.events import EVENT_KEY, EVENTS, QUARANTINE
+from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE
+from pipeline.store.sinks import read_table
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import event
 from tests.support.pipeline.tables import assert_follows

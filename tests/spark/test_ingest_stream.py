@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.ingest import IngestCounts
 from pipeline.ingest.write import Rules, write
-from pipeline.sinks import open_store
 from pipeline.sources.files import EventFiles
+from pipeline.store.sinks import open_store
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, text, write_events
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import session
-from pipeline.options import CommonSettings
-from pipeline.sinks import write_table
-from pipeline.tables.events import EVENTS
-from pipeline.usage import UsageSettings, make_usage
+from pipeline.core.options import CommonSettings
+from pipeline.core.tables.events import EVENTS
+from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.running import session
+from pipeline.store.sinks import write_table
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "deploy" / "pipeline" / "tables.ipynb"

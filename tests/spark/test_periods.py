@@ -1,6 +1,6 @@
 from pyspark.sql import SparkSession
 
-from pipeline.periods import ALWAYS, Period, in_period
+from pipeline.core.periods import ALWAYS, Period, in_period
 from tests.support.pipeline.usage_events import NOON_US, event, frame
 
 

@@ -10,16 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.cli import main
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import CommonSettings
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import CommonSettings
+from pipeline.core.schema import event_schema
+from pipeline.core.tables import TABLES
 from pipeline.report import timeline
 from pipeline.report.clock import Clock
 from pipeline.report.gather import gather
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.schema import event_schema
-from pipeline.sinks import write_table
-from pipeline.tables import TABLES
-from pipeline.whatif import write_rows
+from pipeline.store.sinks import write_rows, write_table
 from tests.support.pipeline.replay_events import REFUSED, START_US, requests
 from tests.support.web.html_pages import Page
 

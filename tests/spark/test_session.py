@@ -5,10 +5,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eventlog.schema import FIELDS
-from pipeline.errors import PipelineError
-from pipeline.schema import event_schema, table_schema
-from pipeline.session import build_session
-from pipeline.tables import TABLES
+from pipeline.core.errors import PipelineError
+from pipeline.core.schema import event_schema, table_schema
+from pipeline.core.tables import TABLES
+from pipeline.running.session import build_session
 
 
 def test_session_counts_in_utc(spark: SparkSession) -> None:

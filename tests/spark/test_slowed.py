@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.options import CommonSettings
+from pipeline.core.marks import Marks
+from pipeline.core.options import CommonSettings
+from pipeline.core.schema import require_table
+from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.slowed import SLOWED, WHATIF_MARKS
+from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.jobs.whatif import WhatifSettings, replay_other_marks
 from pipeline.replay.grid import Grid
+from pipeline.replay.marks import replayed
 from pipeline.report.gather import gather
-from pipeline.schema import require_table
-from pipeline.sinks import read_table, write_table
-from pipeline.slowed.marks import Marks
-from pipeline.slowed.replay import replayed
-from pipeline.tables.events import EVENTS
-from pipeline.tables.slowed import SLOWED, WHATIF_MARKS
+from pipeline.store.sinks import read_table, write_table
 from pipeline.transforms.slowed import slowed
 from pipeline.transforms.storms import arrivals
 from pipeline.transforms.usage import usage
-from pipeline.usage import UsageSettings, make_usage
-from pipeline.whatif import WhatifSettings, replay_other_marks
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 TOPIC = "persistent://t/n/orders"

@@ -1,7 +1,7 @@
 from pyspark.sql import SparkSession
 
-from pipeline.schema import require_table
-from pipeline.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
+from pipeline.core.schema import require_table
+from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
 from pipeline.transforms.storms import (
     BurstRule,
     arrivals,

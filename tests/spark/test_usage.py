@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.pipeline.generate.output import events_frame
 from benchmarks.pipeline.generate.settings import GenerateSettings
-from pipeline.schema import require_table
-from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.core.schema import require_table
+from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.usage import DIMENSIONS, add_usage, add_waits, sharing, top_costs, usage, waits
 from tests.support.pipeline.buckets import bucket_of, middle_us

@@ -6,8 +6,8 @@ from benchmarks.pipeline.generate.output import write_parquet
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.usage import compare, duck, polar
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.options import CommonSettings
-from pipeline.usage import UsageSettings, make_usage
+from pipeline.core.options import CommonSettings
+from pipeline.jobs.usage import UsageSettings, make_usage
 
 # 50 minutes, so that there are windows, and two hours of them.
 SETTINGS = GenerateSettings(events=3_000, proxies=2, clients=100, tenants=5, namespaces=20, rate=0.5)

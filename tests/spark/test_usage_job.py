@@ -9,19 +9,27 @@ import pytest
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.compact import CompactSettings, compact
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import CommonSettings
-from pipeline.periods import Period
-from pipeline.sinks import open_store, read_table
-from pipeline.storms import StormSettings, find_storms
-from pipeline.tables import Table
-from pipeline.tables.events import EVENTS
-from pipeline.tables.storms import ARRIVALS, STORMS
-from pipeline.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import CommonSettings
+from pipeline.core.periods import Period
+from pipeline.core.tables import Table
+from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.storms import ARRIVALS, STORMS
+from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.jobs.compact import CompactSettings, compact
+from pipeline.jobs.storms import StormSettings, find_storms
+from pipeline.jobs.usage import (
+    StreamSettings,
+    UsageSettings,
+    add_batch,
+    follow_usage,
+    make_usage,
+    read_usage,
+    read_waits,
+)
+from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms.storms import BurstRule
 from pipeline.transforms.usage import usage, waits
-from pipeline.usage import StreamSettings, UsageSettings, add_batch, follow_usage, make_usage, read_usage, read_waits
 from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Rows = list[tuple[object, ...]]

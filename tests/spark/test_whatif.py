@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import MIB, Limits, Outcome
+from pipeline.core.schema import event_schema
 from pipeline.replay.calibrate import calibrate
 from pipeline.replay.engine import simulate
 from pipeline.replay.job import Place, Total, replay_grid
-from pipeline.replay.model import MIB, Limits, Outcome
 from pipeline.replay.parts import Way, survey
 from pipeline.replay.slices import read_slice
 from pipeline.replay.tally import NOTHING, added
 from pipeline.replay.traces import Prepared, prepare, replay_input
-from pipeline.schema import event_schema
 from tests.support.pipeline.replay_events import REFUSED, START_US, requests, storm
 
 TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)

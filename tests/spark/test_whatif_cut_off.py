@@ -7,18 +7,18 @@ from shutil import rmtree
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.advise import AdviseSettings, advise
-from pipeline.choice import Target
-from pipeline.errors import PipelineError
-from pipeline.options import CommonSettings
-from pipeline.periods import Period
+from pipeline.core.choice import Target
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import MIB
+from pipeline.core.options import CommonSettings
+from pipeline.core.periods import Period
+from pipeline.core.schema import event_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.jobs.advise import AdviseSettings, advise
+from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
-from pipeline.replay.model import MIB
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.schema import event_schema
-from pipeline.sinks import write_table
-from pipeline.tables.events import EVENTS
-from pipeline.whatif import WhatifSettings, whatif
+from pipeline.store.sinks import write_table
 from tests.support.pipeline.replay_events import requests, storm
 
 TARGET = Target(load=1, max_refused=0.0, p99_wait_us=5_000_000)
@@ -54,7 +54,7 @@ def test_no_advice_follows_from_a_whatif_that_was_killed(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"pipeline.whatif.{step}", killed)
+        patch.setattr(f"pipeline.jobs.whatif.{step}", killed)
         with pytest.raises(KilledError):
             whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
     assert not Path(advised.common.out, "advice.conf").exists()

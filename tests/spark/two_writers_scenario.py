@@ -9,12 +9,12 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipeline.delta import DeltaStore
-from pipeline.errors import PipelineError
-from pipeline.hadoop import HadoopFiles
-from pipeline.lease import LEASE, Clock, acquire
-from pipeline.options import CommonSettings
-from pipeline.session import open_session
+from pipeline.core.errors import PipelineError
+from pipeline.core.options import CommonSettings
+from pipeline.running.session import open_session
+from pipeline.store.delta import DeltaStore
+from pipeline.store.hadoop import HadoopFiles
+from pipeline.store.lease import LEASE, Clock, acquire
 from tests.spark.conftest import TEST_CONF
 from tests.spark.object_store import ObjectStore
 

@@ -193,7 +193,7 @@ assert asyncio.run(page.serve(None)).body == b"hello\\n"
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 from eventlog.schema import FIELDS, SCHEMA_VERSION
-from pipeline.tables import TABLES
+from pipeline.core.tables import TABLES
 from proxy.telemetry.events.recorder import Recorder
 assert max(field.since for field in FIELDS) == SCHEMA_VERSION
 assert "greeting" in [column.name for column in TABLES["events"].columns]
@@ -244,14 +244,14 @@ assert deployment["metadata"]["labels"]["greeting"] == "good"
     ),
     "A table of the pipeline": Recipe(
         {
-            "pipeline/tables/usage.py": {
+            "pipeline/core/tables/usage.py": {
                 None: """
 GREETINGS = Table("greetings", "What was said.", ("name",), (Column("name", "string", "", "Who said greeting."),))
 """
             }
         },
         """
-from pipeline.tables import TABLES
+from pipeline.core.tables import TABLES
 assert TABLES["greetings"].key == ("name",)
 """,
         {"pipeline_tables": "docs/reference/pipeline-tables.md"},

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pipeline.cli import JOBS
-from pipeline.paths import conf_path
+from pipeline.core.paths import conf_path
 from pipeline.report.write import report_path
 
 HERE = Path(__file__).resolve().parents[2] / "deploy" / "pipeline"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from benchmarks.pipeline.generate.output import events_frame, write_files, write_parquet
 from benchmarks.pipeline.generate.settings import GenerateSettings
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.options import CommonSettings, add_common, common_settings
-from pipeline.progress import at_work
-from pipeline.replay.model import Limits
-from pipeline.sinks import write_table
-from pipeline.tables.events import EVENTS
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import Limits
+from pipeline.core.options import CommonSettings, add_common, common_settings
+from pipeline.core.tables.events import EVENTS
+from pipeline.running.progress import at_work
+from pipeline.store.sinks import write_table
 
 __all__ = ["main"]
 

@@ -28,7 +28,7 @@ from benchmarks.pipeline.generate.timeline import (
     follow,
 )
 from eventlog.schema import FIELDS, SCHEMA_VERSION
-from pipeline.replay.model import Outcome
+from pipeline.core.model import Outcome
 
 __all__ = ["ARROW_SCHEMA", "boot_id", "chunk_events", "proxy_id"]
 

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from benchmarks.pipeline.generate.chunk import boot_id, chunk_events, proxy_id
 from benchmarks.pipeline.generate.settings import Chunk, GenerateSettings
 from eventlog.files import FileSettings, FileStore
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.schema import event_schema
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.schema import event_schema
 
 __all__ = ["events_frame", "write_files", "write_parquet"]
 

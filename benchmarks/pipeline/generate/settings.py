@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from pipeline.errors import PipelineError
-from pipeline.replay.model import Limits
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import Limits
 
 __all__ = ["CHUNK_EVENTS", "START_US", "Chunk", "GenerateSettings"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.pipeline.generate.arrivals import Arrivals
 from benchmarks.pipeline.generate.population import Population
 from benchmarks.pipeline.generate.settings import GenerateSettings
-from pipeline.replay.model import NEVER, Limits, Outcome, Trace
+from pipeline.core.model import NEVER, Limits, Outcome, Trace
 
 __all__ = ["ENDS", "Groups", "Members", "follow"]
 

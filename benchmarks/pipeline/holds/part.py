@@ -10,8 +10,8 @@ from benchmarks.ladder.verdict import check
 from benchmarks.pipeline.holds.scenarios import PROMISED_US, SCENARIOS, tried
 from benchmarks.pipeline.holds.storms import p99_us, refused
 from benchmarks.pipeline.rounds import Json
-from pipeline.replay.model import MIB
-from pipeline.session import build_session
+from pipeline.core.model import MIB
+from pipeline.running.session import build_session
 
 QUICK_PART: Final = 1 / 3
 # A busy machine is told apart from the limiter's waits; what is left of the error must not be the promise itself.

@@ -10,14 +10,14 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from benchmarks.pipeline.holds.storms import Event, Storm, stormed
-from pipeline.advise import AdviseSettings, AdviseSummary, advise
-from pipeline.choice import Target
+from pipeline.core.choice import Target
+from pipeline.core.model import MIB
+from pipeline.core.options import CommonSettings
 from pipeline.ingest import ingest
 from pipeline.ingest.settings import IngestSettings
-from pipeline.options import CommonSettings
+from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
+from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
-from pipeline.replay.model import MIB
-from pipeline.whatif import WhatifSettings, whatif
 
 __all__ = ["SCENARIOS", "Scenario", "Tried", "tried"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.replay.buckets import count_waits, quantile
+from pipeline.core.buckets import count_waits, quantile
 
 __all__ = ["Event", "Storm", "p99_us", "refused", "stormed"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.ingest import read_settings
+from pipeline.core.options import CommonSettings
 from pipeline.ingest import IngestSettings, ingest
-from pipeline.options import CommonSettings
-from pipeline.session import open_session
+from pipeline.running.session import open_session
 
 
 class Engine:

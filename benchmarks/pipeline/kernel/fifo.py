@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.replay.model import Limits, Trace
+from pipeline.core.model import Limits, Trace
 
 __all__ = ["replay"]
 

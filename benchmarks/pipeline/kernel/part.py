@@ -16,8 +16,8 @@ from benchmarks.ladder.estimate import estimate, paired_ratio
 from benchmarks.ladder.verdict import check
 from benchmarks.pipeline.kernel import fifo
 from benchmarks.pipeline.rounds import Json
+from pipeline.core.model import MIB, NEVER, Limits, Trace
 from pipeline.replay.kernel import Prepared, replay_many
-from pipeline.replay.model import MIB, NEVER, Limits, Trace
 
 REQUESTS: Final = 1_000_000
 ROUNDS: Final = 5

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from pipeline.tables import TABLES
+from pipeline.core.tables import TABLES
 
 __all__ = ["KEYS", "differences", "load"]
 

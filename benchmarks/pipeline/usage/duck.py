@@ -9,8 +9,7 @@ import duckdb
 
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.replay.buckets import PER_OCTAVE
-from pipeline.transforms.buckets import TINY
+from pipeline.core.buckets import PER_OCTAVE, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES, WAITS_SECONDS
 
 _WHO: Final = "namespace, principal, client_version"

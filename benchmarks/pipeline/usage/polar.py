@@ -8,8 +8,7 @@ from typing import Final
 import polars as pl
 
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.replay.buckets import PER_OCTAVE
-from pipeline.transforms.buckets import NO_WAIT, TINY
+from pipeline.core.buckets import NO_WAIT, PER_OCTAVE, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES, WAITS_SECONDS
 
 _WHO: Final = ("namespace", "principal", "client_version")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
-from pipeline.options import CommonSettings
-from pipeline.session import open_session
-from pipeline.usage import UsageSettings, make_usage
+from pipeline.core.options import CommonSettings
+from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.running.session import open_session
 
 
 class Engine:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final
 
-from pipeline.replay.model import MIB, Aggregates, Limits
+from pipeline.core.model import MIB, Aggregates, Limits
 
 __all__ = ["ROW", "SCENARIOS", "rows_of"]
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.whatif import SCENARIOS, rows_of
+from pipeline.core.model import NEVER, Aggregates, Limits
 from pipeline.replay.engine import simulate
-from pipeline.replay.model import NEVER, Aggregates, Limits
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import added
 from pipeline.replay.traces import TASK_ROWS

@@ -13,7 +13,7 @@ from benchmarks.pipeline.whatif import SCENARIOS, rows_of
 from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import survey
 from pipeline.replay.traces import prepare
-from pipeline.session import build_session
+from pipeline.running.session import build_session
 
 
 class Engine:

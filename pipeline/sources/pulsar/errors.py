@@ -7,7 +7,7 @@ the error in it. So their messages are one line.
 import re
 from typing import Final
 
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
 
 __all__ = ["DataLossError", "TopicError", "explain"]
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
 
 __all__ = [
     "OF_TOPICS",

@@ -2,8 +2,7 @@
 
 from math import floor, log2
 
-from pipeline.replay.buckets import PER_OCTAVE
-from pipeline.transforms.buckets import NO_WAIT, TINY
+from pipeline.core.buckets import NO_WAIT, PER_OCTAVE, TINY
 
 
 def bucket_of(us: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from pipeline.replay.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
+from pipeline.core.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, Phase, Result, Trace
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.net.write_watch import WriteLock

@@ -6,8 +6,8 @@ from operator import or_
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.schema import require_table
-from pipeline.tables import Table
+from pipeline.core.schema import require_table
+from pipeline.core.tables import Table
 
 
 def assert_follows(frame: DataFrame, table: Table) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.replay.model import NEVER, Limits, Trace
+from pipeline.core.model import NEVER, Limits, Trace
 
 
 @dataclass(frozen=True, slots=True)

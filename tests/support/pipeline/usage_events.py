@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from eventlog.schema import FIELDS
-from pipeline.schema import table_schema
-from pipeline.tables.events import EVENTS
+from pipeline.core.schema import table_schema
+from pipeline.core.tables.events import EVENTS
 
 NOON_US = 1_767_268_800_000_000  # 2026-01-01 12:00:00 UTC
 SECOND_US = 1_000_000

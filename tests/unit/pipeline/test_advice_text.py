@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.advice_text import Advice, fragment
-from pipeline.bounds import WatchShare
-from pipeline.calibration import Judged
-from pipeline.choice import Point, Target
-from pipeline.replay.model import MIB, Limits
+from pipeline.core.advice_text import Advice, fragment
+from pipeline.core.bounds import WatchShare
+from pipeline.core.calibration import Judged
+from pipeline.core.choice import Point, Target
+from pipeline.core.model import MIB, Limits
 from proxy.cli.main import main
 
 FINAL = Limits(

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.advise import AdviseSettings
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.jobs.advise import add_arguments, settings_of
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.jobs.advise import AdviseSettings, add_arguments, settings_of
 
 
 def settings(*words: str) -> AdviseSettings:

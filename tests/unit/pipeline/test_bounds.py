@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.bounds import direct_for, extrapolated, floor_of, watch_share
-from pipeline.replay.model import MIB, Limits
+from pipeline.core.bounds import direct_for, extrapolated, floor_of, watch_share
+from pipeline.core.model import MIB, Limits
 
 RECORDED = Limits(heap_bytes=64 * MIB, direct_bytes=10 * MIB)
 

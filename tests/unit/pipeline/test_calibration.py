@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pipeline.calibration import ALL, Judged, judge, outcome_error
-from pipeline.replay.buckets import count_waits
+from pipeline.core.buckets import count_waits
+from pipeline.core.calibration import ALL, Judged, judge, outcome_error
+from pipeline.core.model import Limits, Outcome
 from pipeline.replay.calibrate import Calibration, Lateness, Seen, compare, together
-from pipeline.replay.model import Limits, Outcome
 from pipeline.replay.slices import COLUMNS, Slice
 
 MS = 1000

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.cli import main
-from pipeline.errors import ExitCode
-from pipeline.tables.table import ColumnType
-from pipeline.tables.usage import USAGE, WAITS
+from pipeline.core.errors import ExitCode
+from pipeline.core.tables.table import ColumnType
+from pipeline.core.tables.usage import USAGE, WAITS
 
 TYPES: dict[ColumnType, object] = {"string": "a", "int32": 60, "int64": 2, "double": 1.5}
 

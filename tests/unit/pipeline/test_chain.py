@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.chain import Outcome, Step, run_steps
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.running.chain import Outcome, Step, run_steps
 
 
 def fails(code: ExitCode) -> Callable[[Outcome], object]:

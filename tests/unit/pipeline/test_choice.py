@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.choice import (
+from pipeline.core.choice import (
     Point,
     Target,
     above,
@@ -15,8 +15,8 @@ from pipeline.choice import (
     why_nothing,
     with_headroom,
 )
-from pipeline.errors import PipelineError
-from pipeline.replay.model import MIB, Limits
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import MIB, Limits
 
 TARGET = Target(load=10, max_refused=0.0, p99_wait_us=250_000)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.demo import record, show
 from pipeline.demo.acts import ACTS, KEYS
-from pipeline.errors import ExitCode, PipelineError
 from proxy.config.config import Config
 
 

@@ -12,8 +12,8 @@ from benchmarks.pipeline.generate.chunk import ARROW_SCHEMA, chunk_events
 from benchmarks.pipeline.generate.output import write_files, write_parquet
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from eventlog.schema import CLOSE_CAUSES, FIELDS, KINDS, OUTCOMES, STAGES
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.replay.model import MIB, Limits
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import MIB, Limits
 
 SETTINGS = GenerateSettings(events=6_000, proxies=2, clients=100, tenants=5, namespaces=20)
 PARTS = [field.name for field in FIELDS if field.name.endswith("_wait_us")] + ["upstream_us", "read_us", "write_us"]

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
+from pipeline.core.model import MIB, Limits
 from pipeline.replay.grid import Grid, add_grid, grid_of, rounded_up
-from pipeline.replay.model import MIB, Limits
 
 
 def read(*words: str) -> Grid:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipeline.drift import PREFIX, exposition, push, write_metrics
-from pipeline.errors import PipelineError
-from pipeline.held import held
+from pipeline.core.errors import PipelineError
+from pipeline.core.held import held
+from pipeline.store.drift import PREFIX, exposition, push, write_metrics
 
 MIB = 2**20
 ROOT = Path(__file__).parents[3]

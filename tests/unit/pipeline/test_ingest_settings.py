@@ -7,11 +7,12 @@ from threading import Event
 
 import pytest
 
-from pipeline import cli, progress
-from pipeline.errors import ExitCode, PipelineError
+from pipeline import cli
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.ingest import IngestCounts, IngestSettings
 from pipeline.ingest.settings import ingest_settings, micros
 from pipeline.jobs import compact, ingest
+from pipeline.running import progress
 
 
 def parsed(*words: str) -> IngestSettings:

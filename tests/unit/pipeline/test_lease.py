@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.lease import Clock, Held, acquire, lock_of
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.store.lease import Clock, Held, acquire, lock_of
 
 
 class Store:

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.slowed import marks as ours
-from pipeline.slowed.marks import (
+from pipeline.core.errors import PipelineError
+from pipeline.core.marks import (
     ADAPTIVE_MARKS,
     HOLD_SECONDS,
     THRESHOLD_MARKS,
@@ -15,7 +14,8 @@ from pipeline.slowed.marks import (
     given_marks,
     replay_marks,
 )
-from pipeline.slowed.replay import minutes
+from pipeline.replay.marks import minutes
+from pipeline.slowed import marks as ours
 from proxy.config.config import Config
 from proxy.overload import adaptive, samples
 from proxy.overload.adaptive import AdaptiveSettings, AdaptiveThrottle

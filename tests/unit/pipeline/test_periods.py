@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.periods import Period, _micros, add_period, given_period, window_seconds
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.periods import Period, _micros, add_period, given_period, window_seconds
 
 
 def given(*words: str) -> Period:

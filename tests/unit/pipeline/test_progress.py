@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline import progress
-from pipeline.options import CommonSettings
-from pipeline.progress import at_work, watched, watching
+from pipeline.core.options import CommonSettings
+from pipeline.running import progress
+from pipeline.running.progress import at_work, watched, watching
 
 
 def test_progress_is_told_when_it_changes_and_not_before_there_is_any() -> None:

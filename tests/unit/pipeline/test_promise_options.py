@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.calibration import PROMISED_MS
 from pipeline.cli import main
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.calibration import PROMISED_MS
+from pipeline.core.errors import ExitCode, PipelineError
 
 SUMMARY = SimpleNamespace(
     scenarios=1,
@@ -37,7 +37,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return take
 
     for job, names in WORK.items():
-        monkeypatch.setattr("pipeline.progress.open_session", lambda *_: SimpleNamespace(stop=lambda: None))
+        monkeypatch.setattr("pipeline.running.progress.open_session", lambda *_: SimpleNamespace(stop=lambda: None))
         for name in names:
             monkeypatch.setattr(f"pipeline.jobs.{job}.{name}", work(name))
     return settings

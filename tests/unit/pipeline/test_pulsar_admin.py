@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ExitCode
+from pipeline.core.errors import ExitCode
 from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.oauth2 import AccessToken, parameters

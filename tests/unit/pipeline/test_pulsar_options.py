@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ExitCode, PipelineError
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.sources.pulsar.credentials import authentication, header_source, secret
 from pipeline.sources.pulsar.errors import DataLossError, TopicError, explain
 from pipeline.sources.pulsar.options import PulsarSettings, add_arguments, from_spark, settings, split_source, to_spark

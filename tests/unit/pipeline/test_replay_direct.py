@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from pipeline.core.model import NEVER, Limits, Result, Trace
 from pipeline.replay import kernel
-from pipeline.replay.model import NEVER, Limits, Result, Trace
 from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
 
 pytestmark = pytest.mark.timeout(600)  # the kernel is compiled

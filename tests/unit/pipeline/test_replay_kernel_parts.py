@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.buckets import BUCKETS, EDGES, count_waits, quantile
 from pipeline.replay import compiled
-from pipeline.replay.buckets import BUCKETS, EDGES, count_waits, quantile
 from tests.support.pipeline.traces import Shape, random_trace
 
 

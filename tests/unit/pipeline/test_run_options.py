@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.cli import main
-from pipeline.errors import ExitCode
+from pipeline.core.errors import ExitCode
 
 HERE = ["run", "--out", "tables"]
 ELSEWHERE = ["run", "--out", "s3a://bucket/tables"]

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pipeline.session import _chosen, _cores
+from pipeline.running.session import _chosen, _cores
 
 
 def test_what_spark_submit_was_told_goes_before_our_defaults_and_conf_before_both() -> None:

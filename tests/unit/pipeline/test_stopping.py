@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline import stopping
-from pipeline.errors import PipelineError
-from pipeline.stopping import Batches, set_by_sigterm
+from pipeline.core.errors import PipelineError
+from pipeline.running import stopping
+from pipeline.running.stopping import Batches, set_by_sigterm
 from tests.support.patience import patient
 
 # Longer than any machine takes to come to the point.

@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.catalog import OFFERED, statements
-from pipeline.tables import TABLES
-from pipeline.tables.table import ColumnType
+from pipeline.core.tables import TABLES
+from pipeline.core.tables.table import ColumnType
+from pipeline.jobs.catalog import OFFERED, statements
 
 HERE = Path(__file__).resolve().parents[3] / "deploy" / "pipeline"
 DASHBOARD: dict[str, Any] = json.loads((HERE / "grafana-tables.json").read_text("utf-8"))

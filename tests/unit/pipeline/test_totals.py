@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from pipeline.core.model import Limits
 from pipeline.replay.job import _short_warm_ups
-from pipeline.replay.model import Limits
 from pipeline.replay.parts import Survey, Way
 from pipeline.replay.tally import NOTHING, added
 from pipeline.replay.traces import Prepared, ProxyTrace

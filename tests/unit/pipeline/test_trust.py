@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.calibration import Judged
-from pipeline.errors import ExitCode, PipelineError
-from pipeline.trust import Trust
+from pipeline.core.calibration import Judged
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.trust import Trust
 
 TRUST = Trust(max_error=0.2, max_imputed=0.5, min_requests=100)
 ROW: dict[str, Any] = {

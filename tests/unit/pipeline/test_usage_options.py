@@ -8,12 +8,12 @@ from threading import Event
 
 import pytest
 
-from pipeline import progress
 from pipeline.cli import main
-from pipeline.errors import ExitCode
+from pipeline.core.errors import ExitCode
+from pipeline.core.options import CommonSettings
 from pipeline.jobs import usage
-from pipeline.options import CommonSettings
-from pipeline.usage import StreamSettings, UsageSettings, UsageSummary
+from pipeline.jobs.usage import StreamSettings, UsageSettings, UsageSummary
+from pipeline.running import progress
 
 
 class Session:

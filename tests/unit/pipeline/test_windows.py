@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import PipelineError
+from pipeline.core.errors import PipelineError
 from pipeline.replay.windows import MOST_CHANGES, WINDOW_ROWS, Window, cut, warm_up_from, window_rows
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.transforms.buckets import NO_WAIT
+from pipeline.core.buckets import NO_WAIT
 from tests.support.pipeline.buckets import bucket_of, middle_us
 
 waits = st.integers(0, 9 * 3600 * 1_000_000)

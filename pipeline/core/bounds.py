@@ -1,0 +1,99 @@
+"""How far the advice may go from what was seen: a floor for each memory, room for watchers, and what is extrapolated.
+
+Rule: the replay holds up an answer that waits to grow alone, where the proxy holds up the whole connection to its
+broker. So it is not asked where heap memory is that tight: heap memory is never advised below what was in use, or what
+the largest list takes for each question at a broker, whichever is less. What is beyond half to twice of what was
+recorded is marked, with its risk. Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.core.model import MIB, Limits
+
+__all__ = ["EXTRAPOLATED", "WatchShare", "direct_for", "extrapolated", "floor_of", "watch_share"]
+
+EXTRAPOLATED: Final = "extrapolated"
+_LEAST: Final = 0.5
+_MOST: Final = 2.0
+_RISKS: Final[dict[tuple[str, bool], str]] = {
+    (
+        "heap_bytes",
+        False,
+    ): "answers that wait to grow hold up their broker's connection, which the replay does not know",
+    ("heap_bytes", True): "more lists are under way at once than brokers and clients were seen with",
+    ("direct_bytes", False): "slow readers hold a larger part of it than was seen",
+    ("direct_bytes", True): "more lists are sent at once than the network and clients were seen with",
+    ("max_outstanding_per_broker", True): "brokers answer so many questions at once more slowly than was seen",
+    ("load", True): "brokers and clients were not seen under so many requests, and may be slower",
+}
+_OTHER_RISK: Final = "nobody has seen the proxy with it"
+_NUMBERS: Final = (
+    "heap_bytes",
+    "direct_bytes",
+    "heap_timeout_us",
+    "direct_timeout_us",
+    "heap_queue",
+    "direct_queue",
+    "request_timeout_us",
+    "max_outstanding_per_broker",
+    "key_cap_percent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchShare:
+    """Room for watch frames in the direct memory of each proxy, and what was seen that led to it; in bytes."""
+
+    size_bytes: int = 0
+    peak_bytes: int = 0
+
+
+def watch_share(peak_bytes: int, largest_bytes: int, load: int, fleet: int) -> WatchShare:
+    """Give the room for watch frames: so many times the watchers, shared by the fleet, and no less than one frame."""
+    if not peak_bytes:
+        return WatchShare()
+    needed = max(largest_bytes, -(-peak_bytes * load // fleet))
+    return WatchShare(-(-needed // MIB) * MIB, peak_bytes)
+
+
+def direct_for(lists_bytes: int, unproven_percent: int) -> int:
+    """Give the direct memory of which that percentage is enough for lists, in whole MiB.
+
+    The replay does not know which clients have shown that they read. After a network fault nobody has.
+    """
+    return -(-lists_bytes * 100 // (unproven_percent * MIB)) * MIB
+
+
+def floor_of(largest_bytes: tuple[int, int], peak_heap_bytes: int, outstanding: int, fleet: int) -> tuple[int, int]:
+    """Give the least heap and direct memory to advise for each proxy of a fleet so many times the recorded one.
+
+    Both hold the largest list. Heap memory also holds what was seen in use at once, or the largest list as often as
+    questions are out at a broker, whichever is less.
+    """
+    heap, direct = largest_bytes
+    seen = -(-min(peak_heap_bytes, heap * outstanding) // fleet)
+    return max(heap, seen), direct
+
+
+def extrapolated(limits: Limits, recorded: Limits, load: int = 1) -> dict[str, str]:
+    """Name the fields whose values are beyond half to twice the recorded ones, and `load`; each with its risk."""
+    found = {}
+    for name in _NUMBERS:
+        risk = _beyond(name, getattr(limits, name), getattr(recorded, name))
+        if risk is not None:
+            found[name] = risk
+    if (risk := _beyond("load", load, 1)) is not None:
+        found["load"] = risk
+    return found
+
+
+def _beyond(name: str, value: int, before: int) -> str | None:
+    if value == before:
+        return None
+    # 0 is no limit, or no bound: more than any.
+    much = not value or (bool(before) and value > _MOST * before)
+    little = not much and (not before or value < _LEAST * before)
+    if not (much or little):
+        return None
+    return _RISKS.get((name, much), _OTHER_RISK)

@@ -1,0 +1,134 @@
+"""How far the replay is off, from the rows of the table `calibration` and the wait that is promised. Pure.
+
+Rule: two figures are compared, and the larger is the error. Of outcomes: the largest difference between the shares of
+answered, refused and cancelled requests. Of waits: the difference between the 99th percentiles of answered requests,
+the recorded ones without the machine's lateness (`pipeline.replay.calibrate`), by the wait that is promised, or by the
+recorded one if that is longer. The promise is what an error can break: 230 ms for 178 ms matter to who promises 250 ms,
+and not to who promises a second. So the table holds no error of waits: who has a promise weighs them, and all do it
+here.
+
+What one proxy is off by must not make good what another is off by the other way: the error of all together is no less
+than the mean of the proxies' own, each at most 1 and weighed by its requests. So a small proxy alone decides nothing.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipeline.core.buckets import PER_OCTAVE
+from pipeline.core.errors import PipelineError
+
+__all__ = ["ALL", "LATE_US", "PROMISED_MS", "Judged", "judge", "outcome_error", "refuse_promise"]
+
+# The row for all proxies together.
+ALL: Final = ""
+# Lateness of the machine: less than a turn of the event loop is not worth a word.
+LATE_US: Final = 10_000
+PROMISED_MS: Final = 250.0
+# Both sides come from buckets: neighbours are the same as far as anybody can tell.
+_SAME: Final = 2 ** (1.01 / PER_OCTAVE)
+# Requests more or less that are nobody's concern.
+_FEW: Final = 3
+_ENDINGS: Final = ("ok", "refused", "cancelled")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A row of the table, and the wait that is promised; of all, `mean_error` is that of the proxies' own errors."""
+
+    row: Row
+    promised_us: float
+    mean_error: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Give the largest of the errors; what is no number stays none, and nobody trusts it."""
+        errors = self.outcome_error, self.wait_error, self.mean_error
+        return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+    @property
+    def outcome_error(self) -> float:
+        """Give the largest difference between shares of outcomes."""
+        return float(self.row["outcome_error"])
+
+    @property
+    def wait_error(self) -> float:
+        """Give the difference between the 99th percentiles, by what `whole_us` says; infinite if that is nothing."""
+        if not self._differ:
+            return 0.0
+        return abs(self.simulated_us - self.recorded_us) / self.whole_us if self.whole_us else math.inf
+
+    @property
+    def recorded_us(self) -> float:
+        """Give the 99th percentile of the recorded waits, without the machine's lateness."""
+        return float(self.row["limiter_p99_us"])
+
+    @property
+    def simulated_us(self) -> float:
+        """Give the 99th percentile of the waits in the replay."""
+        return float(self.row["simulated_p99_us"])
+
+    @property
+    def whole_us(self) -> float:
+        """Give what an error of waits is a share of."""
+        return max(self.recorded_us, self.promised_us)
+
+    @property
+    def waits(self) -> str:
+        """Say what an error of waits is a share of, how far apart both are, and whether the promise cares."""
+        whose = "promised" if self.whole_us == self.promised_us else "recorded"
+        said = f"weighed by the {whose} {self.whole_us / 1000:.0f} ms"
+        if not self._both_answered:
+            return f"{said}; of one side there are none"
+        if not self._differ:
+            return f"{said}; no difference that buckets show"
+        longest = max(self.recorded_us, self.simulated_us)
+        far = ", and both are far below the promise" if longest <= self.promised_us / 2 else ""
+        if not (self.recorded_us and self.simulated_us):
+            return f"{said}; one of both is nothing{far}"
+        return f"{said}; the replay has {self.simulated_us / self.recorded_us:.2f} times the recorded one{far}"
+
+    @property
+    def refusals(self) -> str:
+        """Say how many requests were refused on both sides; nothing if these are the same but for a few."""
+        recorded, simulated = int(self.row["recorded_refused"]), int(self.row["simulated_refused"])
+        if abs(recorded - simulated) <= _FEW:
+            return ""
+        off = f"missed {recorded - simulated}" if simulated < recorded else f"has {simulated - recorded} too many"
+        return f"Under the recorded limits {recorded} requests were refused, {simulated} in the replay: it {off}"
+
+    @property
+    def _both_answered(self) -> bool:
+        return bool(self.row["recorded_ok"] and self.row["simulated_ok"])
+
+    @property
+    def _differ(self) -> bool:
+        one, other = self.recorded_us, self.simulated_us
+        same = one == other or (one and other and 1 / _SAME <= other / one <= _SAME)
+        return self._both_answered and not same
+
+
+def judge(rows: Iterable[Row], promised_us: float) -> dict[str, Judged]:
+    """Weigh the rows of the table by the wait that is promised; gives them by proxy, `ALL` for all together."""
+    judged = {str(row["proxy_id"]): Judged(row, promised_us) for row in rows}
+    if ALL not in judged:
+        return judged
+    each = [one for name, one in judged.items() if name != ALL]
+    off = sum(one.row["requests"] * min(1.0, one.error) for one in each)
+    mean = off / max(1, sum(one.row["requests"] for one in each))
+    return judged | {ALL: Judged(judged[ALL].row, promised_us, mean)}
+
+
+def outcome_error(counts: Row) -> float:
+    """Give the largest difference between shares of outcomes; `counts` has those columns of the table."""
+    sides = [[counts[f"{side}_{ending}"] for ending in _ENDINGS] for side in ("recorded", "simulated")]
+    shares = [[count / max(1, sum(side)) for count in side] for side in sides]
+    return float(max(abs(one - other) for one, other in zip(*shares, strict=True)))
+
+
+def refuse_promise(wait_us: float) -> None:
+    """Raise PipelineError for a wait that nobody can promise."""
+    if not 0 <= wait_us < math.inf:
+        raise PipelineError(f"--p99-wait-ms: got {wait_us / 1000}, expected 0 or more")

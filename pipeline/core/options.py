@@ -1,0 +1,72 @@
+"""The options that all jobs share, and what they mean: where tables are, in which format, on which cluster.
+
+And the one that all jobs share that speak of a target: the wait that is promised.
+"""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pipeline.core.calibration import PROMISED_MS
+from pipeline.core.errors import PipelineError
+from pipeline.core.paths import mounted
+
+__all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "add_promise", "common_settings", "key_values"]
+
+TableFormat = Literal["parquet", "delta"]
+FORMATS: Final[tuple[TableFormat, ...]] = ("parquet", "delta")
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSettings:
+    """Where the tables are; `master` is None where spark-submit says it, `conf` goes to Spark as it is."""
+
+    out: str
+    format: TableFormat
+    master: str | None
+    conf: Mapping[str, str]
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Declare `--out`, `--format`, `--master` and `--conf`."""
+    parser.add_argument("--out", required=True, metavar="DIR", help="directory or URI of the tables")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="of the tables (default: parquet on a mounted directory, delta elsewhere; delta: extra `delta`)",
+    )
+    parser.add_argument("--master", metavar="M", help="of Spark; default: what spark-submit says, else local[*]")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="K=V", help="setting of Spark; may be given several times"
+    )
+
+
+def add_promise(parser: argparse.ArgumentParser, *, of_advice: bool = False) -> None:
+    """Declare `--p99-wait-ms`; with `of_advice` it is None where it is not given, and the advice says it."""
+    default = f"that of the advice, else {PROMISED_MS:g}" if of_advice else f"{PROMISED_MS:g}"
+    parser.add_argument(
+        "--p99-wait-ms",
+        type=float,
+        default=None if of_advice else PROMISED_MS,
+        metavar="MS",
+        help=f"longest wait of 99 %% that is promised; errors of waits are weighed by it (default: {default})",
+    )
+
+
+def common_settings(options: argparse.Namespace) -> CommonSettings:
+    """Take the shared options out; raises PipelineError for a setting that is none."""
+    out = options.out.rstrip("/")
+    usual: TableFormat = "delta" if mounted(out) is None else "parquet"
+    return CommonSettings(out, options.format or usual, options.master, key_values("--conf", options.conf))
+
+
+def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Read `K=V` words; raises PipelineError."""
+    found = {}
+    for word in given:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise PipelineError(f"{option}: got {word!r}, expected NAME=VALUE")
+        found[key] = value
+    return found

@@ -1,0 +1,111 @@
+"""Which events: `--since` and `--until` choose them by their arrival, `--cluster` by where they are from.
+
+And spans of time as options: `--window 1m`.
+"""
+
+import argparse
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.core.errors import PipelineError
+
+__all__ = ["ALWAYS", "Period", "add_period", "given_period", "in_period", "whole_days", "window_seconds"]
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `since_us` on and before `until_us`, microseconds since 1970; of one cluster. None is no bound."""
+
+    since_us: int | None = None
+    until_us: int | None = None
+    cluster: str | None = None
+
+    def __str__(self) -> str:
+        of = "" if self.cluster is None else f" of the cluster {self.cluster}"
+        return f"{_shown(self.since_us, 'the beginning')} to {_shown(self.until_us, 'the end')}{of}"
+
+
+ALWAYS: Final = Period()
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """Declare `--since`, `--until` and `--cluster`."""
+    parser.add_argument(
+        "--since", metavar="TIME", help="only events that arrived then (ISO 8601, UTC; or 30d: so long ago) or later"
+    )
+    parser.add_argument("--until", metavar="TIME", help="only events that arrived earlier")
+    parser.add_argument("--cluster", metavar="NAME", help="only events of proxies with this clusterName")
+
+
+def given_period(options: argparse.Namespace) -> Period:
+    """Read `--since`, `--until` and `--cluster`; raises PipelineError for what is no time, or holds nothing."""
+    period = Period(_micros("--since", options.since), _micros("--until", options.until), options.cluster)
+    if period.since_us is not None and period.until_us is not None and period.since_us >= period.until_us:
+        raise PipelineError(f"--since and --until: got {period}, which is empty; expected --since to be earlier")
+    return period
+
+
+def window_seconds(option: str, word: str) -> int:
+    """Read the length of a window; raises PipelineError unless a whole number of them makes a day."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", word)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not seconds or DAY_SECONDS % seconds:
+        raise PipelineError(f"{option}: got {word!r}, expected a part of a day such as 10s, 1m, 15m, 1h or 1d")
+    return seconds
+
+
+def in_period(events: DataFrame, period: Period) -> DataFrame:
+    """Choose the events of a period; days outside of it are not read."""
+    conditions: list[Column] = []
+    if period.since_us is not None:
+        conditions += [F.col("ts_us") >= period.since_us, F.col("date") >= F.lit(_date(period.since_us))]
+    if period.until_us is not None:
+        conditions += [F.col("ts_us") < period.until_us, F.col("date") <= F.lit(_date(period.until_us))]
+    if period.cluster is not None:
+        conditions.append(F.col("cluster") == period.cluster)
+    for condition in conditions:
+        events = events.where(condition)
+    return events
+
+
+def whole_days(events: DataFrame, period: Period) -> DataFrame:
+    """Choose the events of all days that a period touches, from their beginning to their end."""
+    if period.since_us is not None:
+        events = events.where(F.col("date") >= F.lit(_date(period.since_us)))
+    if period.until_us is not None:
+        events = events.where(F.col("date") <= F.lit(_date(period.until_us - 1)))
+    return events if period.cluster is None else events.where(F.col("cluster") == period.cluster)
+
+
+def _micros(option: str, word: str | None, now: datetime | None = None) -> int | None:
+    if word is None:
+        return None
+    if ago := re.fullmatch(r"([1-9][0-9]{0,4})([smhd])", word):
+        span = timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+        return ((now or datetime.now(UTC)) - _EPOCH - span) // timedelta(microseconds=1)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise PipelineError(f"{option}: got {word!r}, expected a time such as 2026-01-01T12:00") from None
+    try:
+        aware = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise PipelineError(f"{option}: got {word!r}, expected a time of the years 1 to 9999 in UTC") from None
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _date(us: int) -> object:
+    return (_EPOCH + timedelta(microseconds=us)).date()
+
+
+def _shown(us: int | None, otherwise: str) -> str:
+    return otherwise if us is None else (_EPOCH + timedelta(microseconds=us)).isoformat()

@@ -1,0 +1,58 @@
+"""The Spark schemas that follow from the event schema and from the declarations of the tables."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from eventlog.schema import FIELDS
+from pipeline.core.tables.table import Table
+
+__all__ = ["event_schema", "require_table", "table_schema"]
+
+_TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "int16": ShortType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "double": DoubleType(),
+    "bool": BooleanType(),
+    "timestamp": TimestampType(),
+    "date": DateType(),
+    "map<int32,int64>": MapType(IntegerType(), LongType(), valueContainsNull=False),
+}
+
+
+def event_schema() -> StructType:
+    """Give the schema with which events are read: every field nullable, since what is read may be malformed."""
+    return StructType([StructField(field.name, _TYPES[field.type]) for field in FIELDS])
+
+
+def table_schema(table: Table) -> StructType:
+    """Give the schema of a table of the pipeline."""
+    return StructType([StructField(column.name, _TYPES[column.type], column.nullable) for column in table.columns])
+
+
+def require_table(frame: DataFrame, table: Table) -> None:
+    """Check that a frame has the columns of a table, in order and type; raises TypeError, for it is a fault of ours.
+
+    Whether a value may be null is not in it: what is read from a file always may.
+    """
+    got = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+    expected = [(field.name, field.dataType.simpleString()) for field in table_schema(table)]
+    if got != expected:
+        odd = sorted({name for name, _ in set(got) ^ set(expected)}) or "their order"
+        raise TypeError(f"table {table.name}: the frame differs from its declaration in {odd}")

@@ -1,0 +1,73 @@
+"""A job at work: its session, and how far a long step is: a line on standard error now and then, none for a short one.
+
+Rule: a step within a step goes by its own name.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Final, TextIO
+
+from pyspark.sql import SparkSession
+
+from pipeline.core.options import CommonSettings
+from pipeline.running.session import open_session, task_counts
+
+__all__ = ["at_work", "watched"]
+
+INTERVAL_SECONDS: Final = 3.0
+# The names of the steps under way, the innermost last.
+_STEPS: Final[list[str]] = []
+
+
+@contextmanager
+def at_work(job: str, common: CommonSettings, *, quiet: bool = False) -> Iterator[SparkSession]:
+    """Open the session of a job, which ends with the block; show how far it is unless `quiet`, as streams are."""
+    session = open_session(job, common)
+    try:
+        if quiet:
+            yield session
+        else:
+            with watched(session, job):
+                yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def watched(spark: SparkSession, label: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Print the tasks that are done, of those of the step under way, until the block ends."""
+    _STEPS.append(label)
+    try:
+        if len(_STEPS) > 1:
+            yield
+        else:
+            with watching(lambda: _STEPS[-1], lambda: task_counts(spark), stream or sys.stderr, INTERVAL_SECONDS):
+                yield
+    finally:
+        _STEPS.pop()
+
+
+@contextmanager
+def watching(
+    label: Callable[[], str], count: Callable[[], tuple[int, int]], stream: TextIO, interval_seconds: float
+) -> Iterator[None]:
+    """Print what `count` gives, done and all, each time that it changed; ends with the block."""
+    over = Event()
+
+    def watch() -> None:
+        before = (0, 0)
+        while not over.wait(interval_seconds):
+            now = count()
+            if now != before and now[1]:
+                print(f"{label()}: {now[0]} of {now[1]} tasks", file=stream, flush=True)
+            before = now
+
+    watcher = Thread(target=watch, name=f"progress of {label()}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

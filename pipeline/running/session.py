@@ -1,0 +1,146 @@
+"""The Spark session: the one place that knows how Spark must be set up here.
+
+Rule: nothing else touches the Spark context. `--conf` goes before what spark-submit was told, and that before the
+defaults here, which are what a laptop needs. Only the time zone is not to be chosen: everything is counted in UTC.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import CommonSettings
+
+__all__ = ["build_session", "cores", "open_session", "task_counts"]
+
+LOCAL_MASTER: Final = "local[*]"
+UTC: Final = {"spark.sql.session.timeZone": "UTC"}
+# Data frames travel to Python as Arrow; an unused UI would open a port.
+USUAL: Final = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.ui.showConsoleProgress": "false",
+    # Without, each task sorts all its rows by date before it writes them; so few files at once need no order.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # HotSpot compiles no larger method: Spark would have it interpreted, row by row, where smaller ones are to be had.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
+LOCAL: Final = {
+    # Left alone, Spark listens on the first network address that it finds.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "2g",
+}
+# Tasks after a shuffle, for each core of a local master; a cluster has Spark's own default.
+SHUFFLED_PER_CORE: Final = 2
+DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Its default of 50 makes every small commit slow.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Its vacuum lists directories in as many tasks; Spark's default of 10,000 makes a minute of a few directories.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+}
+
+
+def open_session(app: str, settings: CommonSettings) -> SparkSession:
+    """Make the session of a job; see `build_session`."""
+    return build_session(app, settings.master, settings.conf, delta=settings.format == "delta")
+
+
+def build_session(
+    app: str, master: str | None = None, conf: Mapping[str, str] | None = None, *, delta: bool = False
+) -> SparkSession:
+    """Make, or find, the session; raises PipelineError if there is no Java, or no Delta where it is asked for.
+
+    Without `master` it is that of spark-submit, else `local[*]`.
+    """
+    # Workers would take the first python3 of the PATH, which knows no pandas.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"pulsar-proxy-pipeline {app}")
+    submitted = _under_spark_submit()
+    if master is None and not submitted:
+        master = LOCAL_MASTER
+    if master is not None:
+        builder = builder.master(master)
+    settings = dict(USUAL)
+    if master is not None and master.startswith("local"):
+        settings |= LOCAL | {"spark.sql.shuffle.partitions": str(max(4, SHUFFLED_PER_CORE * _cores(master)))}
+    if delta:
+        settings |= DELTA | ({} if submitted else {"spark.jars": _delta_jars()})
+    for key, value in _chosen(settings, _told_by_spark_submit() if submitted else {}, conf or {}).items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise PipelineError(_why_no_session(error), ExitCode.FAILED) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def cores(session: SparkSession) -> int:
+    """Count the tasks that can run at a time, as far as executors have come."""
+    return int(session.sparkContext.defaultParallelism)
+
+
+def task_counts(session: SparkSession) -> tuple[int, int]:
+    """Count the tasks of the stages that run now: those done, and all."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+
+def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings to make: ours where nobody has told others, `conf`, and the time zone."""
+    ours = {key: value for key, value in usual.items() if key not in submitted}
+    return ours | dict(conf) | UTC
+
+
+def _told_by_spark_submit() -> dict[str, str]:
+    """Give all settings that the JVM was started with."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _cores(master: str) -> int:
+    """Count the cores of a local master."""
+    found = re.match(r"local\[(\d+|\*)", master)
+    if found is None:
+        return 1
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
+
+
+def _under_spark_submit() -> bool:
+    # spark-submit starts the JVM first and tells its Python process where it listens.
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _why_no_session(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    if "JAVA_GATEWAY_EXITED" in text or "Java gateway" in text:
+        return "spark did not start: got no Java virtual machine, expected Java 17 or later (set JAVA_HOME)"
+    return f"spark did not start: {text.splitlines()[0]}"
+
+
+def _delta_jars() -> str:
+    """Name the jars that `pipeline/jars/pom.xml` brought."""
+    directory = Path(os.environ.get("PIPELINE_JARS", str(files("pipeline") / "jars" / "lib")))
+    jars = sorted(directory.glob("*.jar"))
+    if not jars:
+        raise PipelineError(
+            f"--format delta: found no jar in {directory}, expected those of Delta Lake: run"
+            " `mvn -B -q -f pipeline/jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime"
+            " -DoutputDirectory=<directory>` (for s3a with -P s3) and set PIPELINE_JARS=<directory>"
+        )
+    return ",".join(map(str, jars))

@@ -1,0 +1,79 @@
+"""Drift as metrics: how far the replay is off, what is advised beside what is in force, whether the advice held.
+
+Rule: the text is Prometheus' exposition format, for the node exporter's textfile collector or a Pushgateway; a file is
+replaced whole. What is not known has no line. Pure, but for writing and sending.
+"""
+
+import os
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.held import Held
+
+__all__ = ["PREFIX", "exposition", "push", "write_metrics"]
+
+PREFIX: Final = "pulsar_proxy_pipeline_"
+_SECONDS: Final = 30.0
+_HELP: Final[dict[str, str]] = {
+    "calibration_error": "Error of the replay of the recorded limits, by the promised wait.",
+    "calibration_imputed_ratio": "Share of requests whose sizes or times are those of others.",
+    "calibration_late_p99_seconds": "99th percentile of the machine's lateness.",
+    "advised_limit_bytes": "Limit that the latest advice says to set.",
+    "limit_in_force_bytes": "Limit that most requests met in what was replayed last.",
+    "advice_held": "Whether the latest advice that was in force held: 1 or 0.",
+    "last_run_timestamp_seconds": "When the pipeline ran last.",
+}
+Row = Mapping[str, Any]
+
+
+def exposition(
+    calibration: Row | None, advice: Row | None, in_force: Row | None, outcome: Held | None, now_seconds: float
+) -> str:
+    """Write the metrics; what is None is left out."""
+    found: dict[str, Sequence[tuple[str, float]]] = {"last_run_timestamp_seconds": [("", now_seconds)]}
+    if calibration is not None:
+        # No number is as bad as can be.
+        error = calibration["error"]
+        found["calibration_error"] = [("", float("inf") if error is None else error)]
+        found["calibration_imputed_ratio"] = [("", calibration["imputed_share"])]
+        found["calibration_late_p99_seconds"] = [("", calibration["late_p99_us"] / 1e6)]
+    for name, row in (("advised_limit_bytes", advice), ("limit_in_force_bytes", in_force)):
+        if row is not None:
+            found[name] = [(f'{{memory="{kind}"}}', row[f"{kind}_limit_bytes"]) for kind in ("heap", "direct")]
+    if outcome is not None and outcome.days:
+        found["advice_held"] = [("", float(outcome.kept))]
+    lines = []
+    for name, text in _HELP.items():
+        if name in found:
+            lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
+            lines += [f"{PREFIX}{name}{labels} {_shown(value)}" for labels, value in found[name]]
+    return "\n".join(lines) + "\n"
+
+
+def write_metrics(path: Path, text: str) -> None:
+    """Replace the file in one step; raises PipelineError."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, "utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise PipelineError(f"--metrics-file: cannot write {path}: {error.strerror}", ExitCode.FAILED) from error
+
+
+def push(url: str, text: str) -> None:
+    """Put the metrics to a Pushgateway, in place of those of before; raises PipelineError."""
+    target = f"{url.rstrip('/')}/metrics/job/pulsar-proxy-pipeline"
+    request = urllib.request.Request(target, text.encode(), {"Content-Type": "text/plain; version=0.0.4"}, method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise PipelineError(f"--pushgateway: {url} did not take the metrics: {reason}", ExitCode.FAILED) from error
+
+
+def _shown(value: float) -> str:
+    return "+Inf" if value == float("inf") else repr(float(value))

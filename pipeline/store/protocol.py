@@ -1,0 +1,68 @@
+"""What a store of tables is: rows are staged, computed once, then added or put in place by the only writer.
+
+Rule: a reader gets the files of the moment; if a compaction removes them meanwhile, it ends with an error, never with
+other rows.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import date
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from pipeline.core.tables import Table
+
+__all__ = ["Batch", "OpenStore", "Staged", "Store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch of a stream; replayed, it has the same number."""
+
+    stream: str
+    number: int
+
+
+class Staged(Protocol):
+    """Rows that were computed once and can be looked at several times."""
+
+    @property
+    def frame(self) -> DataFrame:
+        """Give the rows."""
+
+    def discard(self) -> None:
+        """Free what they take; again is no error."""
+
+
+class OpenStore(Protocol):
+    """A store that nobody else changes now."""
+
+    def read(self, table: Table) -> DataFrame | None:
+        """Give the rows of a table, None if it was never written."""
+
+    def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
+        """Add rows to tables, by name; with Delta each table takes a batch once."""
+
+    def replace(self, table: Table, rows: Staged) -> None:
+        """Have a table hold these rows only."""
+
+
+class Store(Protocol):
+    """The tables of one directory."""
+
+    def stage(self, table: Table, frame: DataFrame) -> Staged:
+        """Compute rows that are meant for a table; the caller discards them."""
+
+    def exclusive(self) -> AbstractContextManager[OpenStore]:
+        """Be the only one who changes the store; raises PipelineError if another does not end."""
+
+    def read(self, table: Table) -> DataFrame | None:
+        """Give the rows of a table, None if it was never written."""
+
+    def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
+        """Merge small files of a table into such of about this size; gives how many there were, and are."""
+
+    def drop_before(self, table: Table, day: date) -> int:
+        """Delete the rows of earlier days from a table laid out by `date`; gives the number of files."""

@@ -1,0 +1,57 @@
+"""The tables under `--out`: opened, read, replaced; in Delta or as plain Parquet."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.core.errors import PipelineError
+from pipeline.core.options import CommonSettings
+from pipeline.core.paths import mounted
+from pipeline.core.schema import table_schema
+from pipeline.core.tables import Table
+from pipeline.store.protocol import Store
+
+__all__ = ["open_store", "read_table", "write_rows", "write_table"]
+
+
+def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
+    """Open the tables under `--out`; raises PipelineError for a place that cannot hold them."""
+    path = mounted(settings.out)
+    if path is not None and path.exists() and not path.is_dir():
+        raise PipelineError(f"--out {settings.out}: got a file, expected a directory")
+    # For Spark `/a` may be on another file system, and a relative path is below another directory.
+    out = settings.out if path is None else f"file://{path}"
+    if settings.format == "delta":
+        # Imported here, since only the extra `delta` brings its package.
+        from pipeline.store.delta import DeltaStore
+
+        return DeltaStore(spark, out)
+    from pipeline.store.parquet import ParquetStore
+
+    return ParquetStore(spark, out)
+
+
+def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> DataFrame:
+    """Give the rows of a table; raises PipelineError if no job has written it yet."""
+    rows = open_store(spark, settings).read(table)
+    if rows is None:
+        raise PipelineError(f"--out {settings.out}: found no table `{table.name}`: run the job that writes it first")
+    return rows
+
+
+def write_table(spark: SparkSession, settings: CommonSettings, table: Table, frame: DataFrame) -> None:
+    """Have a table hold these rows only: all of them or, after a crash, those of before."""
+    store = open_store(spark, settings)
+    rows = store.stage(table, frame)
+    try:
+        with store.exclusive() as opened:
+            opened.replace(table, rows)
+    finally:
+        rows.discard()
+
+
+def write_rows(spark: SparkSession, settings: CommonSettings, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Have a table of results hold these rows only."""
+    values = [tuple(row[column.name] for column in table.columns) for row in rows]
+    write_table(spark, settings, table, spark.createDataFrame(values, table_schema(table)).coalesce(1))
