@@ -29,7 +29,7 @@ EVENTS: Final = 1_000_000
 PARTITIONS: Final = 4
 ROUNDS: Final = 3
 IN_AN_ENTRY: Final = 500
-LEAST_OF_PLAIN: Final = 0.6
+LEAST_OF_PLAIN: Final = 0.8
 
 
 def run(quick: bool) -> Json:

@@ -15,7 +15,9 @@ ENGINES: Final = {"spark": "Spark, local[2]", "polar": "Polars, 2 threads", "duc
 MODULES: Final = {engine: f"benchmarks.pipeline.usage.{engine}" for engine in ENGINES}
 PEERS: Final = ("polar", "duck")
 ROUNDS: Final = 5
-MOST_TIMES_PEER: Final = 3.0
+# Of the larger size; at the smaller one the start of Spark's jobs is most of the time, which has a bound of its own.
+MOST_TIMES_PEER: Final = 2.5
+MOST_SECONDS: Final = 3.0
 
 
 def run(quick: bool) -> Json:
@@ -30,7 +32,12 @@ def run(quick: bool) -> Json:
         best = min(PEERS, key=lambda name: float(found[name]["seconds"]["median"]))
         ratio = paired_ratio(found["spark"]["runs"], found[best]["runs"])
         ratios.append({"over": "spark", "under": best, "events": size, **ratio.as_json()})
-        checks.append(check(f"seconds, times {ENGINES[best]}, {size:,} events", "spark", ratio.median, MOST_TIMES_PEER))
+        if size == sizes[-1]:
+            of_peer = f"seconds, times {ENGINES[best]}, {size:,} events"
+            checks.append(check(of_peer, "spark", ratio.median, MOST_TIMES_PEER))
+        else:
+            seconds = float(found["spark"]["seconds"]["median"])
+            checks.append(check(f"seconds, {size:,} events", "spark", seconds, MOST_SECONDS))
         for peer in PEERS:
             checks.append(check(f"differences to spark, {size:,} events", peer, len(found[peer]["differs"]), 0))
     return {
