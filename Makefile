@@ -37,7 +37,9 @@ test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JD
 	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
-check: lint types generated rust ## Lint, types, generated files, the native crate
+# mypy works on one core.
+check: $(VENV)/.dev ## Lint, types, generated files, the native crate
+	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target types rust generated lint
 
 lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments; cleanups
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,8 @@ def long_functions(tree: ast.Module) -> list[str]:
     return [f"{name}: {lines}" for name, lines in sizes if lines > MOST_FUNCTION_LINES]
 
 
+# A dozen tests look at each file.
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 

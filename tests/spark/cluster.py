@@ -1,7 +1,11 @@
-"""Owns a standalone cluster of Spark on loopback: a master and two workers with one core each, as processes."""
+"""Owns a standalone cluster of Spark on loopback: a master and two workers with one core each, as processes.
+
+Executors run a Python that has the libraries of this one, and knows our packages only from what a job ships.
+"""
 
 import os
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,14 +18,14 @@ from tests.support.sockets.ports import LOOPBACK, free_port
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# What a driver must be told so that executors find it, and find our modules in this checkout.
+# What a driver must be told so that executors find it.
 CONF = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.executor.memory": "1g",
     "spark.executor.extraJavaOptions": QUICK,
-    "spark.executorEnv.PYTHONPATH": str(ROOT),
     "spark.ui.enabled": "false",
+    "spark.task.maxFailures": "1",
 }
 
 
@@ -52,3 +56,17 @@ def standalone(directory: Path) -> Iterator[str]:
             stack.enter_context(process(command, directory / f"worker-{number}.log", environ))
         wait_for("Registering worker", log, master, WORKERS)
         yield url
+
+
+def shipped(directory: Path) -> tuple[Path, Path]:
+    """Make what a job ships, our packages, and the Python of executors; gives both paths."""
+    packages = directory / "ours.zip"
+    with zipfile.ZipFile(packages, "w") as archive:
+        for path in (path for package in ("pipeline", "eventlog") for path in (ROOT / package).rglob("*.py")):
+            archive.write(path, path.relative_to(ROOT))
+    libraries = next(path for path in sys.path if path.endswith("site-packages"))
+    script = directory / "python"
+    # Without `-S` it would read the .pth file of an editable install, and find our packages there.
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec "{sys.executable}" -S "$@"\n')
+    script.chmod(0o755)
+    return packages, script

@@ -5,14 +5,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from benchmarks.pipeline.generate.__main__ import main as generate
-from tests.spark.cluster import CONF, standalone
+from tests.spark.cluster import CONF, shipped, standalone
 from tests.spark.conftest import TEST_CONF
 from tests.spark.jars import MissingJarsError, delta_jars
 from tests.spark.object_store import ObjectStore, object_store
@@ -41,11 +41,36 @@ def environ() -> dict[str, str]:
     return {**os.environ, "PIPELINE_JARS": str(jars), "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def command(job: str, bucket: ObjectStore, master: str, *words: str) -> list[str]:
-    conf = TEST_CONF | bucket.conf | (CONF if master.startswith("spark:") else {})
-    settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    where = ["--out", bucket.uri("tables"), "--format", "delta", "--master", master]
-    return [sys.executable, "-m", "pipeline.cli", job, *where, *settings, *words]
+def command(job: str, bucket: ObjectStore, *words: str) -> list[str]:
+    """Give the command of a job in a Spark of its own."""
+    settings = [word for key, value in (TEST_CONF | bucket.conf).items() for word in ("--conf", f"{key}={value}")]
+    return [sys.executable, "-m", "pipeline.cli", job, *tables(bucket), "--master", "local[2]", *settings, *words]
+
+
+def tables(bucket: ObjectStore) -> list[str]:
+    return ["--out", bucket.uri("tables"), "--format", "delta"]
+
+
+class Submitted:
+    """Jobs that spark-submit runs on a cluster, whose executors have our packages only because these are shipped."""
+
+    def __init__(self, bucket: ObjectStore, master: str, directory: Path, environ: Mapping[str, str]) -> None:
+        self._bucket = bucket
+        packages, python = shipped(directory)
+        jars = ",".join(map(str, sorted(Path(environ["PIPELINE_JARS"]).glob("*.jar"))))
+        settings = [word for item in (TEST_CONF | bucket.conf | CONF).items() for word in ("--conf", "=".join(item))]
+        self._submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", master, *settings]
+        self._submit += ["--jars", jars, "--py-files", str(packages)]
+        here = {key: value for key, value in environ.items() if key != "PYTHONPATH"}
+        self.environ = here | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    def command(self, *jobs: Sequence[str]) -> list[str]:
+        """Give the command for jobs, each a name and its words, one after the other."""
+        if len(jobs) == 1:
+            (name, *words), main = jobs[0], ROOT / "deploy" / "pipeline" / "main.py"
+            return [*self._submit, str(main), name, *tables(self._bucket), *words]
+        turns = [" ".join([name, *tables(self._bucket), *words]) for name, *words in jobs]
+        return [*self._submit, str(Path(__file__).with_name("in_turn.py")), *turns]
 
 
 def output(words: list[str], log: Path, environ: dict[str, str]) -> str:
@@ -66,11 +91,11 @@ def test_every_job_runs_on_a_cluster_and_survives_a_kill(
     for path in files[1:]:
         bucket.put(f"in/{path.name}", path.read_bytes())
     source = ["--source", bucket.uri("in")]
-    with ExitStack() as stack:
-        master = stack.enter_context(standalone(tmp_path))
+    with standalone(tmp_path) as master:
+        submitted = Submitted(bucket, master, tmp_path, environ)
         log = tmp_path / "killed.log"
-        stream = command("ingest", bucket, master, *source, "--trigger", "1ms", "--max-files", "1")
-        with process(stream, log, environ) as child:
+        stream = submitted.command(["ingest", *source, "--trigger", "1ms", "--max-files", "1"])
+        with process(stream, log, submitted.environ) as child:
             wait_for("batch 1:", log, child)
             kill(child)
         assert ", 1 truncated" in log.read_text()
@@ -78,7 +103,8 @@ def test_every_job_runs_on_a_cluster_and_survives_a_kill(
         page, conf = tmp_path / "report.html", tmp_path / "advice.conf"
         report = ["--to", str(page), "--conf-file", str(conf)]
         small = ["--load", "1", "--heap-mb", "64,256", "--direct-mb", "64,256", "--p99-wait-ms", "60000"]
-        said = output(command("run", bucket, master, *source, *report, *small), tmp_path / "run.log", environ)
+        words = submitted.command(["run", *source, *report, *small])
+        said = output(words, tmp_path / "run.log", submitted.environ)
         counts = re.search(r"(\d+) read: (\d+) kept, (\d+) duplicates", said)
         assert counts is not None, said
         read, kept, duplicates = map(int, counts.groups())
@@ -87,10 +113,10 @@ def test_every_job_runs_on_a_cluster_and_survives_a_kill(
         assert once(said) == EVENTS
         assert page.stat().st_size > 100_000
         assert "maxTopicListInFlightHeapMemSizeMB" in conf.read_text()
-        said = output(command("compact", bucket, master), tmp_path / "compact.log", environ)
+        said = output(submitted.command(["compact"], ["usage"]), tmp_path / "compact.log", submitted.environ)
         before, after = map(int, re.findall(r"compact: (\d+) files before, (\d+) after", said)[0])
         assert after < before
-        assert once(output(command("usage", bucket, master), tmp_path / "usage.log", environ)) == EVENTS
+        assert once(said) == EVENTS
 
 
 def once(said: str) -> int:
@@ -104,7 +130,7 @@ def test_two_drivers_at_once_keep_each_event_once(bucket: ObjectStore, environ: 
     for number in range(4):
         lines = text(event(number * 50 + seq) for seq in range(50))
         bucket.put(f"in/{number}.jsonl", lines.encode())
-    words = command("ingest", bucket, "local[1]", "--source", bucket.uri("in"))
+    words = command("ingest", bucket, "--source", bucket.uri("in"))
     logs = [tmp_path / "one.log", tmp_path / "two.log"]
     with ExitStack() as stack:
         children = [stack.enter_context(process(words, log, environ)) for log in logs]
@@ -112,7 +138,7 @@ def test_two_drivers_at_once_keep_each_event_once(bucket: ObjectStore, environ: 
     counts = [re.findall(r"(\d+) read: (\d+) kept, (\d+) duplicates", log.read_text())[0] for log in logs]
     assert [int(read) for read, _, _ in counts] == [200, 200]
     assert sum(int(kept) for _, kept, _ in counts) == 200
-    again = output(command("usage", bucket, "local[2]"), tmp_path / "usage.log", environ)
+    again = output(command("usage", bucket), tmp_path / "usage.log", environ)
     assert once(again) == 200
 
 
