@@ -33,6 +33,18 @@ class Period:
         of = "" if self.cluster is None else f" of the cluster {self.cluster}"
         return f"{_shown(self.since_us, 'the beginning')} to {_shown(self.until_us, 'the end')}{of}"
 
+    @property
+    def sql(self) -> str:
+        """Give the condition for its events, as SQL."""
+        said = ["TRUE"]
+        if self.since_us is not None:
+            said.append(f"ts_us >= {self.since_us}")
+        if self.until_us is not None:
+            said.append(f"ts_us < {self.until_us}")
+        if self.cluster is not None:
+            said.append("cluster = '{}'".format(self.cluster.replace("'", "''")))
+        return " AND ".join(said)
+
 
 ALWAYS: Final = Period()
 

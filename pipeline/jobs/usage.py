@@ -14,8 +14,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Final
-from urllib.parse import urlsplit
+from typing import Final, Literal, get_args
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.marks import ADAPTIVE_MARKS, Marks
 from pipeline.core.options import CommonSettings, add_common, common_settings
+from pipeline.core.paths import mounted
 from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period, window_seconds
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.events import EVENTS
@@ -32,8 +34,11 @@ from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.table import Table
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.ingest.settings import LEAST_US, micros
+from pipeline.running.duck import summed
 from pipeline.running.progress import at_work
+from pipeline.running.session import cores, heap_bytes, is_local
 from pipeline.running.stopping import Batches, set_by_sigterm
+from pipeline.store.parquet import STAGING
 from pipeline.store.protocol import Batch, Staged, Store
 from pipeline.store.sinks import open_store, read_table, write_table
 from pipeline.transforms import usage as made
@@ -56,6 +61,9 @@ ANEW: Final = "to begin anew delete its `usage`, `waits` and the checkpoint"
 OF_STREAM: Final = f"got a table `usage` that a stream adds to, expected to go on with --stream; {ANEW}"
 
 
+Engine = Literal["auto", "spark", "duckdb"]
+
+
 @dataclass(frozen=True, slots=True)
 class UsageSettings:
     """How long windows are, how many names `top_costs` has for each question, and the adaptive throttle's marks."""
@@ -65,6 +73,7 @@ class UsageSettings:
     top: int = 20
     period: Period = ALWAYS
     marks: Marks = ADAPTIVE_MARKS
+    engine: Engine = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,8 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     """Make the five tables from all events of the period; raises PipelineError if there are none."""
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=False)
-    events = in_period(read_table(spark, settings.common, EVENTS), settings.period)
+    whole = read_table(spark, settings.common, EVENTS)
+    events = in_period(whole, settings.period)
     # What is made of `usage` is small: its jobs fill the gaps between the tasks of `waits`.
     with ExitStack() as staged, ThreadPoolExecutor(1) as beside:
         rows: dict[Table, Staged] = {}
@@ -107,8 +117,9 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
             staged.callback(rows[table].discard)
             return rows[table].frame
 
-        usage = stage(USAGE, made.usage(events, settings.window_seconds))
-        waits = beside.submit(stage, WAITS, made.waits(events, settings.window_seconds))
+        of_usage, of_waits = _both(spark, staged, whole, settings)
+        usage = stage(USAGE, of_usage)
+        waits = beside.submit(stage, WAITS, of_waits)
         summary = _summary(usage)
         if stage(SLOWED, _decided(spark, events, settings.marks)).isEmpty() and not summary.rows:
             raise PipelineError(
@@ -121,6 +132,36 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
             for table, new in rows.items():
                 opened.replace(table, new)
     return summary
+
+
+def _both(
+    spark: SparkSession, stack: ExitStack, events: DataFrame, settings: UsageSettings
+) -> tuple[DataFrame, DataFrame]:
+    """Give `usage` and `waits`: summed by DuckDB where all is on this machine, otherwise by Spark."""
+    seconds = settings.window_seconds
+    if not _is_for_duckdb(spark, settings):
+        chosen = in_period(events, settings.period)
+        return made.usage(chosen, seconds), made.waits(chosen, seconds)
+    directory = mounted(settings.common.out)
+    assert directory is not None
+    files = [unquote(urlsplit(name).path) for name in events.inputFiles()]
+    columns = {field.name: field.dataType.simpleString() for field in table_schema(EVENTS)}
+    place = directory / STAGING / f"duckdb-{uuid4().hex}"
+    queries = made.queries(seconds, settings.period.sql)
+    summing = summed(files, columns, queries, place, cores(spark), heap_bytes(spark))
+    found = {name: spark.read.parquet(f"file://{path}") for name, path in stack.enter_context(summing).items()}
+    return made.usage_of(found["usage"], seconds), made.waits_of(found["waits"], seconds)
+
+
+def _is_for_duckdb(spark: SparkSession, settings: UsageSettings) -> bool:
+    common = settings.common
+    fits = common.format == "parquet" and mounted(common.out) is not None and is_local(spark)
+    if settings.engine == "duckdb" and not fits:
+        raise PipelineError(
+            f"--engine duckdb: got --format {common.format} at {common.out}, expected Parquet on a mounted directory"
+            " and a master local[N]"
+        )
+    return fits and settings.engine != "spark"
 
 
 def follow_usage(
@@ -302,6 +343,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"adaptivePublisherThrottlingMemory{name.capitalize()}WatermarkPct of the proxies, which tells"
             " the reasons in `slowed` apart (default: %(default)s)",
         )  # fmt: skip
+    add_engine(parser)
     parser.add_argument(
         "--stream", action="store_true", help="add to the tables what has come into `events` since the last time"
     )
@@ -311,12 +353,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="DIR", help="of --stream (default: _checkpoints/usage in --out)")
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Declare who sums."""
+    parser.add_argument(
+        "--engine", choices=get_args(Engine), default="auto",
+        help="what adds up events (default: duckdb if tables are Parquet on a mounted directory and the master is"
+        " local[N], else spark)",
+    )  # fmt: skip
+
+
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what it found; raises PipelineError. SIGTERM ends a stream after its batch."""
     common = common_settings(options)
     settings = UsageSettings(
         common, window_seconds("--window", options.window), options.top, given_period(options),
-        Marks(options.overload_high, options.overload_low),
+        Marks(options.overload_high, options.overload_low), options.engine,
     )  # fmt: skip
     _require_sense(options, settings)
     stream = _stream_settings(options, common)

@@ -1,1 +1,10 @@
-"""Jobs as they run: `session` (how Spark is set up), `progress`, `chain` (several jobs), `stopping` (streams)."""
+"""Jobs as they run.
+
+    session    how Spark is set up
+    duck       DuckDB beside Spark, where everything is on one machine
+    progress   how far a long step is
+    chain      several jobs
+    stopping   how a stream ends
+
+Rule: nothing else touches the Spark context.
+"""

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 
-__all__ = ["build_session", "cores", "open_session", "task_counts"]
+__all__ = ["build_session", "cores", "heap_bytes", "is_local", "open_session", "task_counts"]
 
 LOCAL_MASTER: Final = "local[*]"
 UTC: Final = {"spark.sql.session.timeZone": "UTC"}
@@ -89,6 +89,17 @@ def build_session(
 def cores(session: SparkSession) -> int:
     """Count the tasks that can run at a time, as far as executors have come."""
     return int(session.sparkContext.defaultParallelism)
+
+
+def is_local(session: SparkSession) -> bool:
+    """Say whether all tasks run in this process."""
+    return str(session.sparkContext.master).startswith("local[")
+
+
+def heap_bytes(session: SparkSession) -> int:
+    """Give the most that the heap of the driver may be."""
+    jvm: Any = session._jvm
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
 
 
 def task_counts(session: SparkSession) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.core.buckets import NO_WAIT, PER_OCTAVE, TINY
 
-__all__ = ["QUANTILES", "bucket", "middle", "quantiles"]
+__all__ = ["QUANTILES", "bucket", "bucket_sql", "middle", "quantiles"]
 
 QUANTILES: Final[Mapping[str, float]] = {"p50_us": 0.5, "p95_us": 0.95, "p99_us": 0.99, "max_us": 1.0}
 
@@ -21,6 +21,12 @@ def bucket(us: Column) -> Column:
     """Give the bucket of a wait in microseconds, as int."""
     power = F.floor(F.lit(float(PER_OCTAVE)) * F.log2(us.cast("double")) + F.lit(TINY)).cast("int")
     return F.when(us > 0, power).otherwise(F.lit(NO_WAIT))
+
+
+def bucket_sql(us: str) -> str:
+    """Give the same as SQL, for Spark and for DuckDB."""
+    power = f"cast(floor({PER_OCTAVE} * log2(cast({us} AS double)) + {TINY}) AS int)"
+    return f"CASE WHEN {us} > 0 THEN {power} ELSE {NO_WAIT} END"
 
 
 def middle(of: Column) -> Column:

@@ -5,26 +5,33 @@ of all of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant 
 is put in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
-from pipeline.transforms.histograms import bucket
+from pipeline.transforms.histograms import bucket_sql
 
 __all__ = [
+    "AGGREGATES",
     "DIMENSIONS",
     "MEASURES",
+    "TWO_WAITS",
     "WAITS_SECONDS",
+    "WHO",
     "add_usage",
     "add_waits",
     "asked_for",
+    "queries",
     "sharing",
     "top_costs",
     "usage",
+    "usage_of",
     "waits",
+    "waits_of",
+    "window_sql",
 ]
 
 DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version")
@@ -42,7 +49,7 @@ MEASURES: Final = (
 MICROS: Final = 1_000_000
 # Histograms are looked at by hours; by minutes there would be a row for every second request.
 WAITS_SECONDS: Final = 3600
-_WHO: Final = ("namespace", "principal", "client_version")
+WHO: Final = ("namespace", "principal", "client_version")
 _REFUSALS: Final = tuple(
     name
     for name in (column.name for column in USAGE.columns)
@@ -56,6 +63,91 @@ _SUMMED: Final = tuple(
 _LARGEST: Final = tuple(column.name for column in USAGE.columns if column.name.startswith("max_"))
 
 
+# What Spark and DuckDB both compute, of the events of one window and who: SQL that means the same to both.
+_LIST: Final = "kind = 'get_topics'"
+_LATE: Final = f"{_LIST} AND outcome = 'timeout' AND coalesce(outcome_stage, '')"
+_FULL: Final = f"{_LIST} AND outcome = 'queue_full' AND coalesce(outcome_stage, '')"
+_ANSWERED: Final = f"{_LIST} AND outcome = 'ok'"
+_ASKED: Final = f"{_LIST} AND carries_cost"
+_WATCH: Final = "kind <> 'get_topics'"
+_OTHERS: Final = "(coalesce(group_size, 1) - 1)"
+_WAITED: Final = "(heap_wait_us + heap_update_wait_us + direct_wait_us)"
+_COUNTED: Final = {
+    "requests": _LIST,
+    "answered": _ANSWERED,
+    "timeout_heap": f"{_LATE} = 'heap'",
+    "timeout_heap_update": f"{_LATE} = 'heap_update'",
+    "timeout_direct": f"{_LATE} = 'direct'",
+    "timeout_other": f"{_LATE} NOT IN ('heap', 'heap_update', 'direct')",
+    "queue_full_heap": f"{_FULL} <> 'direct'",
+    "queue_full_direct": f"{_FULL} = 'direct'",
+    **{name: f"{_LIST} AND outcome = '{name}'" for name in ("oversize", "cancelled", "upstream_error", "failed")},
+    "coalesced": f"{_LIST} AND coalesced",
+    "questions": _ASKED,
+    "watch_frames": _WATCH,
+    "watch_refused": f"{_WATCH} AND outcome IN ('timeout', 'queue_full', 'oversize')",
+}
+_ADDED: Final = {
+    "topics": (_ANSWERED, "topic_count"),
+    "name_bytes": (_ANSWERED, "name_bytes"),
+    "response_bytes": (_ANSWERED, "response_bytes"),
+    "questions_saved": (_ASKED, _OTHERS),
+    "upstream_bytes_saved": (_ASKED, f"{_OTHERS} * coalesce(response_bytes, name_bytes, 0)"),
+    "watch_bytes": (_WATCH, "response_bytes"),
+}
+# Summed in microseconds as doubles, since bytes times microseconds of a busy day fill 63 bits.
+_MICROS: Final = {
+    "heap_byte_seconds": (_ASKED, "cast(heap_byte_us AS double)"),
+    "direct_byte_seconds": (_ASKED, "cast(direct_byte_us AS double)"),
+    "memory_wait_seconds": (_LIST, f"cast({_WAITED} AS double)"),
+    "heap_byte_seconds_saved": (_ASKED, f"{_OTHERS} * cast(heap_byte_us AS double)"),
+    "watch_direct_byte_seconds": (f"{_WATCH} AND carries_cost", "cast(direct_byte_us AS double)"),
+}
+_MOST: Final = {
+    "max_memory_wait_us": _WAITED,
+    "max_total_us": "total_us",
+    "max_topics": "topic_count",
+    "max_response_bytes": "response_bytes",
+    "max_heap_bytes": "heap_actual_bytes",
+}
+AGGREGATES: Final[Mapping[str, str]] = {
+    **{name: f"count(CASE WHEN {of} THEN 1 END)" for name, of in _COUNTED.items()},
+    **{
+        name: f"cast(coalesce(sum(CASE WHEN {of} THEN {value} END), 0) AS bigint)"
+        for name, (of, value) in _ADDED.items()
+    },
+    **{
+        name: f"coalesce(sum(CASE WHEN {of} THEN {value} END), cast(0 AS double))"
+        for name, (of, value) in _MICROS.items()
+    },
+    **{name: f"cast(coalesce(max(CASE WHEN {_LIST} THEN {value} END), 0) AS bigint)" for name, value in _MOST.items()},
+}
+# Each event in up to two histograms: whose, null is none, and the bucket.
+TWO_WAITS: Final = (
+    (f"CASE WHEN {_LIST} THEN 'memory' ELSE 'watch' END", bucket_sql(_WAITED)),
+    (f"CASE WHEN {_LIST} THEN 'total' END", bucket_sql("total_us")),
+)
+
+
+def queries(window_seconds: int, condition: str) -> dict[str, str]:
+    """Give the SQL that sums the events that meet a condition, of the view `events`, for `usage_of` and `waits_of`."""
+    who = ", ".join(WHO)
+    asked = f"FROM events WHERE kind <> 'throttle' AND {condition}"
+    values = ", ".join(f"{sql} AS {name}" for name, sql in AGGREGATES.items())
+    hours = window_sql(max(WAITS_SECONDS, window_seconds))
+    (one, its), (other, others) = TWO_WAITS
+    both = f"SELECT {hours} AS window_us, {who}, unnest([{one}, {other}]) AS wait, unnest([{its}, {others}]) AS bucket"
+    return {
+        "usage": f"SELECT {window_sql(window_seconds)} AS window_us, {who}, {values} {asked} GROUP BY ALL",
+        "waits": f"SELECT *, count(*) AS count FROM ({both} {asked}) WHERE wait IS NOT NULL GROUP BY ALL",
+    }
+
+
+def window_sql(seconds: int) -> str:
+    """Give the microsecond in which the window of an event begins, as SQL; no event is from before 1970."""
+    return f"ts_us - ts_us % {seconds * MICROS}"
+
+
 def asked_for(events: DataFrame) -> DataFrame:
     """Choose topic lists and watch frames: what clients caused."""
     return events.where(F.col("kind") != "throttle")
@@ -63,17 +155,18 @@ def asked_for(events: DataFrame) -> DataFrame:
 
 def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `usage` of these events, one row for each window and who asked."""
-    counted = {name: F.count(F.when(condition, 1)) for name, condition in _counted().items()}
-    summed = {name: F.coalesce(F.sum(value), F.lit(0)) for name, value in _summed().items()}
-    seconds = {name: F.coalesce(F.sum(value.cast("double")), F.lit(0.0)) for name, value in _micros().items()}
-    largest = {name: F.coalesce(F.max(value), F.lit(0)).cast("long") for name, value in _largest().items()}
     found = (
         asked_for(events)
-        .groupBy(_window(window_seconds), *_WHO)
-        .agg(*(value.alias(name) for name, value in (counted | summed | seconds | largest).items()))
+        .groupBy(_window(window_seconds), *WHO)
+        .agg(*(F.expr(sql).alias(name) for name, sql in AGGREGATES.items()))
     )
+    return usage_of(found, window_seconds, part)
+
+
+def usage_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
+    """Give the table `usage` from the sums of each window and who asked."""
     whole = found.withColumns(
-        {name: F.col(name) / MICROS for name in seconds}
+        {name: F.col(name) / MICROS for name in _MICROS}
         | {"refused": _total(_REFUSALS), "tenant": F.substring_index("namespace", "/", 1)}
         | _when(window_seconds, part)
     )
@@ -83,15 +176,20 @@ def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
 def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `waits` of these events: a row for each hour, or longer window, and bucket with somebody in it."""
     window_seconds = max(WAITS_SECONDS, window_seconds)
-    memory = F.struct(F.when(_is_list(), "memory").otherwise("watch").alias("wait"), bucket(_waited()).alias("bucket"))
-    total = F.struct(F.when(_is_list(), "total").alias("wait"), bucket(F.col("total_us")).alias("bucket"))
-    each = asked_for(events).select(_window(window_seconds), *_WHO, F.explode(F.array(memory, total)).alias("one"))
+    two = [F.struct(F.expr(wait).alias("wait"), F.expr(bucket).alias("bucket")) for wait, bucket in TWO_WAITS]
+    each = asked_for(events).select(_window(window_seconds), *WHO, F.explode(F.array(*two)).alias("one"))
     found = (
-        each.select("window_us", *_WHO, "one.wait", "one.bucket")
+        each.select("window_us", *WHO, "one.wait", "one.bucket")
         .where(F.col("wait").isNotNull())
-        .groupBy("window_us", *_WHO, "wait", "bucket")
+        .groupBy("window_us", *WHO, "wait", "bucket")
         .agg(F.count(F.lit(1)).alias("count"))
     )
+    return waits_of(found, window_seconds, part)
+
+
+def waits_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
+    """Give the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
+    window_seconds = max(WAITS_SECONDS, window_seconds)
     whole = found.withColumns({"tenant": F.substring_index("namespace", "/", 1)} | _when(window_seconds, part))
     return whole.select([column.name for column in WAITS.columns])
 
@@ -136,79 +234,8 @@ def top_costs(parts: DataFrame, most: int) -> DataFrame:
     return ranked.where(F.col("rank") <= most).select([column.name for column in TOP_COSTS.columns])
 
 
-def _counted() -> dict[str, Column]:
-    """Say of which events each count of `usage` is."""
-    outcome, stage = F.col("outcome"), F.coalesce(F.col("outcome_stage"), F.lit(""))
-    late, full = _is_list() & (outcome == "timeout"), _is_list() & (outcome == "queue_full")
-    return {
-        "requests": _is_list(),
-        "answered": _is_list() & (outcome == "ok"),
-        "timeout_heap": late & (stage == "heap"),
-        "timeout_heap_update": late & (stage == "heap_update"),
-        "timeout_direct": late & (stage == "direct"),
-        "timeout_other": late & ~stage.isin("heap", "heap_update", "direct"),
-        "queue_full_heap": full & (stage != "direct"),
-        "queue_full_direct": full & (stage == "direct"),
-        **{name: _is_list() & (outcome == name) for name in ("oversize", "cancelled", "upstream_error", "failed")},
-        "coalesced": _is_list() & F.col("coalesced"),
-        "questions": _is_list() & F.col("carries_cost"),
-        "watch_frames": ~_is_list(),
-        "watch_refused": ~_is_list() & outcome.isin("timeout", "queue_full", "oversize"),
-    }
-
-
-def _summed() -> dict[str, Column]:
-    answered, asked = _is_list() & (F.col("outcome") == "ok"), _is_list() & F.col("carries_cost")
-    fetched = F.coalesce(F.col("response_bytes"), F.col("name_bytes"), F.lit(0))
-    return {
-        "topics": F.when(answered, F.col("topic_count").cast("long")),
-        "name_bytes": F.when(answered, F.col("name_bytes")),
-        "response_bytes": F.when(answered, F.col("response_bytes")),
-        "questions_saved": F.when(asked, _others().cast("long")),
-        "upstream_bytes_saved": F.when(asked, _others() * fetched),
-        "watch_bytes": F.when(~_is_list(), F.col("response_bytes")),
-    }
-
-
-def _micros() -> dict[str, Column]:
-    """Give what is summed in microseconds: as doubles, since bytes times microseconds of a busy day fill 63 bits."""
-    heap, direct = (F.col(name).cast("double") for name in ("heap_byte_us", "direct_byte_us"))
-    carried = F.col("carries_cost")
-    return {
-        "heap_byte_seconds": F.when(_is_list() & carried, heap),
-        "direct_byte_seconds": F.when(_is_list() & carried, direct),
-        "memory_wait_seconds": F.when(_is_list(), _waited()),
-        "heap_byte_seconds_saved": F.when(_is_list() & carried, _others() * heap),
-        "watch_direct_byte_seconds": F.when(~_is_list() & carried, direct),
-    }
-
-
-def _largest() -> dict[str, Column]:
-    return {
-        "max_memory_wait_us": F.when(_is_list(), _waited()),
-        "max_total_us": F.when(_is_list(), F.col("total_us")),
-        "max_topics": F.when(_is_list(), F.col("topic_count")),
-        "max_response_bytes": F.when(_is_list(), F.col("response_bytes")),
-        "max_heap_bytes": F.when(_is_list(), F.col("heap_actual_bytes")),
-    }
-
-
-def _is_list() -> Column:
-    # Columns are made where they are used: without a session there are none.
-    return F.col("kind") == "get_topics"
-
-
-def _waited() -> Column:
-    return F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")
-
-
-def _others() -> Column:
-    return F.coalesce(F.col("group_size"), F.lit(1)) - 1
-
-
 def _window(seconds: int) -> Column:
-    us = F.col("ts_us")
-    return (us - F.pmod(us, F.lit(seconds * MICROS))).alias("window_us")
+    return F.expr(window_sql(seconds)).alias("window_us")
 
 
 def _when(window_seconds: int, part: int) -> dict[str, Column]:
@@ -233,7 +260,7 @@ def _total(names: Sequence[str]) -> Column:
 
 
 def _added(parts: DataFrame, more: Sequence[str], values: Sequence[Column]) -> DataFrame:
-    by = ("date", "window_start", "window_seconds", "tenant", *_WHO, *more)
+    by = ("date", "window_start", "window_seconds", "tenant", *WHO, *more)
     return parts.groupBy(*by).agg(*values).withColumn("part", F.lit(0).cast("long"))
 
 

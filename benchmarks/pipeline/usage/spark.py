@@ -1,4 +1,4 @@
-"""The tables of `usage` by the job itself, its store included."""
+"""The tables of `usage` by the job itself, its store included; Spark adds up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.core.options import CommonSettings
+from pipeline.jobs.usage import Engine as Sums
 from pipeline.jobs.usage import UsageSettings, make_usage
 from pipeline.running.session import open_session
 
@@ -14,13 +15,15 @@ from pipeline.running.session import open_session
 class Engine:
     """Spark in local mode, as a laptop has it."""
 
+    engine: Sums = "spark"
+
     def __init__(self, events: Path, out: Path) -> None:
         self.seconds: dict[str, float] = {}
         (out / "events").symlink_to(events.absolute(), target_is_directory=True)
         conf = {"spark.driver.memory": "1500m"}
         common = CommonSettings(str(out), "parquet", f"local[{THREADS}]", conf)
         self._spark = open_session("benchmark", common)
-        self._settings = UsageSettings(common, WINDOW_SECONDS, TOP)
+        self._settings = UsageSettings(common, WINDOW_SECONDS, TOP, engine=self.engine)
 
     def run(self) -> None:
         """Make all four tables."""
