@@ -26,9 +26,9 @@ def summed(
     `columns` are the names and SQL types of `events`: older files lack some, which are null then. `memory` in bytes.
     """
     place.mkdir(parents=True)
-    config = {"threads": threads, "memory_limit": f"{memory // MIB}MiB", "temp_directory": str(place / "spill")}
     try:
-        with duckdb.connect(config=config) as database:
+        with duckdb.connect(config={"threads": threads, "memory_limit": f"{memory // MIB}MiB"}) as database:
+            database.execute(f"SET temp_directory = '{_quoted(place / 'spill')}'")
             rows = database.read_parquet(list(files), union_by_name=True, hive_partitioning=False)
             found = set(rows.columns)
             chosen = (name if name in found else f"cast(NULL AS {kind}) AS {name}" for name, kind in columns.items())

@@ -7,6 +7,7 @@ from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.usage import compare, duck, polar
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.core.options import CommonSettings
+from pipeline.jobs.usage import Engine as Sums
 from pipeline.jobs.usage import UsageSettings, make_usage
 
 # 50 minutes, so that there are windows, and two hours of them.
@@ -22,9 +23,10 @@ def test_all_engines_make_the_same_tables(spark: SparkSession, tmp_path: Path) -
     write_parquet(SETTINGS, events, lambda _: None)
     ours = places["duckdb's ours"]
     (ours / "events").symlink_to(events / "events", target_is_directory=True)
-    for place, engine in ((events, "spark"), (ours, "duckdb")):
+    sums: list[tuple[Path, Sums]] = [(events, "spark"), (ours, "duckdb")]
+    for place, adds_up in sums:
         common = CommonSettings(str(place), "parquet", None, {})
-        make_usage(spark, UsageSettings(common, WINDOW_SECONDS, TOP, engine=engine))
+        make_usage(spark, UsageSettings(common, WINDOW_SECONDS, TOP, engine=adds_up))
     assert compare.differences(events, ours) == []
     for name, engine in (("duck", duck.Engine), ("polar", polar.Engine)):
         made = engine(events / "events", places[name])

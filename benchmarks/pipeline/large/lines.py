@@ -17,11 +17,16 @@ def main() -> None:
     parser.add_argument("tables")
     parser.add_argument("--out", required=True)
     parser.add_argument("--master")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one of N events")
     options = parser.parse_args()
     common = CommonSettings(options.tables, "parquet", options.master, {})
     spark = open_session("lines", common)
     try:
-        events = read_table(spark, common, EVENTS).select([field.name for field in FIELDS])
+        events = (
+            read_table(spark, common, EVENTS)
+            .where(f"seq % {options.every} = 0")
+            .select([field.name for field in FIELDS])
+        )
         events.write.option("compression", "gzip").json(f"file://{options.out}")
     finally:
         spark.stop()
