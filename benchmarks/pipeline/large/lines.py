@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from eventlog.schema import FIELDS
 from pipeline.core.options import CommonSettings
@@ -30,6 +31,8 @@ def main() -> None:
         events.write.option("compression", "gzip").json(f"file://{options.out}")
     finally:
         spark.stop()
+    for path in Path(options.out).glob("*.json.gz"):
+        path.rename(path.with_name(path.name.replace(".json.", ".jsonl.")))
 
 
 if __name__ == "__main__":
