@@ -13,10 +13,12 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
+# Each test starts processes of its own, with JVMs that wait for each other.
+SPARK_STORES := $(addprefix tests/spark/test_,object_store.py delta.py)
 # Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
 PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
 .PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
-.PHONY: generate image sbom release release-test audit lock clean native FORCE
+.PHONY: spark-session spark-stores generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +26,8 @@ help: ## List the targets
 demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
-# Spark computes while the tests of Pulsar wait, and those of conformance follow Spark: two side by side, the output of
-# each in one piece, a failure of any counts.
+# Spark computes while the tests of Pulsar and of stores wait, and those of conformance follow the first that ends: three
+# side by side, the output of each in one piece, a failure of any counts.
 test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget
@@ -33,7 +35,7 @@ test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JD
 	@set -e; for stage in check unit integration without-extension deploy; do \
 	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
 	@$(BIN)/python -m tests.support.stages "spark and brokers"
-	@$(MAKE) --no-print-directory NATIVE=said -k -j 2 --output-sync=target spark pulsar conformance
+	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target spark-session pulsar spark-stores conformance
 	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
@@ -78,6 +80,12 @@ brokers: jars
 
 spark: jars ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
 	$(BIN)/python -m pytest -q tests/spark
+
+spark-session: jars
+	$(BIN)/python -m pytest -q tests/spark $(addprefix --ignore=,$(SPARK_STORES))
+
+spark-stores: jars
+	$(BIN)/python -m pytest -q $(SPARK_STORES)
 
 pulsar: brokers $(VENV)/.native ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar
