@@ -26,7 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.marks import ADAPTIVE_MARKS, Marks
 from pipeline.core.options import CommonSettings, add_common, common_settings
-from pipeline.core.paths import mounted
+from pipeline.core.paths import PATTERN_SIGNS, mounted
 from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period, window_seconds
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.events import EVENTS
@@ -139,12 +139,11 @@ def _both(
 ) -> tuple[DataFrame, DataFrame]:
     """Give `usage` and `waits`: summed by DuckDB where all is on this machine, otherwise by Spark."""
     seconds = settings.window_seconds
-    if not _is_for_duckdb(spark, settings):
+    directory = _place_for_duckdb(spark, settings)
+    files = [] if directory is None else [unquote(urlsplit(name).path) for name in events.inputFiles()]
+    if directory is None or not files:
         chosen = in_period(events, settings.period)
         return made.usage(chosen, seconds), made.waits(chosen, seconds)
-    directory = mounted(settings.common.out)
-    assert directory is not None
-    files = [unquote(urlsplit(name).path) for name in events.inputFiles()]
     columns = {field.name: field.dataType.simpleString() for field in table_schema(EVENTS)}
     place = directory / STAGING / f"duckdb-{uuid4().hex}"
     queries = made.queries(seconds, settings.period.sql)
@@ -153,15 +152,18 @@ def _both(
     return made.usage_of(found["usage"], seconds), made.waits_of(found["waits"], seconds)
 
 
-def _is_for_duckdb(spark: SparkSession, settings: UsageSettings) -> bool:
+def _place_for_duckdb(spark: SparkSession, settings: UsageSettings) -> Path | None:
+    """Give the directory of the tables if DuckDB can add up, and may; raises PipelineError if it must and cannot."""
     common = settings.common
-    fits = common.format == "parquet" and mounted(common.out) is not None and is_local(spark)
+    place = mounted(common.out)
+    # It takes each path for a pattern.
+    fits = common.format == "parquet" and is_local(spark) and place is not None and not PATTERN_SIGNS.search(str(place))
     if settings.engine == "duckdb" and not fits:
         raise PipelineError(
             f"--engine duckdb: got --format {common.format} at {common.out}, expected Parquet on a mounted directory"
-            " and a master local[N]"
+            " without signs of patterns in its name, and a master local[N]"
         )
-    return fits and settings.engine != "spark"
+    return place if fits and settings.engine != "spark" else None
 
 
 def follow_usage(

@@ -40,6 +40,8 @@ def summed(
     except duckdb.IOException as error:
         why = f"a table was compacted meanwhile (run again), or the disk is full: {error}"
         raise PipelineError(why, ExitCode.FAILED) from error
+    except duckdb.Error as error:
+        raise PipelineError(f"duckdb: {error}; --engine spark does without it", ExitCode.FAILED) from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
