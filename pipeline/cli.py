@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["JOBS", "main"]
-
 JOBS: Final[dict[str, str]] = {
     "init-topic": "create the topic of the event log, have its namespace keep messages, and verify it",
     "ingest": "read events from files or a topic, check them, and write the table `events`",

@@ -19,8 +19,6 @@ from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
 from pipeline.store.sinks import open_store
 
-__all__ = ["ingest"]
-
 # About five million events; what a step has staged is on the disk twice.
 STEP_BYTES: Final = 256 * 1024 * 1024
 # A compressed file is read by one task, so that a step of a cluster has at least so many files for each core.

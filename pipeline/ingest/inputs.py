@@ -7,8 +7,6 @@ from pyspark.sql import DataFrame
 from pipeline.sources import pulsar
 from pipeline.transforms.events import from_lines
 
-__all__ = ["Messages"]
-
 
 @dataclass(frozen=True, slots=True)
 class Messages:

@@ -10,8 +10,6 @@ from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings, common_settings
 from pipeline.sources.pulsar import options as pulsar
 
-__all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros", "refuse_without_source"]
-
 Mode = Literal["batch", "once", "continuous"]
 # What no file system is called: names of topics and clusters with a word too few, too many, or in other letters.
 NO_FILES: Final = re.compile(r"(pulsar(\+ssl)?|(non-)?persistent|https?):/", re.IGNORECASE)

@@ -29,8 +29,6 @@ from pipeline.sources.files import EventFiles, names, passed_by, paths_of
 from pipeline.store.protocol import Batch
 from pipeline.store.sinks import open_store
 
-__all__ = ["follow"]
-
 NAME: Final = "ingest"
 # How often a stream that goes on looks for files that are too old for it: it lists the directory and the checkpoint.
 LOOK_SECONDS: Final = 3_600.0

@@ -22,8 +22,6 @@ from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTIN
 from pipeline.store.protocol import Batch, OpenStore, Staged, Store
 from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
-__all__ = ["IngestCounts", "Input", "Rules", "write"]
-
 # With more hours than this to look at, only their days are named: a condition for each would not help any more.
 MOST_HOURS: Final = 100
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["Outcome", "Step", "run_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 from pipeline.core.options import CommonSettings
 from pipeline.running.session import open_session, task_counts
 
-__all__ = ["at_work", "watched"]
-
 INTERVAL_SECONDS: Final = 3.0
 # The names of the steps under way, the innermost last.
 _STEPS: Final[list[str]] = []

@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 
-__all__ = ["build_session", "cores", "open_session", "task_counts"]
-
 LOCAL_MASTER: Final = "local[*]"
 UTC: Final = {"spark.sql.session.timeZone": "UTC"}
 # Data frames travel to Python as Arrow; an unused UI would open a port.

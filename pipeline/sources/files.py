@@ -30,8 +30,6 @@ from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_
 from pipeline.store.hadoop import exists
 from pipeline.transforms.events import from_columns, from_lines
 
-__all__ = ["EventFile", "EventFiles", "find", "names", "passed_by", "paths_of"]
-
 PATTERN: Final = "*.{jsonl,jsonl.gz,parquet}"
 # The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
 FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"

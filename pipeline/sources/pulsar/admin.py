@@ -19,8 +19,6 @@ from pipeline.sources.pulsar.credentials import header_source, tls_context
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["PATIENCE_SECONDS", "Admin", "NotFoundError", "topic_admin", "topic_path"]
-
 PATIENCE_SECONDS: Final = 30.0
 _TIMEOUT_SECONDS: Final = 15.0
 _FIRST_PAUSE_SECONDS: Final = 0.25

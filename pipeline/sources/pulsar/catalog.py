@@ -19,8 +19,6 @@ from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.offsets import NOWHERE, Ledger, PartitionState, Position
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["AdminCatalog", "Catalog", "ReaderCatalog", "open_catalog", "state_of"]
-
 _Answer = TypeVar("_Answer")
 
 _THREADS: Final = 8

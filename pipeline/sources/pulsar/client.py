@@ -16,8 +16,6 @@ from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.offsets import Position
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["connected", "message_id", "partition_index", "position_of", "reading"]
-
 _CONNECT_MILLIS: Final = 10_000
 _CLOSE_SECONDS: Final = 5.0
 

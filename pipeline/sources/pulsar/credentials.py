@@ -17,8 +17,6 @@ from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.oauth2 import AccessToken, parameters
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["authentication", "header_source", "secret", "tls_context"]
-
 
 def secret(settings: PulsarSettings) -> str:
     """Read the secret that the settings name; raises TopicError."""

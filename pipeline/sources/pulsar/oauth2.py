@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from pipeline.sources.pulsar.errors import TopicError
 
-__all__ = ["AccessToken", "parameters"]
-
 _TIMEOUT_SECONDS: Final = 15.0
 _MARGIN_SECONDS: Final = 60.0
 _DATA: Final = "data:application/json;base64,"

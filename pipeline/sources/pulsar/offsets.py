@@ -16,20 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = [
-    "NOWHERE",
-    "Ledger",
-    "Mark",
-    "PartitionState",
-    "Position",
-    "Range",
-    "decode",
-    "encode",
-    "entry_limits",
-    "next_mark",
-    "ranges",
-]
-
 
 class Position(NamedTuple):
     """Everything up to and including this entry has been read; entry -1: nothing of the ledger."""

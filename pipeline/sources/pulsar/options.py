@@ -13,21 +13,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from pipeline.core.errors import PipelineError
 
-__all__ = [
-    "OF_TOPICS",
-    "SCHEMES",
-    "AuthKind",
-    "PulsarSettings",
-    "add_arguments",
-    "add_connection",
-    "connection",
-    "from_spark",
-    "settings",
-    "split_source",
-    "to_spark",
-    "without_user",
-]
-
 AuthKind = Literal["none", "token", "tls", "basic", "oauth2"]
 OnDataLoss = Literal["fail", "warn"]
 

@@ -18,8 +18,6 @@ from pipeline.sources.pulsar.errors import DataLossError, TopicError
 from pipeline.sources.pulsar.offsets import Range
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "SCHEMA", "Batcher", "read_range"]
-
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 8 << 20
 _STEP_MILLIS: Final = 1000

@@ -40,8 +40,6 @@ from pipeline.sources.pulsar.options import PulsarSettings, from_spark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMAT", "SCHEMA", "EventsReader", "EventsSource", "EventsStreamReader"]
-
 FORMAT = "pulsar_events"
 SCHEMA = StructType(
     [
