@@ -30,14 +30,8 @@ JOBS: Final[dict[str, str]] = {
 REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 # What Hadoop says of a URI whose beginning it does not know.
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
-
-
 # The packages of this distribution that a job imports: without one of them the installation is broken.
 _OWN: Final = ("eventlog", "pipeline")
-
-
-class _NotInstalled(Exception):
-    """A library of the extra `pipeline` is missing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,24 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = _parser(given[:1]).parse_args(given)
-    except _NotInstalled as missing:
-        print(f"pulsar-proxy-pipeline {given[0]}: {missing}", file=sys.stderr)
-        return ExitCode.USAGE
-    try:
         code: int = options.run(options)
-    except PipelineError as error:
-        print(f"pulsar-proxy-pipeline {options.job}: {error}", file=sys.stderr)
-        return error.code
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return ExitCode.FAILED
     except Exception as error:
-        said = _explained(error)
+        said = error if isinstance(error, PipelineError) else _explained(error)
         if said is None:
             raise
-        print(f"pulsar-proxy-pipeline {options.job}: {said}", file=sys.stderr)
+        print(f"pulsar-proxy-pipeline {given[0]}: {said}", file=sys.stderr)
         return said.code
-    return code
 
 
 def _explained(error: Exception) -> PipelineError | None:
@@ -92,14 +79,14 @@ def _parser(job: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _imported(name: str) -> Any:
-    """Import the module of a job; raises _NotInstalled without a library of the extra, as in the image of the proxy."""
+    """Import the module of a job; raises PipelineError without a library of the extra, as in the proxy's image."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library in ("", *_OWN):
             raise
-        raise _NotInstalled(f"{library} is not installed: this job needs the extra `pipeline`") from error
+        raise PipelineError(f"{library} is not installed: this job needs the extra `pipeline`") from error
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
-from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts, Input, Rules, write
 from pipeline.running.session import cores
@@ -46,7 +45,7 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
 
 def _steps(spark: SparkSession, settings: IngestSettings) -> Iterator[tuple[str, Input]]:
     if settings.topic is not None:
-        yield settings.topic.topic, Messages(pulsar.batch(spark, settings.topic))
+        yield settings.topic.topic, pulsar.Messages(pulsar.batch(spark, settings.topic))
         return
     files = find(spark, settings.source)
     done = 0

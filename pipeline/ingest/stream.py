@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.tables.events import EVENTS
-from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts, Input, Rules, write
 from pipeline.running.stopping import Batches
@@ -102,7 +101,7 @@ class _Stream:
 
     def _input(self, frame: DataFrame) -> Input:
         if self._settings.topic is not None:
-            return Messages(frame)
+            return pulsar.Messages(frame)
         return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._settings.on_data_loss == "warn")
 
     def _rules(self) -> Rules:

@@ -5,11 +5,12 @@ written. Events are staged before they are looked at: duplicates are rare, and t
 staged rows costs less than to shuffle all of them. So are late ones: those that `events` has are duplicates.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Any, Final, Protocol
 
@@ -24,6 +25,7 @@ from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
 # With more hours than this to look at, only their days are named: a condition for each would not help any more.
 MOST_HOURS: Final = 100
+Stage = Callable[[Table, DataFrame], Staged]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,12 @@ class IngestCounts:
     passed_by: int = 0
 
     def __add__(self, other: "IngestCounts") -> "IngestCounts":
-        """Return the counts of both inputs together."""
-        reasons = {**self.quarantined, **other.quarantined}
         newest = [each for each in (self.newest_us, other.newest_us) if each is not None]
         return IngestCounts(
             self.read + other.read,
             self.kept + other.kept,
             self.duplicates + other.duplicates,
-            {reason: self.quarantined.get(reason, 0) + other.quarantined.get(reason, 0) for reason in reasons},
+            dict(Counter(self.quarantined) + Counter(other.quarantined)),
             self.lost + other.lost,
             max(newest, default=None),
             self.passed_by + other.passed_by,
@@ -65,10 +65,8 @@ class IngestCounts:
         """Say it in one line."""
         reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""
-        passed_by = (
-            f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
-        )
-        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{passed_by}"
+        old = f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
+        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{old}"
 
 
 class Input(Protocol):
@@ -101,16 +99,22 @@ def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) 
 
 def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> IngestCounts:
     with ExitStack() as stack:
-        stage = partial(_stage, store, stack)
+
+        def stage(table: Table, frame: DataFrame) -> Staged:
+            return stack.enter_context(store.stage(table, frame))
+
         records = given.records(rules.late_before_us)
         seen = Observation()
         events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
-        read, quarantined = _seen(seen.get)
+        found = seen.get
+        read = found.get("read") or 0
+        quarantined = {reason: found[reason] for reason in REASONS if found.get(reason)}
         late = stage(LATE, late_of(records)) if "late" in quarantined else None
         others = quarantined_of(records.where("reason <> 'late'"), rules.ingested_at)
         bad = stage(QUARANTINE, others) if quarantined.keys() - {"late"} else None
         all_of_them = _extent(events.frame)
-        _require_balance(read, all_of_them.rows, _rows(bad) + (late.frame.count() if late else 0), quarantined)
+        copies = (bad.frame.agg(F.sum("copies")).collect()[0][0] or 0) if bad else 0
+        _require_balance(read, all_of_them.rows, copies + (late.frame.count() if late else 0), quarantined)
         with store.exclusive() as opened:
             fresh, extent = _without_duplicates(opened, stage, events, all_of_them)
             late, quarantined["late"] = _not_in_events(opened, stage, late)
@@ -123,23 +127,9 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Ing
         return IngestCounts(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
 
 
-def _stage(store: Store, stack: ExitStack, table: Table, frame: DataFrame) -> Staged:
-    staged = store.stage(table, frame)
-    stack.callback(staged.discard)
-    return staged
-
-
 def _counts() -> list[Column]:
-    each = [F.sum(F.when(F.col("reason") == reason, 1).otherwise(0)).alias(reason) for reason in REASONS]
+    each = [F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS]
     return [F.count(F.lit(1)).alias("read"), *each]
-
-
-def _seen(found: dict[str, Any]) -> tuple[int, dict[str, int]]:
-    return found.get("read") or 0, {reason: found[reason] for reason in REASONS if found.get(reason)}
-
-
-def _rows(bad: Staged | None) -> int:
-    return 0 if bad is None else bad.frame.agg(F.sum("copies")).collect()[0][0] or 0
 
 
 def _require_balance(read: int, kept: int, set_aside: int, quarantined: Mapping[str, int]) -> None:
@@ -176,7 +166,7 @@ def _extent(events: DataFrame) -> _Extent:
 
 
 def _without_duplicates(
-    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], events: Staged, extent: _Extent
+    opened: OpenStore, stage: Stage, events: Staged, extent: _Extent
 ) -> tuple[Staged | None, _Extent]:
     """Give the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
     if extent.rows == 0:
@@ -226,9 +216,7 @@ def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
     return table.where(where & F.col("ts_us").between(extent.oldest_us, extent.newest_us)).select(*EVENT_KEY)
 
 
-def _not_in_events(
-    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], late: Staged | None
-) -> tuple[Staged | None, int]:
+def _not_in_events(opened: OpenStore, stage: Stage, late: Staged | None) -> tuple[Staged | None, int]:
     """Give the late rows whose events the table does not have, and their number; None without any."""
     if late is None:
         return None, 0
@@ -243,7 +231,7 @@ def _not_in_events(
 
 
 def _not_quarantined_before(
-    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], bad: Staged | None, late: DataFrame | None
+    opened: OpenStore, stage: Stage, bad: Staged | None, late: DataFrame | None
 ) -> Staged | None:
     """Give what the table does not have yet; of a source that has grown since, the copies that came."""
     frames = [frame for frame in (bad.frame if bad else None, late) if frame is not None]

@@ -96,7 +96,8 @@ def read_range(
     """Give the messages of `part` in their order; raises DataLossError, TopicError."""
     batcher = Batcher(part.name, part.index)
     seen: set[int] = set()
-    with connected(settings) as client, reading(client, part.name, message_id(part.start), settings) as reader:
+    with connected(settings) as client:
+        reader = reading(client, part.name, message_id(part.start), settings)
         for message, place, (ledger, entry), published in _messages(reader, settings, part, clock):
             seen.add(ledger)
             value = message.data()

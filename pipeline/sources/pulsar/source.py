@@ -7,20 +7,12 @@ read from their beginning.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.sources.pulsar.catalog import Catalog, open_catalog
 from pipeline.sources.pulsar.errors import DataLossError, TopicError
@@ -28,7 +20,6 @@ from pipeline.sources.pulsar.offsets import (
     NOWHERE,
     Mark,
     PartitionState,
-    Range,
     decode,
     encode,
     entry_limits,
@@ -64,19 +55,15 @@ class EventsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name for `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """Give the columns."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> "EventsReader":
-        """Give a reader of what the topic holds now."""
         return EventsReader(self._settings)
 
     def streamReader(self, schema: StructType) -> "EventsStreamReader":
-        """Give a reader of a stream."""
         return EventsStreamReader(self._settings)
 
 
@@ -124,23 +111,22 @@ def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Ma
         print(f"warning: {what}", file=sys.stderr, flush=True)
 
 
-def _read(settings: PulsarSettings, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-    # The driver plans without Arrow and the client.
-    from pipeline.sources.pulsar.reading import read_range
-
-    if partition.value is not None:
-        yield from read_range(settings, partition.value)
-
-
-def _input_partitions(found: Sequence[Range]) -> list[InputPartition]:
-    return [InputPartition(part) for part in found]
-
-
-class EventsReader(DataSourceReader):
-    """Read from `start` to what is the end when the query is planned."""
+class _TaskReader:
+    """What both readers do in a task."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        # The driver plans without Arrow and the client.
+        from pipeline.sources.pulsar.reading import read_range
+
+        if partition.value is not None:
+            yield from read_range(self._settings, partition.value)
+
+
+class EventsReader(_TaskReader, DataSourceReader):
+    """Read from `start` to what is the end when the query is planned."""
 
     def partitions(self) -> list[InputPartition]:
         """Plan one task for each partition that holds anything."""
@@ -150,18 +136,14 @@ class EventsReader(DataSourceReader):
         start, end = map(decode, json.loads(window))
         require_partitions(self._settings, start, states)
         require_kept(self._settings, start, states)
-        return _input_partitions(ranges(start, end, states))
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Read one of them."""
-        return _read(self._settings, partition)
+        return [InputPartition(part) for part in ranges(start, end, states)]
 
 
-class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plan and read the batches of a stream."""
 
     def __init__(self, settings: PulsarSettings, catalog: Catalog | None = None) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._given = catalog
         self._target: dict[str, PartitionState] | None = None
         self._latest: dict[str, Mark] | None = None
@@ -186,7 +168,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Give the bound on a batch."""
         return ReadMaxRows(self._settings.max_events) if self._settings.max_events else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -221,11 +202,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_partitions(self._settings, first, states)
         moving = {name: mark for name, mark in first.items() if last[name].gaps == mark.gaps and last[name] != mark}
         require_kept(self._settings, moving, states)
-        return _input_partitions(ranges(first, last, states))
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Read one of them."""
-        return _read(self._settings, partition)
+        return [InputPartition(part) for part in ranges(first, last, states)]
 
     def _limits(
         self, marks: Mapping[str, Mark], states: Mapping[str, PartitionState], limit: ReadLimit
