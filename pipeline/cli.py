@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from pipeline.core.errors import ExitCode, PipelineError
 
@@ -66,27 +66,23 @@ def _explained(error: Exception) -> PipelineError | None:
 
 
 def _parser(job: Sequence[str]) -> argparse.ArgumentParser:
-    """Make the parser; only the job that is asked for is imported, and brings its options."""
+    """Make the parser; only the job that is asked for is imported, and brings its options; raises PipelineError."""
     parser = argparse.ArgumentParser(prog="pulsar-proxy-pipeline", description="what the proxy's event log tells")
     jobs = parser.add_subparsers(required=True, metavar="JOB", dest="job")
     for name, text in JOBS.items():
         command = jobs.add_parser(name, help=text, description=text)
         if name in job:
-            module = _imported(f"pipeline.jobs.{name.replace('-', '_')}")
+            try:
+                module = import_module(f"pipeline.jobs.{name.replace('-', '_')}")
+            except ModuleNotFoundError as error:
+                # As in the image of the proxy.
+                library = (error.name or "").partition(".")[0]
+                if library in ("", *_OWN):
+                    raise
+                raise PipelineError(f"{library} is not installed: this job needs the extra `pipeline`") from error
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
-
-
-def _imported(name: str) -> Any:
-    """Import the module of a job; raises PipelineError without a library of the extra, as in the proxy's image."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library in ("", *_OWN):
-            raise
-        raise PipelineError(f"{library} is not installed: this job needs the extra `pipeline`") from error
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final, Protocol
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
@@ -62,7 +62,6 @@ class IngestCounts:
         return ", ".join(f"{count} {reason}" for reason, count in self.quarantined.items()) or "blank"
 
     def __str__(self) -> str:
-        """Say it in one line."""
         reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""
         old = f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
@@ -105,7 +104,8 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Ing
 
         records = given.records(rules.late_before_us)
         seen = Observation()
-        events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
+        counts = (F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS)
+        events = stage(EVENTS, events_of(records.observe(seen, F.count("*").alias("read"), *counts)))
         found = seen.get
         read = found.get("read") or 0
         quarantined = {reason: found[reason] for reason in REASONS if found.get(reason)}
@@ -125,11 +125,6 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Ing
         quarantined = {reason: count for reason, count in quarantined.items() if count}
         duplicates = read - sum(quarantined.values()) - extent.rows
         return IngestCounts(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
-
-
-def _counts() -> list[Column]:
-    each = [F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS]
-    return [F.count(F.lit(1)).alias("read"), *each]
 
 
 def _require_balance(read: int, kept: int, set_aside: int, quarantined: Mapping[str, int]) -> None:
@@ -187,7 +182,6 @@ def _without_duplicates(
 
 
 def _different(keys: DataFrame) -> int:
-    """Count the different keys."""
     # A bit for each, 64 neighbours in a number: hardly anything is left to shuffle, where `distinct` moves every key.
     neighbours = keys.groupBy("proxy_id", "boot_id", F.shiftright("seq", 6))
     bits = neighbours.agg(F.expr("bit_or(shiftleft(1L, CAST(seq & 63 AS INT)))").alias("bits"))

@@ -19,7 +19,6 @@ class Outcome:
 
     @property
     def code(self) -> int:
-        """Give the exit code."""
         return next((error.code for error in self.failed.values()), ExitCode.OK)
 
 

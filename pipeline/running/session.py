@@ -109,7 +109,6 @@ def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mappin
 
 
 def _cores(master: str) -> int:
-    """Count the cores of a local master."""
     found = re.match(r"local\[(\d+|\*)", master)
     if found is None:
         return 1

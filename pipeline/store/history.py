@@ -5,8 +5,7 @@ run over a part of a day does not shorten what is known of it. Whether an advice
 limits were in force: requests refused, and the p99 of all waits, against what was promised.
 """
 
-from datetime import UTC, datetime
-from math import isnan
+import time
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -71,16 +70,6 @@ def add_row(spark: SparkSession, common: CommonSettings, table: Table, row: Row)
         opened.add({table.name: rows})
 
 
-def now_utc() -> datetime:
-    """Give the time, as Spark takes it for a timestamp in UTC."""
-    return datetime.now(UTC)
-
-
-def number(value: float) -> float | None:
-    """Give null for what is no number."""
-    return None if isnan(value) else float(value)
-
-
 def drift_of(spark: SparkSession, common: CommonSettings) -> str:
     """Give the drift as metrics, from what is kept and what was replayed last."""
     store = open_store(spark, common)
@@ -95,5 +84,4 @@ def drift_of(spark: SparkSession, common: CommonSettings) -> str:
     outcomes = (held(advice, days) for advice in advices)
     in_force = next((each for each in outcomes if each.days), None)
     usual = next(iter(rows(REPLAYED, "requests")), None)
-    now = now_utc().timestamp()
-    return exposition(next(iter(calibrations), None), next(iter(advices), None), usual, in_force, now)
+    return exposition(next(iter(calibrations), None), next(iter(advices), None), usual, in_force, time.time())

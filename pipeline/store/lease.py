@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import IO, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -182,14 +182,18 @@ def lock_of(root: Path, owner: str, clock: Clock | None = None) -> Iterator[None
     clock = clock or Clock()
     with (root / LOCK).open("a+") as lock:
         end = clock.now() + clock.patience_seconds
-        while not _try_lock(lock):
-            if clock.now() >= end:
-                lock.seek(0)
-                raise PipelineError(
-                    f"{root}: {lock.read() or 'another job'} has been changing its tables for"
-                    f" {clock.patience_seconds:g} s, expected it to end",
-                    ExitCode.FAILED,
-                )
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock.now() >= end:
+                    lock.seek(0)
+                    raise PipelineError(
+                        f"{root}: {lock.read() or 'another job'} has been changing its tables for"
+                        f" {clock.patience_seconds:g} s, expected it to end",
+                        ExitCode.FAILED,
+                    ) from None
             clock.sleep(clock.retry_seconds)
         lock.truncate(0)
         lock.write(owner)
@@ -215,14 +219,6 @@ def only_writer(spark: SparkSession, root: str, clock: Clock | None = None) -> I
         return
     with lease_of(HadoopFiles(spark, f"{root}/{LEASE}"), owner, root, clock) as held:
         yield held.require
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _text(owner: str, beat: str) -> str:

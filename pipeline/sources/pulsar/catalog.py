@@ -9,7 +9,7 @@ that end (no bound by events), and trimmed ledgers go unnoticed.
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import pulsar
 
@@ -28,14 +28,33 @@ _SAMPLES: Final = 8
 _ROWS: Final = "X-Pulsar-num-batch-message"
 
 
-class Catalog(Protocol):
-    """What a stream asks about its topic; each call raises TopicError."""
+class Catalog:
+    """Ask a broker about a topic, by readers, whose cursors end with them; each call raises TopicError."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._settings = settings
 
     def states(self) -> dict[str, PartitionState]:
         """Give the state of every partition that exists now."""
+        found = {}
+        with connected(self._settings) as client:
+            for name in client.get_topic_partitions(self._settings.topic):
+                index = -1 if name == self._settings.topic else int(name.rpartition("-partition-")[2])
+                # At its end: what it reads first is the last message there is.
+                last = self._first(reading(client, name, pulsar.MessageId.latest, self._settings))
+                found[name] = PartitionState(name, index, None, last or NOWHERE)
+        return found
 
     def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
         """Give, for each partition, the position before the first message published at `millis` or later."""
+        found = {}
+        with connected(self._settings) as client:
+            for name, state in states.items():
+                reader = reading(client, name, pulsar.MessageId.earliest, self._settings)
+                reader.seek(millis)
+                first = self._first(reader)
+                found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
+        return found
 
     def rows_per_entry(
         self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
@@ -44,18 +63,25 @@ class Catalog(Protocol):
 
         Every one of `starts`, of which there is one at least, has unread entries.
         """
+        # Without the admin interface there is no bound that this would serve.
+        return dict.fromkeys(starts, 1.0)
+
+    def _first(self, reader: pulsar.Reader) -> Position | None:
+        if not reader.has_message_available():
+            return None
+        try:
+            place = reader.read_next(self._settings.read_timeout_seconds * 1000).message_id()
+        except pulsar.Timeout:
+            # The last entry is none of a producer's, or was trimmed: there is nothing to read.
+            return None
+        return Position(place.ledger_id(), place.entry_id())
 
 
-def open_catalog(settings: PulsarSettings) -> Catalog:
-    """Give the catalog that the settings allow."""
-    return AdminCatalog(settings) if settings.admin_url else ReaderCatalog(settings)
-
-
-class AdminCatalog:
+class AdminCatalog(Catalog):
     """Ask the admin interface."""
 
     def __init__(self, settings: PulsarSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._admin = Admin(settings)
 
     def states(self) -> dict[str, PartitionState]:
@@ -126,44 +152,6 @@ def state_of(name: str, index: int, stats: Mapping[str, Any]) -> PartitionState:
     return PartitionState(name, index, tuple(ledgers), last if last.entry >= 0 else (filled or [NOWHERE])[-1])
 
 
-class ReaderCatalog:
-    """Ask the broker, by readers, whose cursors end with them."""
-
-    def __init__(self, settings: PulsarSettings) -> None:
-        self._settings = settings
-
-    def states(self) -> dict[str, PartitionState]:
-        found = {}
-        with connected(self._settings) as client:
-            for name in client.get_topic_partitions(self._settings.topic):
-                index = -1 if name == self._settings.topic else int(name.rpartition("-partition-")[2])
-                # At its end: what it reads first is the last message there is.
-                last = self._first(reading(client, name, pulsar.MessageId.latest, self._settings))
-                found[name] = PartitionState(name, index, None, last or NOWHERE)
-        return found
-
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
-        found = {}
-        with connected(self._settings) as client:
-            for name, state in states.items():
-                reader = reading(client, name, pulsar.MessageId.earliest, self._settings)
-                reader.seek(millis)
-                first = self._first(reader)
-                found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
-        return found
-
-    def rows_per_entry(
-        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
-    ) -> dict[str, float]:
-        # Without the admin interface there is no bound that this would serve.
-        return dict.fromkeys(starts, 1.0)
-
-    def _first(self, reader: pulsar.Reader) -> Position | None:
-        if not reader.has_message_available():
-            return None
-        try:
-            place = reader.read_next(self._settings.read_timeout_seconds * 1000).message_id()
-        except pulsar.Timeout:
-            # The last entry is none of a producer's, or was trimmed: there is nothing to read.
-            return None
-        return Position(place.ledger_id(), place.entry_id())
+def open_catalog(settings: PulsarSettings) -> Catalog:
+    """Give the catalog that the settings allow."""
+    return AdminCatalog(settings) if settings.admin_url else Catalog(settings)

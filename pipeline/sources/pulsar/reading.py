@@ -55,11 +55,9 @@ class Batcher:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the batch should go."""
         return len(self._values) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, value: bytes, ledger: int, entry: int, batch_index: int, published_millis: int, key: str) -> None:
-        """Add a message."""
         self._values.append(value)
         self._ledgers.append(ledger)
         self._entries.append(entry)

@@ -209,14 +209,11 @@ class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAva
     ) -> dict[str, int]:
         if not isinstance(limit, ReadMaxRows):
             return {}
-        starts = {
-            name: marks[name].position
-            for name, state in states.items()
-            if name in marks and marks[name].position != NOWHERE and not state.lost(marks[name])
-        }
-        unread = {name: states[name].entries_after(start) for name, start in starts.items()}
-        waiting = {name: starts[name] for name, entries in unread.items() if entries}
-        if not waiting:
+        # Others are only put to a beginning.
+        standing = {name: mark for name, mark in marks.items() if name in states and mark.position != NOWHERE}
+        starts = {name: mark.position for name, mark in standing.items() if not states[name].lost(mark)}
+        unread = {name: entries for name, start in starts.items() if (entries := states[name].entries_after(start))}
+        if not unread:
             return {}
-        rows = self._catalog.rows_per_entry(states, waiting, limit.max_rows)
-        return unread | entry_limits({name: unread[name] for name in waiting}, rows, limit.max_rows)
+        rows = self._catalog.rows_per_entry(states, {name: starts[name] for name in unread}, limit.max_rows)
+        return entry_limits(unread, rows, limit.max_rows)
