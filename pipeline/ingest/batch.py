@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import IngestCounts, Input, Rules, write
+from pipeline.ingest.write import IngestCounts, Input, write
 from pipeline.running.session import cores
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
@@ -33,7 +33,7 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
     started, counts = datetime.now(UTC), IngestCounts()
     for label, given in _steps(spark, settings):
         begin = time.monotonic()
-        of_step = write(store, given, Rules(started))
+        of_step = write(store, given, started)
         counts += of_step
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
     if counts.kept + counts.duplicates == 0:

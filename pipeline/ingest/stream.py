@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.tables.events import EVENTS
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import IngestCounts, Input, Rules, write
+from pipeline.ingest.write import IngestCounts, Input, write
 from pipeline.running.stopping import Batches
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFiles, names, passed_by, paths_of
@@ -94,8 +94,11 @@ class _Stream:
         self.passed_by = number
 
     def _take(self, frame: DataFrame, number: int) -> None:
-        begin = time.monotonic()
-        counts = write(self._store, self._input(frame), self._rules(), Batch(self._query_id(), number))
+        begin, now = time.monotonic(), datetime.now(UTC)
+        # A proxy whose clock is ahead must not make all others late.
+        newest_us = min(self._newest_us, int(now.timestamp() * 1_000_000))
+        late_before_us = newest_us - self._settings.late_after_us if newest_us else None
+        counts = write(self._store, self._input(frame), now, late_before_us, Batch(self._query_id(), number))
         self.counts += counts
         self._newest_us = max(self._newest_us, counts.newest_us or 0)
         self._say(f"batch {number}: {counts}; {counts.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
@@ -104,12 +107,6 @@ class _Stream:
         if self._settings.topic is not None:
             return pulsar.Messages(frame)
         return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._skip_gone)
-
-    def _rules(self) -> Rules:
-        now = datetime.now(UTC)
-        # A proxy whose clock is ahead must not make all others late.
-        newest_us = min(self._newest_us, int(now.timestamp() * 1_000_000))
-        return Rules(now, newest_us - self._settings.late_after_us if newest_us else None)
 
     def _query_id(self) -> str:
         # That of the checkpoint: a new checkpoint numbers its batches anew.

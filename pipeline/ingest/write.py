@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
@@ -20,12 +20,16 @@ from pyspark.sql import functions as F
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
+from pipeline.sources.files import EventFiles
+from pipeline.sources.pulsar import Messages
 from pipeline.store.protocol import Batch, OpenStore, Staged, Store
 from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
 # With more hours than this to look at, only their days are named: a condition for each would not help any more.
 MOST_HOURS: Final = 100
 Stage = Callable[[Table, DataFrame], Staged]
+# Each gives the same records each time it is asked, and after an error with which input to try again.
+Input = EventFiles | Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +50,11 @@ class IngestCounts:
 
     def __add__(self, other: "IngestCounts") -> "IngestCounts":
         newest = [each for each in (self.newest_us, other.newest_us) if each is not None]
+        summed = ("read", "kept", "duplicates", "lost", "passed_by")
         return IngestCounts(
-            self.read + other.read,
-            self.kept + other.kept,
-            self.duplicates + other.duplicates,
-            dict(Counter(self.quarantined) + Counter(other.quarantined)),
-            self.lost + other.lost,
-            max(newest, default=None),
-            self.passed_by + other.passed_by,
+            **{name: getattr(self, name) + getattr(other, name) for name in summed},
+            quarantined=dict(Counter(self.quarantined) + Counter(other.quarantined)),
+            newest_us=max(newest, default=None),
         )
 
     @property
@@ -68,41 +69,30 @@ class IngestCounts:
         return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{old}"
 
 
-class Input(Protocol):
-    """Something that gives the same records each time it is asked."""
+def write(
+    store: Store, given: Input, ingested_at: datetime, late_before_us: int | None = None, batch: Batch | None = None
+) -> IngestCounts:
+    """Write the records of an input that the tables do not have yet; raises PipelineError.
 
-    def records(self, late_before_us: int | None) -> DataFrame:
-        """Give the records; raises PipelineError."""
-
-    def after(self, error: Exception) -> "Input":
-        """Give the input with which to try again after Spark failed to read it, or raise the error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How records are taken: when this ingest began, and what is late."""
-
-    ingested_at: datetime
-    late_before_us: int | None = None
-
-
-def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> IngestCounts:
-    """Write the records of an input that the tables do not have yet; raises PipelineError."""
+    `ingested_at` is when this ingest began, `late_before_us` what is late.
+    """
     try:
-        return _write(store, given, rules, batch)
+        return _write(store, given, ingested_at, late_before_us, batch)
     except PipelineError:
         raise
     except Exception as error:
-        return _write(store, given.after(error), rules, batch)
+        return _write(store, given.after(error), ingested_at, late_before_us, batch)
 
 
-def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> IngestCounts:
+def _write(
+    store: Store, given: Input, ingested_at: datetime, late_before_us: int | None, batch: Batch | None
+) -> IngestCounts:
     with ExitStack() as stack:
 
         def stage(table: Table, frame: DataFrame) -> Staged:
             return stack.enter_context(store.stage(table, frame))
 
-        records = given.records(rules.late_before_us)
+        records = given.records(late_before_us)
         seen = Observation()
         counts = (F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS)
         events = stage(EVENTS, events_of(records.observe(seen, F.count("*").alias("read"), *counts)))
@@ -110,7 +100,7 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Ing
         read = found.get("read") or 0
         quarantined = {reason: found[reason] for reason in REASONS if found.get(reason)}
         late = stage(LATE, late_of(records)) if "late" in quarantined else None
-        others = quarantined_of(records.where("reason <> 'late'"), rules.ingested_at)
+        others = quarantined_of(records.where("reason <> 'late'"), ingested_at)
         bad = stage(QUARANTINE, others) if quarantined.keys() - {"late"} else None
         all_of_them = _extent(events.frame)
         copies = (bad.frame.agg(F.sum("copies")).collect()[0][0] or 0) if bad else 0
@@ -118,7 +108,7 @@ def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> Ing
         with store.exclusive() as opened:
             fresh, extent = _without_duplicates(opened, stage, events, all_of_them)
             late, quarantined["late"] = _not_in_events(opened, stage, late)
-            of_late = quarantined_of(late.frame, rules.ingested_at) if late else None
+            of_late = quarantined_of(late.frame, ingested_at) if late else None
             set_aside = _not_quarantined_before(opened, stage, bad, of_late)
             rows = {EVENTS.name: fresh, QUARANTINE.name: set_aside}
             opened.add({name: staged for name, staged in rows.items() if staged is not None}, batch)

@@ -16,7 +16,7 @@ import pulsar
 from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
 from pipeline.sources.pulsar.client import connected, reading
 from pipeline.sources.pulsar.errors import TopicError
-from pipeline.sources.pulsar.offsets import NOWHERE, Ledger, PartitionState, Position
+from pipeline.sources.pulsar.offsets import NOWHERE, Ledger, PartitionState, Position, States
 from pipeline.sources.pulsar.options import PulsarSettings
 
 _Answer = TypeVar("_Answer")
@@ -45,7 +45,7 @@ class Catalog:
                 found[name] = PartitionState(name, index, None, last or NOWHERE)
         return found
 
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
+    def since(self, states: States, millis: int) -> dict[str, Position]:
         """Give, for each partition, the position before the first message published at `millis` or later."""
         found = {}
         with connected(self._settings) as client:
@@ -56,9 +56,7 @@ class Catalog:
                 found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
         return found
 
-    def rows_per_entry(
-        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
-    ) -> dict[str, float]:
+    def rows_per_entry(self, states: States, starts: Mapping[str, Position], max_rows: int) -> dict[str, float]:
         """Guess how many messages an entry holds of those that come next, up to `max_rows`, for each partition.
 
         Every one of `starts`, of which there is one at least, has unread entries.
@@ -98,7 +96,7 @@ class AdminCatalog(Catalog):
         names = {f"{topic}-partition-{index}": index for index in range(count)}
         return {name: state_of(name, index, every[name]) for name, index in names.items() if name in every}
 
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
+    def since(self, states: States, millis: int) -> dict[str, Position]:
         def find(name: str) -> Position:
             try:
                 got = self._admin.get(f"{topic_path(name)}/messageid/{millis}")
@@ -108,9 +106,7 @@ class AdminCatalog(Catalog):
 
         return _in_parallel(find, states)
 
-    def rows_per_entry(
-        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
-    ) -> dict[str, float]:
+    def rows_per_entry(self, states: States, starts: Mapping[str, Position], max_rows: int) -> dict[str, float]:
         sampled = sorted(starts, key=lambda name: -states[name].entries_after(starts[name]))[:_SAMPLED]
         seen = _in_parallel(lambda name: self._mean_rows(states[name], starts[name], max_rows), sampled)
         mean = sum(seen.values()) / len(seen)

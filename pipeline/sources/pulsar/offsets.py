@@ -115,7 +115,12 @@ class Mark(NamedTuple):
     follows: int = -1
 
 
-def encode(marks: Mapping[str, Mark]) -> dict[str, list[int]]:
+# By the names of the partitions.
+States = Mapping[str, PartitionState]
+Marks = Mapping[str, Mark]
+
+
+def encode(marks: Marks) -> dict[str, list[int]]:
     """Write an offset of Spark: sorted, because equal offsets must be equal texts."""
     return {name: _words(mark) for name, mark in sorted(marks.items())}
 
@@ -164,7 +169,7 @@ class Range:
     ledgers: tuple[int, ...]
 
 
-def ranges(start: Mapping[str, Mark], end: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> list[Range]:
+def ranges(start: Marks, end: Marks, states: States) -> list[Range]:
     """List what is to be read between two offsets."""
     found = []
     for name, (last, gaps, _) in sorted(end.items()):

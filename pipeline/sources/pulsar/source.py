@@ -7,19 +7,23 @@ read from their beginning.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from pipeline.sources.pulsar.catalog import Catalog, open_catalog
 from pipeline.sources.pulsar.errors import DataLossError, TopicError
 from pipeline.sources.pulsar.offsets import (
     NOWHERE,
     Mark,
+    Marks,
     PartitionState,
+    States,
     decode,
     encode,
     entry_limits,
@@ -27,23 +31,11 @@ from pipeline.sources.pulsar.offsets import (
     ranges,
 )
 from pipeline.sources.pulsar.options import PulsarSettings, from_spark
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from pipeline.sources.pulsar.reading import SCHEMA as READ
+from pipeline.sources.pulsar.reading import read_range
 
 FORMAT = "pulsar_events"
-SCHEMA = StructType(
-    [
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("ledger_id", LongType()),
-        StructField("entry_id", LongType()),
-        StructField("batch_index", IntegerType()),
-        StructField("publish_time", TimestampType()),
-        StructField("key", StringType()),
-    ]
-)
+SCHEMA = from_arrow_schema(READ)
 
 
 class EventsSource(DataSource):
@@ -67,7 +59,7 @@ class EventsSource(DataSource):
         return EventsStreamReader(self._settings)
 
 
-def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> dict[str, Mark]:
+def initial_marks(settings: PulsarSettings, catalog: Catalog, states: States) -> dict[str, Mark]:
     """Give where to begin: raises TopicError."""
     if settings.start == "earliest":
         return {name: state.mark(state.beginning) for name, state in states.items()}
@@ -76,15 +68,13 @@ def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[st
     return {name: states[name].mark(at) for name, at in catalog.since(states, int(settings.start)).items()}
 
 
-def window_of(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> str:
+def window_of(settings: PulsarSettings, catalog: Catalog, states: States) -> str:
     """Give all there is from `start` to the end as it is now, as text; raises TopicError."""
     start = encode(initial_marks(settings, catalog, states))
     return json.dumps([start, encode({name: Mark(state.end) for name, state in states.items()})])
 
 
-def require_partitions(
-    settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]
-) -> None:
+def require_partitions(settings: PulsarSettings, marks: Marks, states: States) -> None:
     """Raise TopicError if a partition of `marks` is gone."""
     if gone := sorted(marks.keys() - states.keys()):
         raise TopicError(
@@ -93,7 +83,7 @@ def require_partitions(
         )
 
 
-def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
+def require_kept(settings: PulsarSettings, marks: Marks, states: States) -> None:
     """Raise DataLossError, or warn, if what follows one of `marks` may be gone."""
     for name, mark in marks.items():
         if not (name in states and states[name].lost(mark)):
@@ -117,10 +107,8 @@ class _TaskReader:
     def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        # The driver plans without Arrow and the client.
-        from pipeline.sources.pulsar.reading import read_range
-
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Without a partition to read, Spark makes up one of nothing.
         if partition.value is not None:
             yield from read_range(self._settings, partition.value)
 
@@ -204,9 +192,7 @@ class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAva
         require_kept(self._settings, moving, states)
         return [InputPartition(part) for part in ranges(first, last, states)]
 
-    def _limits(
-        self, marks: Mapping[str, Mark], states: Mapping[str, PartitionState], limit: ReadLimit
-    ) -> dict[str, int]:
+    def _limits(self, marks: Marks, states: States, limit: ReadLimit) -> dict[str, int]:
         if not isinstance(limit, ReadMaxRows):
             return {}
         # Others are only put to a beginning.
