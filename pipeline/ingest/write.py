@@ -95,7 +95,7 @@ def _write(
         records = given.records(late_before_us)
         seen = Observation()
         counts = (F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS)
-        events = stage(EVENTS, events_of(records.observe(seen, F.count("*").alias("read"), *counts)))
+        events = stage(EVENTS, events_of(records.observe(seen, F.count(F.lit(1)).alias("read"), *counts)))
         found = seen.get
         read = found.get("read") or 0
         quarantined = {reason: found[reason] for reason in REASONS if found.get(reason)}

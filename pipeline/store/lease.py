@@ -153,30 +153,6 @@ def _newest(files: Files) -> str:
 
 
 @contextmanager
-def lease_of(files: Files, owner: str, where: str, clock: Clock | None = None) -> Iterator[Held]:
-    """Hold the lease, and show that the holder lives, until the block ends; raises PipelineError."""
-    clock = clock or Clock(retry_seconds=STORE_RETRY_SECONDS)
-    held, stop = acquire(files, owner, where, clock), Event()
-
-    def live() -> None:
-        while not stop.wait(BEAT_SHARE * clock.stale_seconds):
-            # A store that does not answer now may do so the next time; `Held.require` tells if that was too late.
-            with suppress(Exception):
-                held.beat()
-
-    thread = Thread(target=live, name="lease", daemon=True)
-    thread.start()
-    try:
-        yield held
-    finally:
-        stop.set()
-        thread.join()
-        # A store that does not answer any more: others wait until the lease is stale, and what was done is done.
-        with suppress(Exception):
-            held.release()
-
-
-@contextmanager
 def lock_of(root: Path, owner: str, clock: Clock | None = None) -> Iterator[None]:
     """Hold the lock of a mounted directory; raises PipelineError with the name of who does not give it up."""
     clock = clock or Clock()
@@ -217,8 +193,25 @@ def only_writer(spark: SparkSession, root: str, clock: Clock | None = None) -> I
             # No look is needed: the kernel keeps the lock.
             yield lambda: None
         return
-    with lease_of(HadoopFiles(spark, f"{root}/{LEASE}"), owner, root, clock) as held:
+    clock = clock or Clock(retry_seconds=STORE_RETRY_SECONDS)
+    held, stop = acquire(HadoopFiles(spark, f"{root}/{LEASE}"), owner, root, clock), Event()
+
+    def live() -> None:
+        while not stop.wait(BEAT_SHARE * clock.stale_seconds):
+            # A store that does not answer now may do so the next time; `Held.require` tells if that was too late.
+            with suppress(Exception):
+                held.beat()
+
+    thread = Thread(target=live, name="lease", daemon=True)
+    thread.start()
+    try:
         yield held.require
+    finally:
+        stop.set()
+        thread.join()
+        # A store that does not answer any more: others wait until the lease is stale, and what was done is done.
+        with suppress(Exception):
+            held.release()
 
 
 def _text(owner: str, beat: str) -> str:
