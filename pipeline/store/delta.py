@@ -74,7 +74,7 @@ class DeltaStore:
             return before - _files(found)
 
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
-        once = {} if batch is None else {"txnAppId": batch.stream, "txnVersion": batch.number}
+        once: dict[str, str | int] = {} if batch is None else {"txnAppId": batch.stream, "txnVersion": batch.number}
         for name, staged in rows.items():
             self._write(TABLES[name], staged, "append", once)
 

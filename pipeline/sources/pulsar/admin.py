@@ -53,8 +53,8 @@ class Admin:
 
     @cached_property
     def _admin(self) -> TopicAdmin:
-        bounds = {"timeout_seconds": _TIMEOUT_SECONDS, "largest_answer_bytes": _LONGEST_ANSWER_BYTES}
-        return replace(topic_admin(self.settings), **bounds)
+        admin = topic_admin(self.settings)
+        return replace(admin, timeout_seconds=_TIMEOUT_SECONDS, largest_answer_bytes=_LONGEST_ANSWER_BYTES)
 
     def get(self, path: str) -> Any:
         """Return the decoded answer; raises NotFoundError, TopicError."""
