@@ -8,11 +8,9 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from pipeline.core.errors import ExitCode, PipelineError
-
-__all__ = ["JOBS", "main"]
 
 JOBS: Final[dict[str, str]] = {
     "init-topic": "create the topic of the event log, have its namespace keep messages, and verify it",
@@ -32,14 +30,8 @@ JOBS: Final[dict[str, str]] = {
 REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 # What Hadoop says of a URI whose beginning it does not know.
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
-
-
 # The packages of this distribution that a job imports: without one of them the installation is broken.
 _OWN: Final = ("eventlog", "pipeline")
-
-
-class _NotInstalled(Exception):
-    """A library of the extra `pipeline` is missing."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,24 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = _parser(given[:1]).parse_args(given)
-    except _NotInstalled as missing:
-        print(f"pulsar-proxy-pipeline {given[0]}: {missing}", file=sys.stderr)
-        return ExitCode.USAGE
-    try:
         code: int = options.run(options)
-    except PipelineError as error:
-        print(f"pulsar-proxy-pipeline {options.job}: {error}", file=sys.stderr)
-        return error.code
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return ExitCode.FAILED
     except Exception as error:
-        said = _explained(error)
+        said = error if isinstance(error, PipelineError) else _explained(error)
         if said is None:
             raise
-        print(f"pulsar-proxy-pipeline {options.job}: {said}", file=sys.stderr)
+        print(f"pulsar-proxy-pipeline {given[0]}: {said}", file=sys.stderr)
         return said.code
-    return code
 
 
 def _explained(error: Exception) -> PipelineError | None:
@@ -81,27 +66,23 @@ def _explained(error: Exception) -> PipelineError | None:
 
 
 def _parser(job: Sequence[str]) -> argparse.ArgumentParser:
-    """Make the parser; only the job that is asked for is imported, and brings its options."""
+    """Make the parser; only the job that is asked for is imported, and brings its options; raises PipelineError."""
     parser = argparse.ArgumentParser(prog="pulsar-proxy-pipeline", description="what the proxy's event log tells")
     jobs = parser.add_subparsers(required=True, metavar="JOB", dest="job")
     for name, text in JOBS.items():
         command = jobs.add_parser(name, help=text, description=text)
         if name in job:
-            module = _imported(f"pipeline.jobs.{name.replace('-', '_')}")
+            try:
+                module = import_module(f"pipeline.jobs.{name.replace('-', '_')}")
+            except ModuleNotFoundError as error:
+                # As in the image of the proxy.
+                library = (error.name or "").partition(".")[0]
+                if library in ("", *_OWN):
+                    raise
+                raise PipelineError(f"{library} is not installed: this job needs the extra `pipeline`") from error
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
-
-
-def _imported(name: str) -> Any:
-    """Import the module of a job; raises _NotInstalled without a library of the extra, as in the image of the proxy."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library in ("", *_OWN):
-            raise
-        raise _NotInstalled(f"{library} is not installed: this job needs the extra `pipeline`") from error
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Ingest: from files or a topic to the tables `events` and `quarantine`, as a batch or as a stream.
 
-`settings` (options), `inputs` (files or messages), `batch`, `stream`, `write` (each event once). What is no event:
-`pipeline/transforms/checks.py`.
+`settings` (options), `batch`, `stream`, `write` (each event once). What is no event: `pipeline/transforms/checks.py`.
 """
 
 import sys
@@ -23,10 +22,7 @@ def _show(text: str) -> None:
 
 
 def ingest(
-    spark: SparkSession,
-    settings: IngestSettings,
-    say: Callable[[str], None] = _show,
-    stop: Event | None = None,
+    spark: SparkSession, settings: IngestSettings, say: Callable[[str], None] = _show, stop: Event | None = None
 ) -> IngestCounts:
     """Take events into the tables and say what became of them; raises PipelineError.
 

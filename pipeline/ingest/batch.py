@@ -11,15 +11,12 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
-from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import IngestCounts, Input, Rules, write
+from pipeline.ingest.write import IngestCounts, Input, write
 from pipeline.running.session import cores
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFile, EventFiles, find
 from pipeline.store.sinks import open_store
-
-__all__ = ["ingest"]
 
 # About five million events; what a step has staged is on the disk twice.
 STEP_BYTES: Final = 256 * 1024 * 1024
@@ -36,7 +33,7 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
     started, counts = datetime.now(UTC), IngestCounts()
     for label, given in _steps(spark, settings):
         begin = time.monotonic()
-        of_step = write(store, given, Rules(started))
+        of_step = write(store, given, started)
         counts += of_step
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
     if counts.kept + counts.duplicates == 0:
@@ -48,7 +45,7 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
 
 def _steps(spark: SparkSession, settings: IngestSettings) -> Iterator[tuple[str, Input]]:
     if settings.topic is not None:
-        yield settings.topic.topic, Messages(pulsar.batch(spark, settings.topic))
+        yield settings.topic.topic, pulsar.Messages(pulsar.batch(spark, settings.topic))
         return
     files = find(spark, settings.source)
     done = 0

@@ -4,13 +4,11 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings, common_settings
 from pipeline.sources.pulsar import options as pulsar
-
-__all__ = ["IngestSettings", "Mode", "add_arguments", "ingest_settings", "micros", "refuse_without_source"]
 
 Mode = Literal["batch", "once", "continuous"]
 # What no file system is called: names of topics and clusters with a word too few, too many, or in other letters.
@@ -50,19 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     how.add_argument("--once", action="store_true", help="take what came since the checkpoint, then end")
     how.add_argument("--trigger", metavar="TIME", help="go on taking what comes, so often: 10s, 1m; until SIGTERM")
     parser.add_argument("--checkpoint", metavar="DIR", help="of a stream (default: _checkpoints/ingest under --out)")
-    parser.add_argument(
-        "--late-after",
-        default="1d",
-        metavar="TIME",
-        help="a stream quarantines events older than the newest by more (default: %(default)s)",
-    )
+    text = "a stream quarantines events older than the newest by more (default: %(default)s)"
+    parser.add_argument("--late-after", default="1d", metavar="TIME", help=text)
     parser.add_argument("--max-files", type=int, default=1_000, metavar="N", help="of one batch of a stream of files")
-    parser.add_argument(
-        "--max-file-age",
-        default="30d",
-        metavar="TIME",
-        help="a stream remembers the files of this time, and passes by older ones (default: %(default)s)",
-    )
+    text = "a stream remembers the files of this time, and passes by older ones (default: %(default)s)"
+    parser.add_argument("--max-file-age", default="30d", metavar="TIME", help=text)
     pulsar.add_arguments(parser)
 
 
@@ -119,15 +109,12 @@ def _refuse_given(options: argparse.Namespace, idle: Mapping[str, tuple[str, ...
     """Refuse options that would change nothing: whoever gives one expects something of it."""
     usual = argparse.ArgumentParser()
     add_arguments(usual)
-    given = [name for name in vars(options) if _is_given(usual, name, options)]
+    given = [
+        name for name, value in vars(options).items() if value not in (None, "") and value != usual.get_default(name)
+    ]
     for why, names in idle.items():
         if found := [f"--{name.replace('_', '-')}" for name in given if name in names]:
             raise PipelineError(f"{', '.join(found)}: {why}: expected none of them")
-
-
-def _is_given(usual: argparse.ArgumentParser, name: str, options: argparse.Namespace) -> bool:
-    value: Any = getattr(options, name)
-    return value not in (None, "") and value != usual.get_default(name)
 
 
 def micros(option: str, text: str, least_us: int = 0) -> int:

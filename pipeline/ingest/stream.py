@@ -20,16 +20,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.tables.events import EVENTS
-from pipeline.ingest.inputs import Messages
 from pipeline.ingest.settings import IngestSettings
-from pipeline.ingest.write import IngestCounts, Input, Rules, write
+from pipeline.ingest.write import IngestCounts, Input, write
 from pipeline.running.stopping import Batches
 from pipeline.sources import pulsar
 from pipeline.sources.files import EventFiles, names, passed_by, paths_of
 from pipeline.store.protocol import Batch
 from pipeline.store.sinks import open_store
-
-__all__ = ["follow"]
 
 NAME: Final = "ingest"
 # How often a stream that goes on looks for files that are too old for it: it lists the directory and the checkpoint.
@@ -60,25 +57,33 @@ class _Stream:
         self._spark = spark
         self._settings = settings
         self._say = say
+        self._skip_gone = settings.on_data_loss == "warn"
         self._store = open_store(spark, settings.common)
-        self._newest_us = self._newest()
+        rows = self._store.read(EVENTS)
+        self._newest_us: int = 0 if rows is None else rows.agg(F.max("ts_us")).collect()[0][0] or 0
         self._id = ""
         self._looked = time.monotonic()
 
     def start(self) -> StreamingQuery:
-        writer = self._source().writeStream.queryName(NAME).foreachBatch(self.batches.take)
-        writer = writer.option("checkpointLocation", self._settings.checkpoint)
-        if self._settings.mode == "once":
+        settings = self._settings
+        if settings.topic is not None:
+            source = pulsar.stream(self._spark, settings.topic)
+        else:
+            age = f"{settings.max_file_age_us // 1000}ms"
+            source = names(self._spark, settings.source, settings.max_files, age, skip_gone=self._skip_gone)
+        writer = source.writeStream.queryName(NAME).foreachBatch(self.batches.take)
+        writer = writer.option("checkpointLocation", settings.checkpoint)
+        if settings.mode == "once":
             return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{self._settings.trigger_us // 1000} milliseconds").start()
+        return writer.trigger(processingTime=f"{settings.trigger_us // 1000} milliseconds").start()
 
     def look_for_passed_by(self, every_seconds: float = 0.0) -> None:
         """Count the files that are too old to be taken, unless that was done within this time; warn of more of them."""
         now = time.monotonic()
-        if self._settings.topic is not None or now - self._looked < every_seconds:
+        settings = self._settings
+        if settings.topic is not None or now - self._looked < every_seconds:
             return
         self._looked = now
-        settings = self._settings
         number = passed_by(self._spark, settings.source, settings.checkpoint, settings.max_file_age_us)
         if number > self.passed_by:
             print(
@@ -88,34 +93,20 @@ class _Stream:
             )
         self.passed_by = number
 
-    def _source(self) -> DataFrame:
-        if self._settings.topic is not None:
-            return pulsar.stream(self._spark, self._settings.topic)
-        age = f"{self._settings.max_file_age_us // 1000}ms"
-        skip_gone = self._settings.on_data_loss == "warn"
-        return names(self._spark, self._settings.source, self._settings.max_files, age, skip_gone=skip_gone)
-
     def _take(self, frame: DataFrame, number: int) -> None:
-        begin = time.monotonic()
-        counts = write(self._store, self._input(frame), self._rules(), Batch(self._query_id(), number))
+        begin, now = time.monotonic(), datetime.now(UTC)
+        # A proxy whose clock is ahead must not make all others late.
+        newest_us = min(self._newest_us, int(now.timestamp() * 1_000_000))
+        late_before_us = newest_us - self._settings.late_after_us if newest_us else None
+        counts = write(self._store, self._input(frame), now, late_before_us, Batch(self._query_id(), number))
         self.counts += counts
         self._newest_us = max(self._newest_us, counts.newest_us or 0)
         self._say(f"batch {number}: {counts}; {counts.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
 
     def _input(self, frame: DataFrame) -> Input:
         if self._settings.topic is not None:
-            return Messages(frame)
-        return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._settings.on_data_loss == "warn")
-
-    def _rules(self) -> Rules:
-        now = datetime.now(UTC)
-        # A proxy whose clock is ahead must not make all others late.
-        newest_us = min(self._newest_us, int(now.timestamp() * 1_000_000))
-        return Rules(now, newest_us - self._settings.late_after_us if newest_us else None)
-
-    def _newest(self) -> int:
-        rows = self._store.read(EVENTS)
-        return 0 if rows is None else rows.agg(F.max("ts_us")).collect()[0][0] or 0
+            return pulsar.Messages(frame)
+        return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._skip_gone)
 
     def _query_id(self) -> str:
         # That of the checkpoint: a new checkpoint numbers its batches anew.

@@ -5,27 +5,31 @@ written. Events are staged before they are looked at: duplicates are rare, and t
 staged rows costs less than to shuffle all of them. So are late ones: those that `events` has are duplicates.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
+from pipeline.sources.files import EventFiles
+from pipeline.sources.pulsar import Messages
 from pipeline.store.protocol import Batch, OpenStore, Staged, Store
 from pipeline.transforms.events import LATE, events_of, late_of, quarantined_of
 
-__all__ = ["IngestCounts", "Input", "Rules", "write"]
-
 # With more hours than this to look at, only their days are named: a condition for each would not help any more.
 MOST_HOURS: Final = 100
+Stage = Callable[[Table, DataFrame], Staged]
+# Each gives the same records each time it is asked, and after an error with which input to try again.
+Input = EventFiles | Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,12 @@ class IngestCounts:
     passed_by: int = 0
 
     def __add__(self, other: "IngestCounts") -> "IngestCounts":
-        """Return the counts of both inputs together."""
-        reasons = {**self.quarantined, **other.quarantined}
         newest = [each for each in (self.newest_us, other.newest_us) if each is not None]
+        summed = ("read", "kept", "duplicates", "lost", "passed_by")
         return IngestCounts(
-            self.read + other.read,
-            self.kept + other.kept,
-            self.duplicates + other.duplicates,
-            {reason: self.quarantined.get(reason, 0) + other.quarantined.get(reason, 0) for reason in reasons},
-            self.lost + other.lost,
-            max(newest, default=None),
-            self.passed_by + other.passed_by,
+            **{name: getattr(self, name) + getattr(other, name) for name in summed},
+            quarantined=dict(Counter(self.quarantined) + Counter(other.quarantined)),
+            newest_us=max(newest, default=None),
         )
 
     @property
@@ -64,84 +63,58 @@ class IngestCounts:
         return ", ".join(f"{count} {reason}" for reason, count in self.quarantined.items()) or "blank"
 
     def __str__(self) -> str:
-        """Say it in one line."""
         reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""
-        passed_by = (
-            f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
-        )
-        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{passed_by}"
+        old = f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
+        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{old}"
 
 
-class Input(Protocol):
-    """Something that gives the same records each time it is asked."""
+def write(
+    store: Store, given: Input, ingested_at: datetime, late_before_us: int | None = None, batch: Batch | None = None
+) -> IngestCounts:
+    """Write the records of an input that the tables do not have yet; raises PipelineError.
 
-    def records(self, late_before_us: int | None) -> DataFrame:
-        """Give the records; raises PipelineError."""
-
-    def after(self, error: Exception) -> "Input":
-        """Give the input with which to try again after Spark failed to read it, or raise the error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How records are taken: when this ingest began, and what is late."""
-
-    ingested_at: datetime
-    late_before_us: int | None = None
-
-
-def write(store: Store, given: Input, rules: Rules, batch: Batch | None = None) -> IngestCounts:
-    """Write the records of an input that the tables do not have yet; raises PipelineError."""
+    `ingested_at` is when this ingest began, `late_before_us` what is late.
+    """
     try:
-        return _write(store, given, rules, batch)
+        return _write(store, given, ingested_at, late_before_us, batch)
     except PipelineError:
         raise
     except Exception as error:
-        return _write(store, given.after(error), rules, batch)
+        return _write(store, given.after(error), ingested_at, late_before_us, batch)
 
 
-def _write(store: Store, given: Input, rules: Rules, batch: Batch | None) -> IngestCounts:
+def _write(
+    store: Store, given: Input, ingested_at: datetime, late_before_us: int | None, batch: Batch | None
+) -> IngestCounts:
     with ExitStack() as stack:
-        stage = partial(_stage, store, stack)
-        records = given.records(rules.late_before_us)
+
+        def stage(table: Table, frame: DataFrame) -> Staged:
+            return stack.enter_context(store.stage(table, frame))
+
+        records = given.records(late_before_us)
         seen = Observation()
-        events = stage(EVENTS, events_of(records.observe(seen, *_counts())))
-        read, quarantined = _seen(seen.get)
+        counts = (F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS)
+        events = stage(EVENTS, events_of(records.observe(seen, F.count(F.lit(1)).alias("read"), *counts)))
+        found = seen.get
+        read = found.get("read") or 0
+        quarantined = {reason: found[reason] for reason in REASONS if found.get(reason)}
         late = stage(LATE, late_of(records)) if "late" in quarantined else None
-        others = quarantined_of(records.where("reason <> 'late'"), rules.ingested_at)
+        others = quarantined_of(records.where("reason <> 'late'"), ingested_at)
         bad = stage(QUARANTINE, others) if quarantined.keys() - {"late"} else None
         all_of_them = _extent(events.frame)
-        _require_balance(read, all_of_them.rows, _rows(bad) + (late.frame.count() if late else 0), quarantined)
+        copies = (bad.frame.agg(F.sum("copies")).collect()[0][0] or 0) if bad else 0
+        _require_balance(read, all_of_them.rows, copies + (late.frame.count() if late else 0), quarantined)
         with store.exclusive() as opened:
             fresh, extent = _without_duplicates(opened, stage, events, all_of_them)
             late, quarantined["late"] = _not_in_events(opened, stage, late)
-            of_late = quarantined_of(late.frame, rules.ingested_at) if late else None
+            of_late = quarantined_of(late.frame, ingested_at) if late else None
             set_aside = _not_quarantined_before(opened, stage, bad, of_late)
             rows = {EVENTS.name: fresh, QUARANTINE.name: set_aside}
             opened.add({name: staged for name, staged in rows.items() if staged is not None}, batch)
         quarantined = {reason: count for reason, count in quarantined.items() if count}
         duplicates = read - sum(quarantined.values()) - extent.rows
         return IngestCounts(read, extent.rows, duplicates, quarantined, extent.lost, extent.newest_us or None)
-
-
-def _stage(store: Store, stack: ExitStack, table: Table, frame: DataFrame) -> Staged:
-    staged = store.stage(table, frame)
-    stack.callback(staged.discard)
-    return staged
-
-
-def _counts() -> list[Column]:
-    each = [F.sum(F.when(F.col("reason") == reason, 1).otherwise(0)).alias(reason) for reason in REASONS]
-    return [F.count(F.lit(1)).alias("read"), *each]
-
-
-def _seen(found: dict[str, Any]) -> tuple[int, dict[str, int]]:
-    return found.get("read") or 0, {reason: found[reason] for reason in REASONS if found.get(reason)}
-
-
-def _rows(bad: Staged | None) -> int:
-    return 0 if bad is None else bad.frame.agg(F.sum("copies")).collect()[0][0] or 0
 
 
 def _require_balance(read: int, kept: int, set_aside: int, quarantined: Mapping[str, int]) -> None:
@@ -178,7 +151,7 @@ def _extent(events: DataFrame) -> _Extent:
 
 
 def _without_duplicates(
-    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], events: Staged, extent: _Extent
+    opened: OpenStore, stage: Stage, events: Staged, extent: _Extent
 ) -> tuple[Staged | None, _Extent]:
     """Give the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
     if extent.rows == 0:
@@ -199,7 +172,6 @@ def _without_duplicates(
 
 
 def _different(keys: DataFrame) -> int:
-    """Count the different keys."""
     # A bit for each, 64 neighbours in a number: hardly anything is left to shuffle, where `distinct` moves every key.
     neighbours = keys.groupBy("proxy_id", "boot_id", F.shiftright("seq", 6))
     bits = neighbours.agg(F.expr("bit_or(shiftleft(1L, CAST(seq & 63 AS INT)))").alias("bits"))
@@ -228,9 +200,7 @@ def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
     return table.where(where & F.col("ts_us").between(extent.oldest_us, extent.newest_us)).select(*EVENT_KEY)
 
 
-def _not_in_events(
-    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], late: Staged | None
-) -> tuple[Staged | None, int]:
+def _not_in_events(opened: OpenStore, stage: Stage, late: Staged | None) -> tuple[Staged | None, int]:
     """Give the late rows whose events the table does not have, and their number; None without any."""
     if late is None:
         return None, 0
@@ -245,7 +215,7 @@ def _not_in_events(
 
 
 def _not_quarantined_before(
-    opened: OpenStore, stage: Callable[[Table, DataFrame], Staged], bad: Staged | None, late: DataFrame | None
+    opened: OpenStore, stage: Stage, bad: Staged | None, late: DataFrame | None
 ) -> Staged | None:
     """Give what the table does not have yet; of a source that has grown since, the copies that came."""
     frames = [frame for frame in (bad.frame if bad else None, late) if frame is not None]

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +42,7 @@ from pipeline.replay.tally import growths_waited, longest, wait_counts
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepare, replayed_rows
 from pipeline.replay.windows import window_rows
 from pipeline.running.progress import at_work, watched
-from pipeline.store.history import add_row, keep_days, now_utc, number
+from pipeline.store.history import add_row, keep_days
 from pipeline.store.sinks import open_store, read_table, write_rows, write_table
 
 __all__ = [
@@ -145,14 +147,14 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
 def _history_row(prepared: Prepared, judged: Judged, settings: WhatifSettings) -> dict[str, Any]:
     return run_row(prepared, settings.promised_us) | {
         **{name: judged.row[name] for name in _KEPT},
-        "error": number(judged.error),
+        "error": None if isnan(judged.error) else float(judged.error),
     }
 
 
 def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
     """Give the columns that all histories have."""
     return {
-        "made_at": now_utc(),
+        "made_at": datetime.now(UTC),
         "cluster": prepared.cluster,
         "first_us": min(proxy.first_us for proxy in prepared.proxies),
         "last_us": max(proxy.last_us for proxy in prepared.proxies),

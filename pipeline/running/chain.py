@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["Outcome", "Step", "run_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -21,7 +19,6 @@ class Outcome:
 
     @property
     def code(self) -> int:
-        """Give the exit code."""
         return next((error.code for error in self.failed.values()), ExitCode.OK)
 
 

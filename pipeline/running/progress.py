@@ -5,7 +5,7 @@ Rule: a step within a step goes by its own name.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event, Thread
 from typing import Final, TextIO
 
@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
 from pipeline.running.session import open_session, task_counts
-
-__all__ = ["at_work", "watched"]
 
 INTERVAL_SECONDS: Final = 3.0
 # The names of the steps under way, the innermost last.
@@ -26,24 +24,21 @@ def at_work(job: str, common: CommonSettings, *, quiet: bool = False) -> Iterato
     """Open the session of a job, which ends with the block; show how far it is unless `quiet`, as streams are."""
     session = open_session(job, common)
     try:
-        if quiet:
+        with nullcontext() if quiet else watched(session, job):
             yield session
-        else:
-            with watched(session, job):
-                yield session
     finally:
         session.stop()
 
 
 @contextmanager
-def watched(spark: SparkSession, label: str, stream: TextIO | None = None) -> Iterator[None]:
+def watched(spark: SparkSession, label: str) -> Iterator[None]:
     """Print the tasks that are done, of those of the step under way, until the block ends."""
     _STEPS.append(label)
     try:
         if len(_STEPS) > 1:
             yield
         else:
-            with watching(lambda: _STEPS[-1], lambda: task_counts(spark), stream or sys.stderr, INTERVAL_SECONDS):
+            with watching(lambda: _STEPS[-1], lambda: task_counts(spark), sys.stderr, INTERVAL_SECONDS):
                 yield
     finally:
         _STEPS.pop()

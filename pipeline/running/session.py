@@ -12,12 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
-
-__all__ = ["build_session", "cores", "heap_bytes", "is_local", "open_session", "task_counts"]
 
 LOCAL_MASTER: Final = "local[*]"
 UTC: Final = {"spark.sql.session.timeZone": "UTC"}
@@ -66,7 +65,8 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"pulsar-proxy-pipeline {app}")
-    submitted = _under_spark_submit()
+    # spark-submit starts the JVM first and tells its Python process where it listens.
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if master is None and not submitted:
         master = LOCAL_MASTER
     if master is not None:
@@ -76,7 +76,10 @@ def build_session(
         settings |= LOCAL | {"spark.sql.shuffle.partitions": str(max(4, SHUFFLED_PER_CORE * _cores(master)))}
     if delta:
         settings |= DELTA | ({} if submitted else {"spark.jars": _delta_jars()})
-    for key, value in _chosen(settings, _told_by_spark_submit() if submitted else {}, conf or {}).items():
+    if submitted:
+        SparkContext._ensure_initialized()
+    told = dict(SparkConf().getAll()) if submitted else {}
+    for key, value in _chosen(settings, told, conf or {}).items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -116,25 +119,11 @@ def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mappin
     return ours | dict(conf) | UTC
 
 
-def _told_by_spark_submit() -> dict[str, str]:
-    """Give all settings that the JVM was started with."""
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
-
-
 def _cores(master: str) -> int:
-    """Count the cores of a local master."""
     found = re.match(r"local\[(\d+|\*)", master)
     if found is None:
         return 1
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
-
-
-def _under_spark_submit() -> bool:
-    # spark-submit starts the JVM first and tells its Python process where it listens.
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _why_no_session(error: Exception) -> str:

@@ -13,8 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["Batches", "set_by_sigterm"]
-
 POLL_SECONDS: Final = 1
 # A batch that is under way when the job is told to stop has this long to end; then it is cut off, and comes again.
 LAST_BATCH_SECONDS: Final = 300.0

@@ -9,7 +9,7 @@ stream is one of file names, so that its batches are read by the same function a
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from io import BytesIO
@@ -30,11 +30,12 @@ from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_
 from pipeline.store.hadoop import exists
 from pipeline.transforms.events import from_columns, from_lines
 
-__all__ = ["EventFile", "EventFiles", "find", "names", "passed_by", "paths_of"]
-
-PATTERN: Final = "*.{jsonl,jsonl.gz,parquet}"
+# How event files are listed.
+LISTED: Final = {"recursiveFileLookup": "true", "pathGlobFilter": "*.{jsonl,jsonl.gz,parquet}"}
 # The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
 FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
+# Lines as they are read, with the file that each is of.
+LINES: Final = "value string, source string, damaged boolean"
 # What a task that reads by hand has in memory: so many lines, or so many bytes and one line.
 LINES_A_BATCH: Final = 10_000
 BYTES_A_BATCH: Final = MAX_LINE_BYTES
@@ -65,8 +66,8 @@ class EventFile:
 def find(spark: SparkSession, directory: str) -> list[EventFile]:
     """List the event files of a directory, or the one file; raises PipelineError if there are none."""
     _require_there(spark, directory)
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
-    rows = reader.options(**EXACT).load(directory).select("path", "length").orderBy("path").collect()
+    files = spark.read.format("binaryFile").options(**LISTED, **EXACT).load(directory)
+    rows = files.select("path", "length").orderBy("path").collect()
     if not rows:
         raise PipelineError(f"--source {directory}: found no event files, expected *.jsonl.gz, *.jsonl or *.parquet")
     return [EventFile(row.path, row.length) for row in rows]
@@ -82,10 +83,9 @@ def names(
             f"--source {directory}: got a colon beside one of []{{}}*?\\, which a stream cannot read: rename the"
             " directory, or read it as a batch (without --once and --trigger)"
         )
-    reader = spark.readStream.format("binaryFile").schema(FILE).option("recursiveFileLookup", "true")
-    reader = reader.option("pathGlobFilter", PATTERN).option("maxFilesPerTrigger", max_files)
-    reader = reader.option("ignoreMissingFiles", str(skip_gone).lower())
-    return reader.option("maxFileAge", max_file_age).load(escaped(directory)).select("path")
+    reader = spark.readStream.format("binaryFile").schema(FILE).options(**LISTED, ignoreMissingFiles=skip_gone)
+    reader = reader.options(maxFilesPerTrigger=max_files, maxFileAge=max_file_age)
+    return reader.load(escaped(directory)).select("path")
 
 
 def passed_by(spark: SparkSession, directory: str, checkpoint: str, max_file_age_us: int) -> int:
@@ -101,11 +101,10 @@ def passed_by(spark: SparkSession, directory: str, checkpoint: str, max_file_age
     newest_ms = noted.agg(F.max("timestamp")).collect()[0][0]
     if newest_ms is None:
         return 0
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", PATTERN)
-    old = files.options(**EXACT).load(directory).select(F.expr(SOURCE).alias("name"), "modificationTime")
-    old = old.where(F.unix_millis("modificationTime") < newest_ms - max_file_age_us // 1000)
+    files = spark.read.format("binaryFile").options(**LISTED, **EXACT).load(directory)
+    old = files.where(F.unix_millis("modificationTime") < newest_ms - max_file_age_us // 1000)
     read = noted.select(F.expr(DECODED.format("path")).alias("name"))
-    return old.join(read, "name", "left_anti").count()
+    return old.select(F.expr(SOURCE).alias("name")).join(read, "name", "left_anti").count()
 
 
 def paths_of(batch: DataFrame) -> tuple[str, ...]:
@@ -131,8 +130,7 @@ class EventFiles:
     @classmethod
     def of(cls, spark: SparkSession, paths: tuple[str, ...], *, skip_gone: bool = False) -> "EventFiles":
         """Give these files after a look for lines that are too long for Spark."""
-        large = [path for path in paths if _is_large(path)]
-        return cls(spark, paths, skip_gone, long=_with_long_lines(spark, large) if large else frozenset())
+        return cls(spark, paths, skip_gone, long=_found(spark, filter(_is_large, paths), _has_long_line))
 
     def records(self, late_before_us: int | None) -> DataFrame:
         """Read them; raises PipelineError for Parquet that holds no events."""
@@ -140,11 +138,12 @@ class EventFiles:
         texts = [path for path in self.paths if not path.endswith(".parquet")]
         by_hand = self.damaged.union(self.long, filter(_is_unopenable, texts))
         texts = [path for path in texts if path not in by_hand]
-        parts = [] if self.paths else [from_lines(_none(self.spark), late_before_us)]
+        lines = [] if self.paths else [self.spark.createDataFrame([], LINES)]
         if texts:
-            parts.append(from_lines(_lines(self.spark, texts), late_before_us))
+            lines.append(_lines(self.spark, texts))
         if by_hand:
-            parts.append(from_lines(_salvaged(self.spark, sorted(by_hand)), late_before_us))
+            lines.append(_spread(self.spark, sorted(by_hand)).mapInPandas(_salvaged, LINES))
+        parts = [from_lines(each, late_before_us) for each in lines]
         if tables:
             parts.append(from_columns(_columns(self.spark, tables), late_before_us))
         return reduce(DataFrame.unionByName, parts)
@@ -154,7 +153,7 @@ class EventFiles:
         if not any(sign in str(error) for sign in SIGNS) or self.damaged:
             raise error
         there = self._there(error)
-        damaged = _damaged(self.spark, [path for path in there if _is_compressed(path)])
+        damaged = _found(self.spark, filter(_is_compressed, there), _is_damaged)
         if not damaged and there == self.paths:
             raise error
         return replace(self, paths=there, damaged=damaged, long=self.long.intersection(there))
@@ -226,10 +225,6 @@ def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     return lines.select("value", F.expr(SOURCE).alias("source"), F.lit(False).alias("damaged"))
 
 
-def _none(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], "value string, source string, damaged boolean")
-
-
 def _columns(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     for path in filter(_is_unopenable, paths):
         raise PipelineError(f"{_shown(path)}: got a Parquet file with a colon in its path, expected none: rename it")
@@ -251,29 +246,16 @@ def _require_events(path: str, schema: StructType) -> None:
         )
 
 
-def _damaged(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
+def _found(spark: SparkSession, files: Iterable[str], holds: Callable[[str, bytes | None], bool]) -> frozenset[str]:
+    """Give the files of which something holds, by a look at each in a task of its own."""
+
     def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
-            yield batch[["path"]][[not _is_whole(*file) for file in _files(batch)]]
+            yield batch[["path"]][[holds(*file) for file in _files(batch)]]
 
-    return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
-
-
-def _with_long_lines(spark: SparkSession, paths: Sequence[str]) -> frozenset[str]:
-    def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            yield batch[["path"]][[_has_long_line(*file) for file in _files(batch)]]
-
-    return frozenset(row.path for row in _spread(spark, paths).mapInPandas(look, "path string").collect())
-
-
-def _salvaged(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    def read(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            for file in _files(batch):
-                yield from _salvage(*file)
-
-    return _spread(spark, paths).mapInPandas(read, "value string, source string, damaged boolean")
+    paths = list(files)
+    found = _spread(spark, paths).mapInPandas(look, "path string").collect() if paths else []
+    return frozenset(row.path for row in found)
 
 
 def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -285,7 +267,7 @@ def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         # Compressed, such a file has at most eventLogFileMaxMB, or a few more.
         content = spark.read.format("binaryFile").load(others)
         files = files.unionByName(content.select("path", "content"))
-    return files.repartition(max(1, len(paths)))
+    return files.repartition(len(paths))
 
 
 def _files(batch: pd.DataFrame) -> Iterator[tuple[str, bytes | None]]:
@@ -296,9 +278,9 @@ def _opened(path: str, content: bytes | None) -> BinaryIO:
     return open(_shown(path), "rb") if content is None else BytesIO(content)
 
 
-def _is_whole(path: str, content: bytes | None) -> bool:
+def _is_damaged(path: str, content: bytes | None) -> bool:
     with _opened(path, content) as file:
-        return is_whole(file)
+        return not is_whole(file)
 
 
 def _has_long_line(path: str, content: bytes | None) -> bool:
@@ -309,6 +291,10 @@ def _has_long_line(path: str, content: bytes | None) -> bool:
         return False
 
 
+def _salvaged(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    return (frame for batch in batches for file in _files(batch) for frame in _salvage(*file))
+
+
 def _salvage(path: str, content: bytes | None) -> Iterator[pd.DataFrame]:
     with _opened(path, content) as file:
         rows: list[tuple[str, str, bool]] = []
@@ -317,10 +303,6 @@ def _salvage(path: str, content: bytes | None) -> Iterator[pd.DataFrame]:
             rows.append((line.decode(errors="replace"), _shown(path), damaged))
             size += len(line)
             if len(rows) >= LINES_A_BATCH or size >= BYTES_A_BATCH:
-                yield _frame(rows)
+                yield pd.DataFrame(rows, columns=["value", "source", "damaged"])
                 rows, size = [], 0
-        yield _frame(rows)
-
-
-def _frame(rows: list[tuple[str, str, bool]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["value", "source", "damaged"])
+        yield pd.DataFrame(rows, columns=["value", "source", "damaged"])

@@ -16,8 +16,6 @@ from typing import BinaryIO, Final
 
 from eventlog.members import CHUNK_BYTES, headers, unpacked
 
-__all__ = ["COMPRESSED_BYTES", "MAX_LINE_BYTES", "has_long_line", "is_whole", "lines_of"]
-
 # Of a file without line breaks, as a crash can leave one full of zeros; Spark takes a few times as much of its heap.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 # No smaller compressed file has such a line: deflate makes of a byte 1032 at the most.

@@ -3,7 +3,7 @@
     protocol          what a store is
     sinks             the store that is asked for; reads and replaces tables
     delta, parquet    the two there are
-    writer, lease     the only one who writes: on a disk by a lock, elsewhere by a lease
+    lease             the only one who writes: on a disk by a lock, elsewhere by a lease
     hadoop            small files on Spark's file systems
     history, drift    what earlier runs said; the same as metrics
 

@@ -5,10 +5,9 @@ its own: after a crash between two tables of a change, the batch comes again, an
 its key. One writer at a time (`pipeline.store.lease`), compaction included: two would each miss what the other adds.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
@@ -17,18 +16,12 @@ from pyspark.sql import functions as F
 
 from pipeline.core.schema import require_table, table_schema
 from pipeline.core.tables import TABLES, Table
-from pipeline.store.lease import Clock
-from pipeline.store.protocol import Batch, Staged
-from pipeline.store.writer import only_writer
-
-__all__ = ["DeltaStore"]
-
-APPLICATION: Final = "txnAppId"
-VERSION: Final = "txnVersion"
+from pipeline.store.lease import Clock, only_writer
+from pipeline.store.protocol import Batch, OpenStore, Staged
 
 
 class DeltaStore:
-    """Tables under one URI; each has a log of its own, and who changes any of them holds the lease of all."""
+    """Tables under one URI (see `Store`, and `OpenStore` while it is exclusive)."""
 
     def __init__(self, spark: SparkSession, root: str, clock: Clock | None = None) -> None:
         self._spark = spark
@@ -36,22 +29,20 @@ class DeltaStore:
         self._clock = clock
 
     def stage(self, table: Table, frame: DataFrame) -> Staged:
-        """Compute rows that are meant for a table; the caller discards them."""
         require_table(frame, table)
-        return _Kept(frame)
+        kept = frame.persist(StorageLevel.DISK_ONLY)
+        # Computed now, so that what counts them in passing has its numbers.
+        kept.count()
+        return Staged(lambda: kept, kept.unpersist)
 
     @contextmanager
-    def exclusive(self) -> Iterator["OpenDelta"]:
-        """Be the only one who changes the tables; raises PipelineError with the name of who does not end.
-
-        Delta itself does not keep two appends of the same event apart, and on S3 not even two commits.
-        """
-        with only_writer(self._spark, self._root, self._clock) as require:
-            yield OpenDelta(self, require)
+    def exclusive(self) -> Iterator[OpenStore]:
+        # Delta itself does not keep two appends of the same event apart, and on S3 not even two commits.
+        with only_writer(self._spark, self._root, self._clock) as self._require:
+            yield self
 
     def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
-        found = self.delta(table)
+        found = self._delta(table)
         if found is None:
             return None
         rows = found.toDF()
@@ -61,85 +52,49 @@ class DeltaStore:
         return filled.select([column.name for column in table.columns])
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
-        """Have Delta merge small files of any age: its streams pass by what is merged."""
+        # Of files of any age: streams of Delta pass by what is merged.
         self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
-        with self.exclusive() as opened:
-            if (found := self.delta(table)) is None:
+        with self.exclusive():
+            if (found := self._delta(table)) is None:
                 return 0, 0
             before = _files(found)
-            opened.require()
+            self._require()
             found.optimize().executeCompaction()
             return before, _files(found)
 
     def drop_before(self, table: Table, day: date) -> int:
-        """Delete the rows of earlier days; their files go when Delta's own retention is over."""
-        with self.exclusive() as opened:
-            if (found := self.delta(table)) is None:
+        with self.exclusive():
+            if (found := self._delta(table)) is None:
                 return 0
             before = _files(found)
-            opened.require()
+            self._require()
             found.delete(F.col("date") < F.lit(day))
+            # The files themselves go when Delta's own retention is over.
             found.vacuum()
             return before - _files(found)
 
-    def delta(self, table: Table) -> DeltaTable | None:
-        """Give a table as Delta has it, None if it was never written."""
-        path = self.path(table)
-        return DeltaTable.forPath(self._spark, path) if DeltaTable.isDeltaTable(self._spark, path) else None
-
-    def path(self, table: Table) -> str:
-        """Say where a table is."""
-        return f"{self._root}/{table.name}"
-
-
-class OpenDelta:
-    """Tables that nobody else changes now; `require` raises PipelineError if another may, by now."""
-
-    def __init__(self, store: DeltaStore, require: Callable[[], None]) -> None:
-        self.require = require
-        self._store = store
-
-    def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
-        return self._store.read(table)
-
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
-        """Add rows to tables, by name; each table takes a batch once."""
+        once: dict[str, str | int] = {} if batch is None else {"txnAppId": batch.stream, "txnVersion": batch.number}
         for name, staged in rows.items():
-            self._write(name, staged.frame, "append", batch)
+            self._write(TABLES[name], staged, "append", once)
 
     def replace(self, table: Table, rows: Staged) -> None:
-        """Have a table hold these rows only."""
-        self._write(table.name, rows.frame, "overwrite", None)
+        # The session overwrites partitions only; here the whole table is meant.
+        self._write(table, rows, "overwrite", {"partitionOverwriteMode": "static"})
 
-    def _write(self, name: str, frame: DataFrame, mode: str, batch: Batch | None) -> None:
-        table = TABLES[name]
+    def _write(self, table: Table, rows: Staged, mode: str, options: Mapping[str, str | int]) -> None:
         # New columns may be null, and are added to a table of before.
-        writer = frame.write.format("delta").mode(mode).option("mergeSchema", True).partitionBy(*table.partition_by)
-        if mode == "overwrite":
-            # The session overwrites partitions only; here the whole table is meant.
-            writer = writer.option("partitionOverwriteMode", "static")
-        if batch is not None:
-            writer = writer.option(APPLICATION, batch.stream).option(VERSION, batch.number)
-        self.require()
-        writer.save(self._store.path(table))
+        writer = rows.frame.write.format("delta").mode(mode).option("mergeSchema", True).options(**options)
+        self._require()
+        writer.partitionBy(*table.partition_by).save(self._path(table))
+
+    def _delta(self, table: Table) -> DeltaTable | None:
+        path = self._path(table)
+        return DeltaTable.forPath(self._spark, path) if DeltaTable.isDeltaTable(self._spark, path) else None
+
+    def _path(self, table: Table) -> str:
+        return f"{self._root}/{table.name}"
 
 
 def _files(table: DeltaTable) -> int:
     return int(table.detail().collect()[0].numFiles)
-
-
-class _Kept:
-    """Rows on the disks of the executors."""
-
-    def __init__(self, frame: DataFrame) -> None:
-        self._frame = frame.persist(StorageLevel.DISK_ONLY)
-        # Computed now, so that what counts them in passing has its numbers.
-        self._frame.count()
-
-    @property
-    def frame(self) -> DataFrame:
-        return self._frame
-
-    def discard(self) -> None:
-        self._frame.unpersist()

@@ -13,8 +13,6 @@ from typing import Any, Final
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.held import Held
 
-__all__ = ["PREFIX", "exposition", "push", "write_metrics"]
-
 PREFIX: Final = "pulsar_proxy_pipeline_"
 _SECONDS: Final = 30.0
 _HELP: Final[dict[str, str]] = {

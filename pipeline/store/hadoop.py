@@ -12,25 +12,17 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["HadoopFiles", "data_files", "exists", "make", "names", "remove", "remove_older", "rename", "size"]
-
 IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
 GONE: Final = "java.io.FileNotFoundException"
 # Two at the same moment: S3 says so instead of who was first.
 CONFLICT: Final = "Status Code: 409"
 HIDDEN: Final = "._"
-MUST_ASK: Final = ("s3a",)
 
 
 def exists(spark: SparkSession, path: str) -> bool:
     """Say whether a file is there."""
     where, files = _open(spark, path)
     return bool(files.exists(where))
-
-
-def names(spark: SparkSession, path: str) -> list[str]:
-    """List a directory; without it there is nothing."""
-    return HadoopFiles(spark, path).names()
 
 
 def size(spark: SparkSession, path: str) -> int:
@@ -91,7 +83,6 @@ class HadoopFiles:
         self._where, self._files = _open(spark, directory)
 
     def names(self) -> list[str]:
-        """List them; without the directory there are none."""
         try:
             return sorted(str(each.getPath().getName()) for each in self._files.listStatus(self._where))
         except Py4JJavaError as error:
@@ -100,7 +91,6 @@ class HadoopFiles:
             raise
 
     def read(self, name: str) -> str | None:
-        """Give a file's text, None if it is not there."""
         try:
             stream = self._files.open(self._path(name))
             try:
@@ -115,7 +105,7 @@ class HadoopFiles:
     def create(self, name: str, text: str) -> bool:
         """Make a file and say so, unless it is there; raises PipelineError where the store cannot tell."""
         builder = self._files.createFile(self._path(name)).overwrite(False).recursive()
-        if self._files.getScheme() in MUST_ASK:
+        if self._files.getScheme() == "s3a":
             if not self._files.hasPathCapability(self._where, IF_ABSENT):
                 raise PipelineError(
                     f"{self._directory}: the store makes no file only where none is, expected conditional writes"
@@ -134,11 +124,9 @@ class HadoopFiles:
         return True
 
     def replace(self, name: str, text: str) -> None:
-        """Have a file hold this text."""
         _write(self._files.create(self._path(name), True), text)
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is not there is no error."""
         self._files.delete(self._path(name), False)
 
     def _path(self, name: str) -> Any:

@@ -5,11 +5,8 @@ run over a part of a day does not shorten what is known of it. Whether an advice
 limits were in force: requests refused, and the p99 of all waits, against what was promised.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
-from datetime import UTC, datetime
-from math import isnan
-from typing import Any, Final
+import time
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,91 +14,60 @@ from pyspark.sql import functions as F
 from pipeline.core.held import held
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period, whole_days
-from pipeline.core.schema import table_schema
 from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
 from pipeline.core.tables.table import Table
 from pipeline.core.tables.whatif import REPLAYED
 from pipeline.store.drift import exposition
-from pipeline.store.sinks import open_store
+from pipeline.store.sinks import Row, frame_of, open_store
 from pipeline.transforms.histograms import bucket, quantiles
-
-__all__ = ["MOST_ROWS", "add_row", "drift_of", "keep_days", "now_utc", "number"]
 
 _BY: Final = ("date", "cluster", "proxy_id", "heap_limit_bytes", "direct_limit_bytes")
 # Of each history, the latest; days of a fleet.
 MOST_ROWS: Final = 1000
 _REFUSED: Final = ("timeout", "queue_full", "oversize")
-Row = Mapping[str, Any]
 
 
 def keep_days(spark: SparkSession, common: CommonSettings, events: DataFrame, period: Period) -> None:
     """Make the rows of `limits_by_day` anew for the days of a period; others stay."""
-    days = limits_by_day(whole_days(events, period))
     store = open_store(spark, common)
-    with ExitStack() as stack:
-        fresh = store.stage(LIMITS_BY_DAY, days)
-        stack.callback(fresh.discard)
-        before = store.read(LIMITS_BY_DAY)
+    with store.stage(LIMITS_BY_DAY, limits_by_day(whole_days(events, period))) as fresh:
         rows = fresh.frame
-        if before is not None:
+        if (before := store.read(LIMITS_BY_DAY)) is not None:
             same = rows.select("date").distinct()
             rows = before.join(F.broadcast(same), "date", "left_anti").select(rows.columns).unionByName(rows)
-        whole = store.stage(LIMITS_BY_DAY, rows.coalesce(1))
-        stack.callback(whole.discard)
-        with store.exclusive() as opened:
+        with store.stage(LIMITS_BY_DAY, rows.coalesce(1)) as whole, store.exclusive() as opened:
             opened.replace(LIMITS_BY_DAY, whole)
 
 
 def limits_by_day(events: DataFrame) -> DataFrame:
     """Give the table of that name for these events."""
-    lists = events.where(F.col("kind") == "get_topics")
-    ok = F.col("outcome") == "ok"
+    # Null is a cluster, too: nothing is joined by it.
+    lists = events.where(F.col("kind") == "get_topics").fillna("", "cluster")
     work = sum((F.coalesce(F.col(name), F.lit(0)) for name in ("upstream_us", "read_us", "write_us")), F.lit(0))
+    wait = F.greatest(F.lit(0), F.col("total_us") - work)
     each = lists.select(
         *_BY,
-        F.when(ok, bucket(F.greatest(F.lit(0), F.col("total_us") - work))).alias("bucket"),
+        F.when(F.col("outcome") == "ok", bucket(wait)).alias("bucket"),
         F.when(F.col("outcome").isin(*_REFUSED), 1).otherwise(0).alias("refused"),
     )
     counted = each.groupBy(*_BY, "bucket").agg(F.count("*").alias("count"), F.sum("refused").alias("refused"))
-    answered = counted.where(F.col("bucket").isNotNull())
-    # Null is a cluster, too: nothing is joined by it.
-    named = [F.coalesce(F.col(name), F.lit("")).alias(name) if name == "cluster" else F.col(name) for name in _BY]
-    waits = quantiles(answered.select(*named, "bucket", "count"), list(_BY), {"wait_p99_us": 0.99})
+    answered = F.col("bucket").isNotNull()
+    waits = quantiles(counted.where(answered).select(*_BY, "bucket", "count"), list(_BY), {"wait_p99_us": 0.99})
     totals = counted.groupBy(*_BY).agg(
         F.sum("count").alias("requests"),
-        F.coalesce(F.sum(F.when(F.col("bucket").isNotNull(), F.col("count"))), F.lit(0)).alias("answered"),
+        F.coalesce(F.sum(F.when(answered, F.col("count"))), F.lit(0)).alias("answered"),
         F.sum("refused").alias("refused"),
     )
-    both = totals.select(*named, "requests", "answered", "refused").join(waits.drop("count"), list(_BY), "left")
-    filled = both.withColumns(
-        {
-            "cluster": F.when(F.col("cluster") != "", F.col("cluster")),
-            "wait_p99_us": F.coalesce("wait_p99_us", F.lit(0.0)),
-        }
-    )
-    return filled.select([column.name for column in LIMITS_BY_DAY.columns])
+    both = totals.join(waits.drop("count"), list(_BY), "left").fillna(0.0, "wait_p99_us")
+    named = both.withColumn("cluster", F.nullif(F.col("cluster"), F.lit("")))
+    return named.select([column.name for column in LIMITS_BY_DAY.columns])
 
 
 def add_row(spark: SparkSession, common: CommonSettings, table: Table, row: Row) -> None:
     """Add a row to a history."""
     store = open_store(spark, common)
-    values = [tuple(row[column.name] for column in table.columns)]
-    staged = store.stage(table, spark.createDataFrame(values, table_schema(table)).coalesce(1))
-    try:
-        with store.exclusive() as opened:
-            opened.add({table.name: staged})
-    finally:
-        staged.discard()
-
-
-def now_utc() -> datetime:
-    """Give the time, as Spark takes it for a timestamp in UTC."""
-    return datetime.now(UTC)
-
-
-def number(value: float) -> float | None:
-    """Give null for what is no number."""
-    return None if isnan(value) else float(value)
+    with store.stage(table, frame_of(spark, table, [row])) as rows, store.exclusive() as opened:
+        opened.add({table.name: rows})
 
 
 def drift_of(spark: SparkSession, common: CommonSettings) -> str:
@@ -110,14 +76,12 @@ def drift_of(spark: SparkSession, common: CommonSettings) -> str:
 
     def rows(table: Table, order: str) -> list[Row]:
         frame = store.read(table)
-        return (
-            [] if frame is None else [row.asDict() for row in frame.orderBy(F.desc(order)).limit(MOST_ROWS).collect()]
-        )
+        latest = [] if frame is None else frame.orderBy(F.desc(order)).limit(MOST_ROWS).collect()
+        return [row.asDict() for row in latest]
 
     calibrations, advices = rows(CALIBRATION_HISTORY, "made_at"), rows(ADVICE_HISTORY, "made_at")
     days = rows(LIMITS_BY_DAY, "date")
     outcomes = (held(advice, days) for advice in advices)
     in_force = next((each for each in outcomes if each.days), None)
     usual = next(iter(rows(REPLAYED, "requests")), None)
-    now = now_utc().timestamp()
-    return exposition(next(iter(calibrations), None), next(iter(advices), None), usual, in_force, now)
+    return exposition(next(iter(calibrations), None), next(iter(advices), None), usual, in_force, time.time())

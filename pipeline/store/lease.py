@@ -19,41 +19,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import IO, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
-from pipeline.core.errors import ExitCode, PipelineError
+from pyspark.sql import SparkSession
 
-__all__ = [
-    "LEASE",
-    "LOCK",
-    "PATIENCE_SECONDS",
-    "Clock",
-    "Files",
-    "Held",
-    "acquire",
-    "lease_of",
-    "lock_of",
-    "this_process",
-    "try_lock",
-]
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.paths import mounted
+from pipeline.store.hadoop import HadoopFiles
 
 LOCK: Final = "_lock"
 LEASE: Final = "_lease"
 RETRY_SECONDS: Final = 0.05
 # Of an object store, which bills each look.
 STORE_RETRY_SECONDS: Final = 1.0
-PATIENCE_SECONDS: Final = 600.0
 STALE_SECONDS: Final = 60.0
 # Of the time after which others take a lease for left over: how often a holder shows that it lives, and how long after
 # the last time it may still write.
 BEAT_SHARE: Final = 0.2
 TRUST_SHARE: Final = 0.5
-
-
-def this_process() -> str:
-    """Name this process to whoever waits for it."""
-    return f"process {os.getpid()} at {socket.gethostname()}"
+# The owner and the beat of a lease that was given up.
+FREE: Final = ("", "free")
 
 
 class Files(Protocol):
@@ -79,7 +65,7 @@ class Files(Protocol):
 class Clock:
     """How long somebody waits, and after what time without a sign of life a lease is left over."""
 
-    patience_seconds: float = PATIENCE_SECONDS
+    patience_seconds: float = 600.0
     stale_seconds: float = STALE_SECONDS
     retry_seconds: float = RETRY_SECONDS
     now: Callable[[], float] = time.monotonic
@@ -111,7 +97,7 @@ class Held:
         silent = self._clock.now() - self._lived
         newest = _newest(self._files)
         if newest != self._name or silent > TRUST_SHARE * self._clock.stale_seconds:
-            other = _owner(self._files.read(newest)) if newest > self._name else ""
+            other = _read(self._files.read(newest))[0] if newest > self._name else ""
             raise PipelineError(
                 f"{self._where}: this process was held up for {silent:.0f} s and"
                 f" {f'{other} writes there now' if other else 'may write no more'}: run again",
@@ -120,7 +106,7 @@ class Held:
 
     def release(self) -> None:
         """Let others in at once."""
-        self._files.replace(self._name, _text("", "free"))
+        self._files.replace(self._name, _text(*FREE))
 
 
 def acquire(files: Files, owner: str, where: str, clock: Clock) -> Held:
@@ -134,12 +120,12 @@ def acquire(files: Files, owner: str, where: str, clock: Clock) -> Held:
         if (newest, text or "") != seen:
             seen, since = (newest, text or ""), clock.now()
         is_left_over = clock.now() - since >= clock.stale_seconds
-        if not newest or _is_free(text) or is_left_over:
+        if not newest or _read(text) == FREE or is_left_over:
             if held := _take(files, newest, owner, where, clock):
                 return held
         elif clock.now() >= end:
             raise PipelineError(
-                f"{where}: {_owner(text) or 'another job'} has been writing there for {clock.patience_seconds:g} s,"
+                f"{where}: {_read(text)[0] or 'another job'} has been writing there for {clock.patience_seconds:g} s,"
                 " expected it to end",
                 ExitCode.FAILED,
             )
@@ -167,10 +153,48 @@ def _newest(files: Files) -> str:
 
 
 @contextmanager
-def lease_of(files: Files, owner: str, where: str, clock: Clock | None = None) -> Iterator[Held]:
-    """Hold the lease, and show that the holder lives, until the block ends; raises PipelineError."""
+def lock_of(root: Path, owner: str, clock: Clock | None = None) -> Iterator[None]:
+    """Hold the lock of a mounted directory; raises PipelineError with the name of who does not give it up."""
+    clock = clock or Clock()
+    with (root / LOCK).open("a+") as lock:
+        end = clock.now() + clock.patience_seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if clock.now() >= end:
+                    lock.seek(0)
+                    raise PipelineError(
+                        f"{root}: {lock.read() or 'another job'} has been changing its tables for"
+                        f" {clock.patience_seconds:g} s, expected it to end",
+                        ExitCode.FAILED,
+                    ) from None
+            clock.sleep(clock.retry_seconds)
+        lock.truncate(0)
+        lock.write(owner)
+        lock.flush()
+        try:
+            yield
+        finally:
+            lock.truncate(0)
+
+
+@contextmanager
+def only_writer(spark: SparkSession, root: str, clock: Clock | None = None) -> Iterator[Callable[[], None]]:
+    """Wait for who writes, and be the one; raises PipelineError with its name if it does not end.
+
+    Gives what is to be called before each commit: it raises PipelineError if another may be the writer by now.
+    """
+    owner = f"{spark.conf.get('spark.app.name')}, process {os.getpid()} at {socket.gethostname()},"
+    if (directory := mounted(root)) is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        with lock_of(directory, owner, clock):
+            # No look is needed: the kernel keeps the lock.
+            yield lambda: None
+        return
     clock = clock or Clock(retry_seconds=STORE_RETRY_SECONDS)
-    held, stop = acquire(files, owner, where, clock), Event()
+    held, stop = acquire(HadoopFiles(spark, f"{root}/{LEASE}"), owner, root, clock), Event()
 
     def live() -> None:
         while not stop.wait(BEAT_SHARE * clock.stale_seconds):
@@ -181,7 +205,7 @@ def lease_of(files: Files, owner: str, where: str, clock: Clock | None = None) -
     thread = Thread(target=live, name="lease", daemon=True)
     thread.start()
     try:
-        yield held
+        yield held.require
     finally:
         stop.set()
         thread.join()
@@ -190,58 +214,14 @@ def lease_of(files: Files, owner: str, where: str, clock: Clock | None = None) -
             held.release()
 
 
-@contextmanager
-def lock_of(root: Path, owner: str, how: int = fcntl.LOCK_EX, clock: Clock | None = None) -> Iterator[None]:
-    """Hold the lock of a mounted directory; raises PipelineError with the name of who does not give it up."""
-    clock = clock or Clock()
-    with (root / LOCK).open("a+") as lock:
-        end = clock.now() + clock.patience_seconds
-        while not try_lock(lock, how):
-            if clock.now() >= end:
-                lock.seek(0)
-                raise PipelineError(
-                    f"{root}: {lock.read() or 'another job'} has been changing its tables for"
-                    f" {clock.patience_seconds:g} s, expected it to end",
-                    ExitCode.FAILED,
-                )
-            clock.sleep(clock.retry_seconds)
-        if how != fcntl.LOCK_EX:
-            yield
-            return
-        lock.truncate(0)
-        lock.write(owner)
-        lock.flush()
-        try:
-            yield
-        finally:
-            lock.truncate(0)
-
-
-def try_lock(lock: IO[str], how: int) -> bool:
-    """Lock a file unless another has it locked; say whether it is."""
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _text(owner: str, beat: str) -> str:
     return json.dumps({"owner": owner, "beat": beat})
 
 
-def _is_free(text: str | None) -> bool:
-    # What is not written to its end yet is somebody's.
-    return bool(text) and _read(text)["owner"] == "" and _read(text)["beat"] == "free"
-
-
-def _owner(text: str | None) -> str:
-    return _read(text)["owner"]
-
-
-def _read(text: str | None) -> dict[str, str]:
+def _read(text: str | None) -> tuple[str, str]:
+    """Give the owner and the beat; what is not written to its end yet is somebody's, but nobody's name is in it."""
     try:
         found = json.loads(text or "")
-        return {"owner": str(found["owner"]), "beat": str(found["beat"])}
+        return str(found["owner"]), str(found["beat"])
     except (ValueError, KeyError, TypeError):
-        return {"owner": "", "beat": ""}
+        return "", ""

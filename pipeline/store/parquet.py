@@ -7,10 +7,9 @@ and batches that a table takes once are what Delta is for (`pipeline.store.delta
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from functools import cached_property
 from typing import Final
 from uuid import uuid4
 
@@ -20,11 +19,8 @@ from pipeline.core.paths import escaped
 from pipeline.core.schema import require_table, table_schema
 from pipeline.core.tables import TABLES, Table
 from pipeline.store import hadoop
-from pipeline.store.lease import Clock
-from pipeline.store.protocol import Batch, Staged
-from pipeline.store.writer import only_writer
-
-__all__ = ["ParquetStore"]
+from pipeline.store.lease import Clock, only_writer
+from pipeline.store.protocol import Batch, OpenStore, Staged
 
 COMPRESSION: Final = "zstd"
 STAGING: Final = "_staging"
@@ -36,141 +32,100 @@ WHOLE: Final = "_SUCCESS"
 
 
 class ParquetStore:
-    """Tables as directories of Parquet files, laid out by the columns that the table says."""
+    """Tables as directories of Parquet files (see `Store`, and `OpenStore` while it is exclusive)."""
 
     def __init__(self, spark: SparkSession, root: str, clock: Clock | None = None) -> None:
-        self.spark = spark
-        self.root = root
+        self._spark = spark
+        self._root = root
         self._clock = clock
 
     def stage(self, table: Table, frame: DataFrame) -> Staged:
-        """Compute rows that are meant for a table; the caller discards them."""
-        return _StagedFiles(self, table, frame)
+        require_table(frame, table)
+        place = self._new_place(table)
+        staged = Staged(lambda: self._rows(table, place), lambda: hadoop.remove(self._spark, place), place)
+        try:
+            frame.write.partitionBy(*table.partition_by).option("compression", COMPRESSION).parquet(place)
+        except BaseException:
+            staged.discard()
+            raise
+        return staged
 
     @contextmanager
-    def exclusive(self) -> Iterator["OpenParquet"]:
-        """Be the only one who changes the tables; raises PipelineError with the name of who does not end."""
-        with only_writer(self.spark, self.root, self._clock) as require:
-            hadoop.remove_older(self.spark, f"{self.root}/{STAGING}", LEFT_OVER_SECONDS)
-            yield OpenParquet(self, require)
+    def exclusive(self) -> Iterator[OpenStore]:
+        with only_writer(self._spark, self._root, self._clock) as self._require:
+            hadoop.remove_older(self._spark, f"{self._root}/{STAGING}", LEFT_OVER_SECONDS)
+            yield self
 
     def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
-        for place in (self.place(table), self.next_place(table)):
-            if hadoop.exists(self.spark, place if place == self.place(table) else f"{place}/{WHOLE}"):
-                return _read(self.spark, table, place)
-        return None
+        place, following = self._places(table)
+        if hadoop.exists(self._spark, place):
+            return self._rows(table, place)
+        return self._rows(table, following) if hadoop.exists(self._spark, f"{following}/{WHOLE}") else None
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
-        """Write a table anew if it has more than twice the files that it needs."""
-        with self.exclusive() as opened:
-            opened.settle(table)
-            files = hadoop.data_files(self.spark, self.place(table))
-            number = math.ceil(hadoop.size(self.spark, self.place(table)) / target_bytes) if files else 0
+        # Written anew if it has more than twice the files that it needs.
+        with self.exclusive():
+            place = self._settled(table)
+            files = hadoop.data_files(self._spark, place)
+            number = math.ceil(hadoop.size(self._spark, place) / target_bytes) if files else 0
             if len(files) <= 2 * max(number, len({file.rpartition("/")[0] for file in files})):
                 return len(files), len(files)
-            rows = _read(self.spark, table, self.place(table))
+            rows = self._rows(table, place)
             order = [*table.partition_by, *(name for name in ("ts_us", *table.key) if name in rows.columns)]
             # In the order of time, so that readers of a window can pass by row groups.
-            staged = self.stage(table, rows.repartitionByRange(number, *order).sortWithinPartitions(*order))
-            try:
-                opened.replace(table, staged)
-            finally:
-                staged.discard()
-        return len(files), len(hadoop.data_files(self.spark, self.place(table)))
+            ordered = rows.repartitionByRange(number, *order).sortWithinPartitions(*order)
+            with self.stage(table, ordered) as staged:
+                self.replace(table, staged)
+        return len(files), len(hadoop.data_files(self._spark, place))
 
     def drop_before(self, table: Table, day: date) -> int:
-        """Delete the directories of earlier days; gives the number of files."""
-        with self.exclusive() as opened:
-            opened.settle(table)
+        with self.exclusive():
+            place = self._settled(table)
             old = 0
-            for name in hadoop.names(self.spark, self.place(table)):
+            for name in hadoop.HadoopFiles(self._spark, place).names():
                 if name.startswith("date=") and date.fromisoformat(name.removeprefix("date=")) < day:
-                    opened.require()
-                    old += len(hadoop.data_files(self.spark, f"{self.place(table)}/{name}"))
-                    hadoop.remove(self.spark, f"{self.place(table)}/{name}")
+                    self._require()
+                    old += len(hadoop.data_files(self._spark, f"{place}/{name}"))
+                    hadoop.remove(self._spark, f"{place}/{name}")
             return old
 
-    def place(self, table: Table) -> str:
-        """Say where a table is."""
-        return f"{self.root}/{table.name}"
-
-    def next_place(self, table: Table) -> str:
-        """Say where a table is until it takes the place of that of before."""
-        return f"{self.root}/{NEXT}/{table.name}"
-
-
-class OpenParquet:
-    """Tables that nobody else changes now; `require` raises PipelineError if another may, by now."""
-
-    def __init__(self, store: ParquetStore, require: Callable[[], None]) -> None:
-        self.require = require
-        self._store = store
-
-    def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
-        return self._store.read(table)
-
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
-        """Add rows to tables, by name; what a batch has added before is for its key to tell."""
-        spark = self._store.spark
+        # What a batch has added before is for its key to tell.
         for name, staged in rows.items():
-            assert isinstance(staged, _StagedFiles)
-            self.settle(TABLES[name])
-            place, added = self._store.place(TABLES[name]), uuid4().hex
-            for number, file in enumerate(hadoop.data_files(spark, staged.place)):
-                self.require()
-                directory = file.rpartition("/")[0]
-                hadoop.rename(spark, f"{staged.place}/{file}", f"{place}/{directory}/part-{added}-{number:05d}.parquet")
+            place, added = self._settled(TABLES[name]), uuid4().hex
+            for number, file in enumerate(hadoop.data_files(self._spark, staged.place)):
+                self._require()
+                target = f"{place}/{file.rpartition('/')[0]}/part-{added}-{number:05d}.parquet"
+                hadoop.rename(self._spark, f"{staged.place}/{file}", target)
             # A table without a row is there, too: readers tell it from one that no job has written.
-            hadoop.make(spark, place)
+            hadoop.make(self._spark, place)
 
     def replace(self, table: Table, rows: Staged) -> None:
-        """Have a table hold these rows only."""
-        assert isinstance(rows, _StagedFiles)
-        self.settle(table)
-        spark, following = self._store.spark, self._store.next_place(table)
-        place, aside = self._store.place(table), f"{self._store.root}/{STAGING}/{table.name}-{uuid4().hex}"
-        hadoop.remove(spark, following)
-        self.require()
-        hadoop.rename(spark, rows.place, following)
+        place, following = self._settled(table), self._places(table)[1]
+        aside = self._new_place(table)
+        hadoop.remove(self._spark, following)
+        self._require()
+        hadoop.rename(self._spark, rows.place, following)
         # In one step: to delete its files takes a while, and a job that is killed meanwhile would leave some of them.
-        if hadoop.exists(spark, place):
-            hadoop.rename(spark, place, aside)
-        self.settle(table)
-        hadoop.remove(spark, aside)
+        if hadoop.exists(self._spark, place):
+            hadoop.rename(self._spark, place, aside)
+        self._settled(table)
+        hadoop.remove(self._spark, aside)
 
-    def settle(self, table: Table) -> None:
-        """Put a table in its place that was written to its end while that of before is gone."""
-        place, following = self._store.place(table), self._store.next_place(table)
-        spark = self._store.spark
-        if not hadoop.exists(spark, place) and hadoop.exists(spark, f"{following}/{WHOLE}"):
-            hadoop.rename(spark, following, place)
+    def _settled(self, table: Table) -> str:
+        """Give the place of a table, put there if it was written to its end while that of before is gone."""
+        place, following = self._places(table)
+        if not hadoop.exists(self._spark, place) and hadoop.exists(self._spark, f"{following}/{WHOLE}"):
+            hadoop.rename(self._spark, following, place)
+        return place
 
+    def _places(self, table: Table) -> tuple[str, str]:
+        """Say where a table is, and where until it takes the place of that of before."""
+        return f"{self._root}/{table.name}", f"{self._root}/{NEXT}/{table.name}"
 
-class _StagedFiles:
-    """Rows in files of their own."""
+    def _new_place(self, table: Table) -> str:
+        return f"{self._root}/{STAGING}/{table.name}-{uuid4().hex}"
 
-    def __init__(self, store: ParquetStore, table: Table, frame: DataFrame) -> None:
-        self.place = f"{store.root}/{STAGING}/{table.name}-{uuid4().hex}"
-        self._spark = store.spark
-        self._table = table
-        require_table(frame, table)
-        writer = frame.write.partitionBy(*table.partition_by) if table.partition_by else frame.write
-        try:
-            writer.option("compression", COMPRESSION).parquet(self.place)
-        except BaseException:
-            self.discard()
-            raise
-
-    @cached_property
-    def frame(self) -> DataFrame:
-        return _read(self._spark, self._table, self.place)
-
-    def discard(self) -> None:
-        hadoop.remove(self._spark, self.place)
-
-
-def _read(spark: SparkSession, table: Table, place: str) -> DataFrame:
-    schema = table_schema(table)
-    return spark.read.schema(schema).parquet(escaped(place)).select(schema.names)
+    def _rows(self, table: Table, place: str) -> DataFrame:
+        schema = table_schema(table)
+        return self._spark.read.schema(schema).parquet(escaped(place)).select(schema.names)

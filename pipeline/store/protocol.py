@@ -4,17 +4,16 @@ Rule: a reader gets the files of the moment; if a compaction removes them meanwh
 other rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from pipeline.core.tables import Table
-
-__all__ = ["Batch", "OpenStore", "Staged", "Store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +24,23 @@ class Batch:
     number: int
 
 
-class Staged(Protocol):
-    """Rows that were computed once and can be looked at several times."""
+@dataclass(frozen=True)
+class Staged(AbstractContextManager["Staged"]):
+    """Rows that were computed once and can be looked at several times, until `discard`, which again is no error.
 
-    @property
+    `read` gives them when somebody looks; `place` is the directory of those in files.
+    """
+
+    read: Callable[[], DataFrame]
+    discard: Callable[[], object]
+    place: str = ""
+
+    @cached_property
     def frame(self) -> DataFrame:
-        """Give the rows."""
+        return self.read()
 
-    def discard(self) -> None:
-        """Free what they take; again is no error."""
+    def __exit__(self, *_: object) -> None:
+        self.discard()
 
 
 class OpenStore(Protocol):
@@ -56,7 +63,7 @@ class Store(Protocol):
         """Compute rows that are meant for a table; the caller discards them."""
 
     def exclusive(self) -> AbstractContextManager[OpenStore]:
-        """Be the only one who changes the store; raises PipelineError if another does not end."""
+        """Be the only one who changes the store; raises PipelineError with the name of who does not end."""
 
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""

@@ -1,6 +1,6 @@
 """The tables under `--out`: opened, read, replaced; in Delta or as plain Parquet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,9 +10,10 @@ from pipeline.core.options import CommonSettings
 from pipeline.core.paths import mounted
 from pipeline.core.schema import table_schema
 from pipeline.core.tables import Table
+from pipeline.store.parquet import ParquetStore
 from pipeline.store.protocol import Store
 
-__all__ = ["open_store", "read_table", "write_rows", "write_table"]
+Row = Mapping[str, Any]
 
 
 def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
@@ -22,14 +23,12 @@ def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
         raise PipelineError(f"--out {settings.out}: got a file, expected a directory")
     # For Spark `/a` may be on another file system, and a relative path is below another directory.
     out = settings.out if path is None else f"file://{path}"
-    if settings.format == "delta":
-        # Imported here, since only the extra `delta` brings its package.
-        from pipeline.store.delta import DeltaStore
+    if settings.format == "parquet":
+        return ParquetStore(spark, out)
+    # Imported here, since only the extra `delta` brings its package.
+    from pipeline.store.delta import DeltaStore
 
-        return DeltaStore(spark, out)
-    from pipeline.store.parquet import ParquetStore
-
-    return ParquetStore(spark, out)
+    return DeltaStore(spark, out)
 
 
 def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> DataFrame:
@@ -43,15 +42,16 @@ def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> D
 def write_table(spark: SparkSession, settings: CommonSettings, table: Table, frame: DataFrame) -> None:
     """Have a table hold these rows only: all of them or, after a crash, those of before."""
     store = open_store(spark, settings)
-    rows = store.stage(table, frame)
-    try:
-        with store.exclusive() as opened:
-            opened.replace(table, rows)
-    finally:
-        rows.discard()
+    with store.stage(table, frame) as rows, store.exclusive() as opened:
+        opened.replace(table, rows)
 
 
-def write_rows(spark: SparkSession, settings: CommonSettings, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_rows(spark: SparkSession, settings: CommonSettings, table: Table, rows: Iterable[Row]) -> None:
     """Have a table of results hold these rows only."""
+    write_table(spark, settings, table, frame_of(spark, table, rows))
+
+
+def frame_of(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:
+    """Give rows of results, which are few, as a frame."""
     values = [tuple(row[column.name] for column in table.columns) for row in rows]
-    write_table(spark, settings, table, spark.createDataFrame(values, table_schema(table)).coalesce(1))
+    return spark.createDataFrame(values, table_schema(table)).coalesce(1)

@@ -13,7 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.ingest import IngestCounts
-from pipeline.ingest.write import Rules, write
+from pipeline.ingest.write import write
 from pipeline.sources.files import EventFiles
 from pipeline.store.sinks import open_store
 from tests.spark.ingesting import Ingest
@@ -127,12 +127,12 @@ def test_damaged_files_do_not_stop_a_stream(job: Ingest) -> None:
 def test_files_that_are_gone_are_an_error_or_passed_by(job: Ingest, capsys: pytest.CaptureFixture[str]) -> None:
     there = write_events(job.source / "a.jsonl", [event(0)])
     gone = str(job.source / "gone.jsonl.gz")
-    store, rules = open_store(job.spark, job.common), Rules(datetime(2026, 3, 1, tzinfo=UTC))
+    store, began = open_store(job.spark, job.common), datetime(2026, 3, 1, tzinfo=UTC)
     with pytest.raises(PipelineError, match="event files were deleted before they were read") as caught:
-        write(store, EventFiles(job.spark, (str(there), gone)), rules)
+        write(store, EventFiles(job.spark, (str(there), gone)), began)
     assert caught.value.code == ExitCode.DATA_LOSS
-    some = write(store, EventFiles(job.spark, (str(there), gone), skip_gone=True), rules)
-    none = write(store, EventFiles(job.spark, (gone,), skip_gone=True), rules)
+    some = write(store, EventFiles(job.spark, (str(there), gone), skip_gone=True), began)
+    none = write(store, EventFiles(job.spark, (gone,), skip_gone=True), began)
     assert some is not None
     assert (some.read, some.kept, none) == (1, 1, IngestCounts())
     assert "1 of 2 event files were deleted" in capsys.readouterr().err

@@ -1,11 +1,11 @@
 """Events from a Pulsar topic: a data source of our own for Spark, in batches and in streams.
 
-`stream`, `batch` and `lines` are all that jobs need; `explain` tells why a query of theirs failed. `source` (what
+`stream`, `batch` and `Messages` are all that jobs need; `explain` tells why a query of theirs failed. `source` (what
 Spark calls), `options` (what a user says), `catalog` (what a topic has), `offsets` (how far a batch goes), `reading`
-(one task), `client`, `credentials` and `oauth2` (log in), `admin` (questions), `keeping` (retention), `errors`.
+(one task), `client`, `credentials` (log in), `admin` (questions), `keeping` (retention), `errors`.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from pipeline.sources.pulsar.catalog import open_catalog
 from pipeline.sources.pulsar.errors import explain
 from pipeline.sources.pulsar.keeping import require_keeping
-from pipeline.sources.pulsar.options import SCHEMES, PulsarSettings, add_arguments, settings, to_spark
+from pipeline.sources.pulsar.options import PulsarSettings, to_spark
 from pipeline.sources.pulsar.source import FORMAT, EventsSource, window_of
+from pipeline.transforms.events import from_lines
 
-__all__ = ["SCHEMES", "PulsarSettings", "add_arguments", "batch", "explain", "lines", "settings", "stream"]
+__all__ = ["Messages", "PulsarSettings", "batch", "explain", "lines", "stream"]
 
 
 def stream(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
@@ -48,3 +49,18 @@ def lines(frame: DataFrame) -> DataFrame:
     return frame.select(
         F.col("value").cast("string").alias("value"), source.alias("source"), F.lit(False).alias("damaged")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages of a topic as an input: all that it holds, or those of one batch of a stream."""
+
+    frame: DataFrame
+
+    def records(self, late_before_us: int | None) -> DataFrame:
+        """Read them; the same each time, since whole entries of a topic do not change."""
+        return from_lines(lines(self.frame), late_before_us)
+
+    def after(self, error: Exception) -> "Messages":
+        """Raise what went wrong: no other way to read them would help."""
+        raise explain(error) or error

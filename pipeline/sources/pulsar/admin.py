@@ -8,8 +8,9 @@ Pulsar finds the owner of a topic), but never from https to http.
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.message import Message
+from functools import cached_property
 from json import JSONDecodeError
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -18,8 +19,6 @@ from eventlog.topic_admin import AdminError, RedirectError, TopicAdmin
 from pipeline.sources.pulsar.credentials import header_source, tls_context
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.options import PulsarSettings
-
-__all__ = ["PATIENCE_SECONDS", "Admin", "NotFoundError", "topic_admin", "topic_path"]
 
 PATIENCE_SECONDS: Final = 30.0
 _TIMEOUT_SECONDS: Final = 15.0
@@ -43,64 +42,61 @@ def topic_admin(settings: PulsarSettings) -> TopicAdmin:
     return TopicAdmin((settings.admin_url,), header_source(settings), tls)
 
 
+@dataclass(frozen=True)
 class Admin:
     """Ask the admin interface of the settings."""
 
-    def __init__(
-        self,
-        settings: PulsarSettings,
-        patience_seconds: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._url = settings.admin_url
-        self._admin = replace(
-            topic_admin(settings), timeout_seconds=_TIMEOUT_SECONDS, largest_answer_bytes=_LONGEST_ANSWER_BYTES
-        )
-        self._patience_seconds = patience_seconds
-        self._clock = clock
-        self._sleep = sleep
+    settings: PulsarSettings
+    patience_seconds: float = PATIENCE_SECONDS
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    @cached_property
+    def _admin(self) -> TopicAdmin:
+        admin = topic_admin(self.settings)
+        return replace(admin, timeout_seconds=_TIMEOUT_SECONDS, largest_answer_bytes=_LONGEST_ANSWER_BYTES)
 
     def get(self, path: str) -> Any:
         """Return the decoded answer; raises NotFoundError, TopicError."""
-        return self._ask(path, self._admin.get, self._patience_seconds)
+        return self._ask(path, self._admin.get, self.patience_seconds)
 
     def headers(self, path: str) -> Message:
         """Return the headers of an answer, its body not read, at the first try; raises NotFoundError, TopicError."""
         return self._ask(path, self._admin.answer_headers, 0.0)
 
     def _ask(self, path: str, ask: Callable[[str], _Answer], patience_seconds: float) -> _Answer:
-        until = self._clock() + patience_seconds
+        until = self.clock() + patience_seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return ask(path)
             except AdminError as error:
                 why = self._why_again(path, error)
-            if self._clock() + pause > until:
+            if self.clock() + pause > until:
                 tried = f"tried for {patience_seconds:g} s"
-                raise TopicError(f"{self._url} does not answer: {why} ({tried}; --admin-url)")
-            self._sleep(pause)
+                raise TopicError(f"{self.settings.admin_url} does not answer: {why} ({tried}; --admin-url)")
+            self.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _why_again(self, path: str, error: AdminError) -> str:
         """Return why another try may help; raises NotFoundError, TopicError if none will."""
+        url = self.settings.admin_url
         reason = _one_line(str(error.reason) or type(error.reason).__name__)
         if error.status == 404:
             raise NotFoundError(reason)
         if error.status in (401, 403):
             raise TopicError(
-                f"{self._url}{path} refuses ({error.status}): log in with --auth as a role that may ask for the topic's"
+                f"{url}{path} refuses ({error.status}): log in with --auth as a role that may ask for the topic's"
                 " statistics; without --admin-url nobody is asked, but then lost events go unnoticed"
             )
         if isinstance(error, RedirectError):
             raise TopicError(_one_line(str(error)))
         if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise TopicError(f"{self._url}: {reason} (--tls-trust)")
+            raise TopicError(f"{url}: {reason} (--tls-trust)")
         if isinstance(error.reason, JSONDecodeError):
-            raise TopicError(f"{self._url}{path}: got no JSON: is --admin-url the admin interface?")
+            raise TopicError(f"{url}{path}: got no JSON: is --admin-url the admin interface?")
         if error.status not in _LATER:
-            raise TopicError(f"{self._url}{path}: got status {error.status}, expected 200: {reason}")
+            raise TopicError(f"{url}{path}: got status {error.status}, expected 200: {reason}")
         return f"{error.status} {reason}" if error.status else reason
 
 

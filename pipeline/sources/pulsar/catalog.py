@@ -9,17 +9,15 @@ that end (no bound by events), and trimmed ledgers go unnoticed.
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import pulsar
 
 from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
-from pipeline.sources.pulsar.client import connected, partition_index, position_of, reading
+from pipeline.sources.pulsar.client import connected, reading
 from pipeline.sources.pulsar.errors import TopicError
-from pipeline.sources.pulsar.offsets import NOWHERE, Ledger, PartitionState, Position
+from pipeline.sources.pulsar.offsets import NOWHERE, Ledger, PartitionState, Position, States
 from pipeline.sources.pulsar.options import PulsarSettings
-
-__all__ = ["AdminCatalog", "Catalog", "ReaderCatalog", "open_catalog", "state_of"]
 
 _Answer = TypeVar("_Answer")
 
@@ -30,35 +28,61 @@ _SAMPLES: Final = 8
 _ROWS: Final = "X-Pulsar-num-batch-message"
 
 
-class Catalog(Protocol):
-    """What a stream asks about its topic; each call raises TopicError."""
+class Catalog:
+    """Ask a broker about a topic, by readers, whose cursors end with them; each call raises TopicError."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        self._settings = settings
 
     def states(self) -> dict[str, PartitionState]:
         """Give the state of every partition that exists now."""
+        found = {}
+        with connected(self._settings) as client:
+            for name in client.get_topic_partitions(self._settings.topic):
+                index = -1 if name == self._settings.topic else int(name.rpartition("-partition-")[2])
+                # At its end: what it reads first is the last message there is.
+                last = self._first(reading(client, name, pulsar.MessageId.latest, self._settings))
+                found[name] = PartitionState(name, index, None, last or NOWHERE)
+        return found
 
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
+    def since(self, states: States, millis: int) -> dict[str, Position]:
         """Give, for each partition, the position before the first message published at `millis` or later."""
+        found = {}
+        with connected(self._settings) as client:
+            for name, state in states.items():
+                reader = reading(client, name, pulsar.MessageId.earliest, self._settings)
+                reader.seek(millis)
+                first = self._first(reader)
+                found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
+        return found
 
-    def rows_per_entry(
-        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
-    ) -> dict[str, float]:
-        """Guess how many messages an entry holds of those that come next, up to `max_rows`, for each partition."""
+    def rows_per_entry(self, states: States, starts: Mapping[str, Position], max_rows: int) -> dict[str, float]:
+        """Guess how many messages an entry holds of those that come next, up to `max_rows`, for each partition.
+
+        Every one of `starts`, of which there is one at least, has unread entries.
+        """
+        # Without the admin interface there is no bound that this would serve.
+        return dict.fromkeys(starts, 1.0)
+
+    def _first(self, reader: pulsar.Reader) -> Position | None:
+        if not reader.has_message_available():
+            return None
+        try:
+            place = reader.read_next(self._settings.read_timeout_seconds * 1000).message_id()
+        except pulsar.Timeout:
+            # The last entry is none of a producer's, or was trimmed: there is nothing to read.
+            return None
+        return Position(place.ledger_id(), place.entry_id())
 
 
-def open_catalog(settings: PulsarSettings) -> Catalog:
-    """Give the catalog that the settings allow."""
-    return AdminCatalog(settings, Admin(settings)) if settings.admin_url else ReaderCatalog(settings)
-
-
-class AdminCatalog:
+class AdminCatalog(Catalog):
     """Ask the admin interface."""
 
-    def __init__(self, settings: PulsarSettings, admin: Admin) -> None:
-        self._settings = settings
-        self._admin = admin
+    def __init__(self, settings: PulsarSettings) -> None:
+        super().__init__(settings)
+        self._admin = Admin(settings)
 
     def states(self) -> dict[str, PartitionState]:
-        """Give the state of every partition that exists now; raises TopicError."""
         topic = self._settings.topic
         try:
             count = self._admin.get(f"{topic_path(topic)}/partitions")["partitions"]
@@ -72,9 +96,7 @@ class AdminCatalog:
         names = {f"{topic}-partition-{index}": index for index in range(count)}
         return {name: state_of(name, index, every[name]) for name, index in names.items() if name in every}
 
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
-        """Give the positions before `millis`; raises TopicError."""
-
+    def since(self, states: States, millis: int) -> dict[str, Position]:
         def find(name: str) -> Position:
             try:
                 got = self._admin.get(f"{topic_path(name)}/messageid/{millis}")
@@ -84,22 +106,16 @@ class AdminCatalog:
 
         return _in_parallel(find, states)
 
-    def rows_per_entry(
-        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
-    ) -> dict[str, float]:
-        """Look at some entries of those that come next in some partitions."""
+    def rows_per_entry(self, states: States, starts: Mapping[str, Position], max_rows: int) -> dict[str, float]:
         sampled = sorted(starts, key=lambda name: -states[name].entries_after(starts[name]))[:_SAMPLED]
         seen = _in_parallel(lambda name: self._mean_rows(states[name], starts[name], max_rows), sampled)
-        mean = sum(seen.values()) / len(seen) if seen else 1.0
+        mean = sum(seen.values()) / len(seen)
         return {name: seen.get(name, mean) for name in starts}
 
     def _mean_rows(self, state: PartitionState, start: Position, max_rows: int) -> float:
-        unread = state.entries_after(start)
-        if not unread:
-            return 1.0
         rows = [self._rows(state.name, state.unread_entry(start, 1))]
         # Those far behind say nothing of this batch: proxies send full entries under load, and single events else.
-        reach = max(1, min(unread, max_rows // rows[0]))
+        reach = max(1, min(state.entries_after(start), max_rows // rows[0]))
         places = {1 + (reach - 1) * step // (_SAMPLES - 1) for step in range(1, _SAMPLES)} - {1}
         rows += [self._rows(state.name, state.unread_entry(start, place)) for place in places]
         return sum(rows) / len(rows)
@@ -132,46 +148,6 @@ def state_of(name: str, index: int, stats: Mapping[str, Any]) -> PartitionState:
     return PartitionState(name, index, tuple(ledgers), last if last.entry >= 0 else (filled or [NOWHERE])[-1])
 
 
-class ReaderCatalog:
-    """Ask the broker, by readers, whose cursors end with them."""
-
-    def __init__(self, settings: PulsarSettings) -> None:
-        self._settings = settings
-
-    def states(self) -> dict[str, PartitionState]:
-        """Give the last entry of every partition; raises TopicError."""
-        topic = self._settings.topic
-        with connected(self._settings) as client:
-            found = {}
-            for name in client.get_topic_partitions(topic):
-                # At its end: what it reads first is the last message there is.
-                with reading(client, name, pulsar.MessageId.latest, self._settings) as reader:
-                    last = self._first(reader)
-                found[name] = PartitionState(name, partition_index(topic, name), None, last or NOWHERE)
-        return found
-
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
-        """Give the positions before `millis`; raises TopicError."""
-        found = {}
-        with connected(self._settings) as client:
-            for name, state in states.items():
-                with reading(client, name, pulsar.MessageId.earliest, self._settings) as reader:
-                    reader.seek(millis)
-                    first = self._first(reader)
-                found[name] = state.end if first is None else Position(first.ledger, first.entry - 1)
-        return found
-
-    def rows_per_entry(
-        self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
-    ) -> dict[str, float]:
-        """Know nothing: without the admin interface there is no bound that this would serve."""
-        return dict.fromkeys(starts, 1.0)
-
-    def _first(self, reader: pulsar.Reader) -> Position | None:
-        if not reader.has_message_available():
-            return None
-        try:
-            return position_of(reader.read_next(self._settings.read_timeout_seconds * 1000))
-        except pulsar.Timeout:
-            # The last entry is none of a producer's, or was trimmed: there is nothing to read.
-            return None
+def open_catalog(settings: PulsarSettings) -> Catalog:
+    """Give the catalog that the settings allow."""
+    return AdminCatalog(settings) if settings.admin_url else Catalog(settings)

@@ -6,7 +6,7 @@ broker, goes on in a thread of its own if it takes longer than `_CLOSE_SECONDS`,
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import pulsar
@@ -15,8 +15,6 @@ from pipeline.sources.pulsar.credentials import authentication
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.offsets import Position
 from pipeline.sources.pulsar.options import PulsarSettings
-
-__all__ = ["connected", "message_id", "partition_index", "position_of", "reading"]
 
 _CONNECT_MILLIS: Final = 10_000
 _CLOSE_SECONDS: Final = 5.0
@@ -57,25 +55,19 @@ def _reason(error: pulsar.PulsarException) -> str:
 
 
 def _close(client: pulsar.Client) -> None:
-    closing = threading.Thread(target=_quietly_close, args=(client,), daemon=True)
+    def close() -> None:
+        # Nothing was written: there is nothing to lose.
+        with suppress(pulsar.PulsarException):
+            client.close()
+
+    closing = threading.Thread(target=close, daemon=True)
     closing.start()
     closing.join(_CLOSE_SECONDS)
 
 
-def _quietly_close(client: pulsar.Client) -> None:
-    try:
-        client.close()
-    except pulsar.PulsarException:
-        # Nothing was written: there is nothing to lose.
-        return
-
-
-@contextmanager
-def reading(
-    client: pulsar.Client, name: str, start: pulsar.MessageId, settings: PulsarSettings
-) -> Iterator[pulsar.Reader]:
+def reading(client: pulsar.Client, name: str, start: pulsar.MessageId, settings: PulsarSettings) -> pulsar.Reader:
     """Give a reader of one partition from `start` on, that included; it is closed with its client."""
-    yield client.create_reader(
+    return client.create_reader(
         name,
         start,
         receiver_queue_size=settings.receiver_queue,
@@ -91,14 +83,3 @@ def message_id(after: Position) -> pulsar.MessageId:
     # To be read inclusively. Batch index -1 is before the first message of a batch, but is a message that is in none:
     # a reader that does not include its start would leave that one out.
     return pulsar.MessageId(-1, after.ledger, after.entry + 1, -1)
-
-
-def position_of(message: pulsar.Message) -> Position:
-    """Give the entry of a message."""
-    place = message.message_id()
-    return Position(place.ledger_id(), place.entry_id())
-
-
-def partition_index(topic: str, name: str) -> int:
-    """Give the number of a partition, -1 for a topic that has none."""
-    return -1 if name == topic else int(name.rpartition("-partition-")[2])

@@ -9,8 +9,6 @@ from typing import Final
 
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["DataLossError", "TopicError", "explain"]
-
 
 class DataLossError(PipelineError):
     """Events that were to be read are gone."""

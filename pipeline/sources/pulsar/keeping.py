@@ -15,8 +15,6 @@ from pipeline.sources.pulsar.admin import topic_admin
 from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["WantedTopic", "init_topic", "require_keeping"]
-
 _REFUSED: Final = (401, 403)
 
 

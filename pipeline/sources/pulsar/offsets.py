@@ -16,20 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = [
-    "NOWHERE",
-    "Ledger",
-    "Mark",
-    "PartitionState",
-    "Position",
-    "Range",
-    "decode",
-    "encode",
-    "entry_limits",
-    "next_mark",
-    "ranges",
-]
-
 
 class Position(NamedTuple):
     """Everything up to and including this entry has been read; entry -1: nothing of the ledger."""
@@ -50,6 +36,12 @@ class Ledger(NamedTuple):
 
     id: int
     entries: int
+
+    def after(self, position: Position) -> int:
+        """Count its entries after a position."""
+        if self.id == position.ledger:
+            return max(0, self.entries - 1 - position.entry)
+        return self.entries if self.id > position.ledger else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +70,8 @@ class PartitionState:
 
     def mark(self, position: Position, gaps: int = 0) -> "Mark":
         """Note down a position of which nothing is lost."""
-        read = position != NOWHERE and not any(
-            ledger.id == position.ledger and self._unread(ledger, position) for ledger in self.ledgers or ()
-        )
+        of_it = (ledger for ledger in self.ledgers or () if ledger.id == position.ledger)
+        read = position != NOWHERE and not any(ledger.after(position) for ledger in of_it)
         later = (ledger.id for ledger in self.ledgers or () if ledger.id > position.ledger)
         return Mark(position, gaps, next(later, _UNKNOWN) if read else _UNKNOWN)
 
@@ -93,14 +84,14 @@ class PartitionState:
 
     def entries_after(self, position: Position) -> int:
         """Count the entries after `position`."""
-        return sum(self._unread(ledger, position) for ledger in self.ledgers or ())
+        return sum(ledger.after(position) for ledger in self.ledgers or ())
 
     def advanced(self, position: Position, count: int) -> Position:
         """Move `position` by at most `count` entries."""
         if self.ledgers is None:
             return max(position, self.end)
         for ledger in self.ledgers:
-            unread = self._unread(ledger, position)
+            unread = ledger.after(position)
             if not unread:
                 continue
             if count < unread:
@@ -115,14 +106,6 @@ class PartitionState:
         before = self.advanced(position, number - 1)
         return Position(before.ledger, before.entry + 1)
 
-    @staticmethod
-    def _unread(ledger: Ledger, position: Position) -> int:
-        if ledger.id < position.ledger:
-            return 0
-        if ledger.id == position.ledger:
-            return max(0, ledger.entries - 1 - position.entry)
-        return ledger.entries
-
 
 class Mark(NamedTuple):
     """A position, how many gaps were met on the way to it, and the ledger that follows one that was read to its end."""
@@ -132,18 +115,19 @@ class Mark(NamedTuple):
     follows: int = -1
 
 
-def encode(marks: Mapping[str, Mark]) -> dict[str, list[int]]:
+# By the names of the partitions.
+States = Mapping[str, PartitionState]
+Marks = Mapping[str, Mark]
+
+
+def encode(marks: Marks) -> dict[str, list[int]]:
     """Write an offset of Spark: sorted, because equal offsets must be equal texts."""
     return {name: _words(mark) for name, mark in sorted(marks.items())}
 
 
 def _words(mark: Mark) -> list[int]:
     words = [*mark.position, mark.gaps, mark.follows]
-    if mark.follows == _UNKNOWN:
-        words.pop()
-        if not mark.gaps:
-            words.pop()
-    return words
+    return words if mark.follows != _UNKNOWN else words[: 3 if mark.gaps else 2]
 
 
 def decode(offset: Mapping[str, list[int]] | str) -> dict[str, Mark]:
@@ -168,14 +152,10 @@ def next_mark(state: PartitionState, mark: Mark | None, limit: int | None) -> Ma
 
 def entry_limits(unread: Mapping[str, int], rows_per_entry: Mapping[str, float], max_rows: int) -> dict[str, int]:
     """Share `max_rows` between partitions by what each has unread; gives entries, at least one where there are any."""
-    rows = {name: entries * max(1.0, rows_per_entry[name]) for name, entries in unread.items()}
-    whole = sum(rows.values())
-    if whole <= max_rows:
+    rows = sum(entries * rows_per_entry[name] for name, entries in unread.items())
+    if rows <= max_rows:
         return dict(unread)
-    return {
-        name: min(unread[name], max(1, int(max_rows * rows[name] / whole / max(1.0, rows_per_entry[name]))))
-        for name in unread
-    }
+    return {name: min(entries, max(1, int(max_rows * entries / rows))) for name, entries in unread.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +169,7 @@ class Range:
     ledgers: tuple[int, ...]
 
 
-def ranges(start: Mapping[str, Mark], end: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> list[Range]:
+def ranges(start: Marks, end: Marks, states: States) -> list[Range]:
     """List what is to be read between two offsets."""
     found = []
     for name, (last, gaps, _) in sorted(end.items()):
@@ -198,15 +178,8 @@ def ranges(start: Mapping[str, Mark], end: Mapping[str, Mark], states: Mapping[s
         # ledger that was read and the next.
         if first is not None and first.gaps == gaps and first.position < last:
             state = states[name]
-            ledgers = _ledgers(state, first.position, last)
+            held = (ledger for ledger in state.ledgers or () if Position(ledger.id, 0) <= last)
+            ledgers = tuple(ledger.id for ledger in held if ledger.after(first.position))
             if ledgers or state.ledgers is None:
                 found.append(Range(name, state.index, first.position, last, ledgers))
     return found
-
-
-def _ledgers(state: PartitionState, first: Position, last: Position) -> tuple[int, ...]:
-    return tuple(
-        ledger.id
-        for ledger in state.ledgers or ()
-        if first < Position(ledger.id, ledger.entries - 1) and Position(ledger.id, 0) <= last and ledger.entries
-    )

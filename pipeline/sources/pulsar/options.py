@@ -5,41 +5,21 @@ Rule: what is here shows in Spark's plans, so that it names secrets (a file, an 
 
 import argparse
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from pipeline.core.errors import PipelineError
-
-__all__ = [
-    "OF_TOPICS",
-    "SCHEMES",
-    "AuthKind",
-    "PulsarSettings",
-    "add_arguments",
-    "add_connection",
-    "connection",
-    "from_spark",
-    "settings",
-    "split_source",
-    "to_spark",
-    "without_user",
-]
 
 AuthKind = Literal["none", "token", "tls", "basic", "oauth2"]
 OnDataLoss = Literal["fail", "warn"]
 
 SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
-# Options that mean nothing to a source that is no topic; what to do about a loss every source must know.
-OF_TOPICS: Final = (
-    *("start", "max_events", "read_timeout", "receiver_queue", "admin_url", "auth", "auth_file", "auth_env"),
-    *("tls_trust", "tls_certificate", "tls_key", "no_tls_hostname_check"),
-)
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+)(?::[0-9]{1,5})?"
 _HOSTS: Final = re.compile(f"{_HOST}(?:,{_HOST})*")
-_MILLIS: Final = 1000
+_READERS: Final[Mapping[Any, Callable[[str], Any]]] = {int: int, bool: lambda text: text.lower() != "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,108 +49,85 @@ class PulsarSettings:
     tls_check_hostname: bool = True
 
 
+# Each option with what it takes, and its help; type, default and choices are those of the setting.
+_READING: Final = {
+    "--start WHEN": "where a new stream, or a batch, begins: earliest, latest, or a time such as 2026-11-21T10:00:00Z"
+    " (default: %(default)s)",
+    "--max-events N": "about so many events in a batch of a stream, in whole entries; 0: no bound; needs --admin-url",
+    "--on-data-loss": "when events are gone before they were read (default: %(default)s)",
+    "--read-timeout S": "longest silence of a broker (default: %(default)s)",
+    "--receiver-queue N": "messages that a task holds before they are read: its memory (default: %(default)s)",
+}
+_CLUSTER: Final = {
+    "--admin-url URL": "admin interface, as http://HOST:8080; without it lost events go unnoticed and --max-events does"
+    " nothing",
+    "--auth": "how to log in (default: %(default)s)",
+    "--auth-file FILE": "file with the token, with USER:PASSWORD (basic), or with the JSON of pulsar-client's"
+    " parameters (oauth2)",
+    "--auth-env NAME": "the same in an environment variable, of all Spark's processes",
+    "--tls-trust FILE": "certificates to trust; default: the system's",
+    "--tls-certificate FILE": "own certificate, for --auth tls",
+    "--tls-key FILE": "key of --tls-certificate",
+    "--no-tls-hostname-check": "trust a certificate whatever host it is for",
+}
+# Settings with another name than their options.
+_SETTINGS: Final = {"read_timeout": "read_timeout_seconds", "no_tls_hostname_check": "tls_check_hostname"}
+
+
+def _name(option: str) -> str:
+    return option.partition(" ")[0].removeprefix("--").replace("-", "_")
+
+
+# Options that mean nothing to a source that is no topic; what to do about a loss every source must know.
+OF_TOPICS: Final = tuple(name for name in map(_name, [*_READING, *_CLUSTER]) if name != "on_data_loss")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a job that reads a topic; the job itself declares `--source`."""
-    group = parser.add_argument_group("topics", "for --source pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC")
-    group.add_argument(
-        "--start",
-        default="earliest",
-        metavar="WHEN",
-        help="where a new stream, or a batch, begins: earliest, latest, or a time such as 2026-11-21T10:00:00Z"
-        " (default: %(default)s)",
-    )
-    group.add_argument(
-        "--max-events",
-        type=int,
-        default=0,
-        metavar="N",
-        help="about so many events in a batch of a stream, in whole entries; 0: no bound; needs --admin-url",
-    )
-    group.add_argument(
-        "--on-data-loss",
-        choices=get_args(OnDataLoss),
-        default="fail",
-        help="when events are gone before they were read (default: %(default)s)",
-    )
-    group.add_argument(
-        "--read-timeout", type=int, default=60, metavar="S", help="longest silence of a broker (default: %(default)s)"
-    )
-    group.add_argument(
-        "--receiver-queue",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="messages that a task holds before they are read: its memory (default: %(default)s)",
-    )
+    _declare(parser.add_argument_group("topics", "for --source pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC"), _READING)
     add_connection(parser)
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say where a cluster is and how to log in."""
-    group = parser.add_argument_group("cluster")
-    group.add_argument(
-        "--admin-url",
-        default="",
-        metavar="URL",
-        help="admin interface, as http://HOST:8080; without it lost events go unnoticed and --max-events does nothing",
-    )
-    group.add_argument(
-        "--auth", choices=get_args(AuthKind), default="none", help="how to log in (default: %(default)s)"
-    )
-    group.add_argument(
-        "--auth-file",
-        default="",
-        metavar="FILE",
-        help="file with the token, with USER:PASSWORD (basic), or with the JSON of pulsar-client's parameters (oauth2)",
-    )
-    group.add_argument(
-        "--auth-env", default="", metavar="NAME", help="the same in an environment variable, of all Spark's processes"
-    )
-    group.add_argument("--tls-trust", default="", metavar="FILE", help="certificates to trust; default: the system's")
-    group.add_argument("--tls-certificate", default="", metavar="FILE", help="own certificate, for --auth tls")
-    group.add_argument("--tls-key", default="", metavar="FILE", help="key of --tls-certificate")
-    group.add_argument(
-        "--no-tls-hostname-check", action="store_true", help="trust a certificate whatever host it is for"
-    )
+    _declare(parser.add_argument_group("cluster"), _CLUSTER)
+
+
+def _declare(group: argparse._ArgumentGroup, texts: Mapping[str, str]) -> None:
+    known = {field.name: field for field in fields(PulsarSettings)}
+    for option, text in texts.items():
+        flag, _, metavar = option.partition(" ")
+        setting = known[_SETTINGS.get(_name(option), _name(option))]
+        how: dict[str, Any] = {"action": "store_true"}
+        if setting.type is not bool:
+            how = {"default": setting.default, "metavar": metavar or None, "choices": get_args(setting.type) or None}
+            how["type"] = int if setting.type is int else None
+        group.add_argument(flag, help=text, **how)
+
+
+def _given(options: argparse.Namespace, texts: Mapping[str, str]) -> dict[str, Any]:
+    return {_SETTINGS.get(name, name): getattr(options, name) for name in map(_name, texts)}
 
 
 def settings(options: argparse.Namespace) -> PulsarSettings:
     """Take out what `add_arguments` declared, and `source`; raises PipelineError for what makes no sense."""
     service_url, topic = split_source(options.source)
     for name, least in (("max_events", 0), ("read_timeout", 1), ("receiver_queue", 1)):
-        if getattr(options, name) < least:
-            got = getattr(options, name)
+        if (got := getattr(options, name)) < least:
             raise PipelineError(f"--{name.replace('_', '-')}: got {got}, expected a number from {least}")
     if options.max_events and not options.admin_url:
         raise PipelineError("--max-events: got no --admin-url, which says how much there is to read: set it")
-    return connection(
-        options,
-        service_url,
-        topic,
-        start=_start(options.start),
-        max_events=options.max_events,
-        on_data_loss=options.on_data_loss,
-        read_timeout_seconds=options.read_timeout,
-        receiver_queue=options.receiver_queue,
-    )
+    reading = _given(options, _READING) | {"start": _start(options.start)}
+    return replace(connection(options, service_url, topic), **reading)
 
 
-def connection(options: argparse.Namespace, service_url: str, topic: str, **reading: object) -> PulsarSettings:
+def connection(options: argparse.Namespace, service_url: str, topic: str) -> PulsarSettings:
     """Take out what `add_connection` declared; raises PipelineError."""
     if options.admin_url:
         _check_admin_url(options.admin_url)
     _check_auth(options)
-    given: dict[str, object] = {
-        "admin_url": options.admin_url.rstrip("/"),
-        "auth": options.auth,
-        "auth_file": options.auth_file,
-        "auth_env": options.auth_env,
-        "tls_trust": options.tls_trust,
-        "tls_certificate": options.tls_certificate,
-        "tls_key": options.tls_key,
-        "tls_check_hostname": not options.no_tls_hostname_check,
-    }
-    return PulsarSettings(service_url, topic, **{**given, **reading})  # type: ignore[arg-type]
+    made = {"admin_url": options.admin_url.rstrip("/"), "tls_check_hostname": not options.no_tls_hostname_check}
+    return PulsarSettings(service_url, topic, **_given(options, _CLUSTER) | made)
 
 
 def _check_auth(options: argparse.Namespace) -> None:
@@ -241,23 +198,19 @@ def _start(given: str) -> str:
         when = when.replace(tzinfo=UTC)
     if when.timestamp() < 0:
         raise PipelineError(f"--start: got {given!r}, expected a time after 1970")
-    return str(int(when.timestamp() * _MILLIS))
+    return str(int(when.timestamp() * 1000))
 
 
 def to_spark(settings: PulsarSettings) -> dict[str, str]:
     """Write settings as options of the data source."""
-    return {field.name: str(getattr(settings, field.name)) for field in fields(settings)}
+    return {name: str(value) for name, value in asdict(settings).items()}
 
 
 def from_spark(options: Mapping[str, str]) -> PulsarSettings:
     """Read options of the data source, whose names come in lower case; raises PipelineError."""
-    known = {field.name: field.type for field in fields(PulsarSettings)}
     # What Spark adds, such as a path, is not for us.
-    given: dict[str, object] = {name: value for name, value in options.items() if name in known}
+    known = [field for field in fields(PulsarSettings) if field.name in options]
+    given = {field.name: _READERS.get(field.type, str)(options[field.name]) for field in known}
     if missing := {"service_url", "topic"} - given.keys():
         raise PipelineError(f"format pulsar_events: expected the options {', '.join(sorted(missing))}")
-    for name in given.keys() & {"max_events", "read_timeout_seconds", "receiver_queue"}:
-        given[name] = int(str(given[name]))
-    if "tls_check_hostname" in given:
-        given["tls_check_hostname"] = str(given["tls_check_hostname"]).lower() != "false"
-    return PulsarSettings(**given)  # type: ignore[arg-type]
+    return PulsarSettings(**given)

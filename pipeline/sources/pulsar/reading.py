@@ -18,8 +18,6 @@ from pipeline.sources.pulsar.errors import DataLossError, TopicError
 from pipeline.sources.pulsar.offsets import Range
 from pipeline.sources.pulsar.options import PulsarSettings
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "SCHEMA", "Batcher", "read_range"]
-
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 8 << 20
 _STEP_MILLIS: Final = 1000
@@ -57,11 +55,9 @@ class Batcher:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the batch should go."""
         return len(self._values) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, value: bytes, ledger: int, entry: int, batch_index: int, published_millis: int, key: str) -> None:
-        """Add a message."""
         self._values.append(value)
         self._ledgers.append(ledger)
         self._entries.append(entry)
@@ -98,7 +94,8 @@ def read_range(
     """Give the messages of `part` in their order; raises DataLossError, TopicError."""
     batcher = Batcher(part.name, part.index)
     seen: set[int] = set()
-    with connected(settings) as client, reading(client, part.name, message_id(part.start), settings) as reader:
+    with connected(settings) as client:
+        reader = reading(client, part.name, message_id(part.start), settings)
         for message, place, (ledger, entry), published in _messages(reader, settings, part, clock):
             seen.add(ledger)
             value = message.data()

@@ -7,28 +7,23 @@ read from their beginning.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from pipeline.sources.pulsar.catalog import Catalog, open_catalog
 from pipeline.sources.pulsar.errors import DataLossError, TopicError
 from pipeline.sources.pulsar.offsets import (
     NOWHERE,
     Mark,
+    Marks,
     PartitionState,
-    Range,
+    States,
     decode,
     encode,
     entry_limits,
@@ -36,25 +31,11 @@ from pipeline.sources.pulsar.offsets import (
     ranges,
 )
 from pipeline.sources.pulsar.options import PulsarSettings, from_spark
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["FORMAT", "SCHEMA", "EventsReader", "EventsSource", "EventsStreamReader"]
+from pipeline.sources.pulsar.reading import SCHEMA as READ
+from pipeline.sources.pulsar.reading import read_range
 
 FORMAT = "pulsar_events"
-SCHEMA = StructType(
-    [
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("ledger_id", LongType()),
-        StructField("entry_id", LongType()),
-        StructField("batch_index", IntegerType()),
-        StructField("publish_time", TimestampType()),
-        StructField("key", StringType()),
-    ]
-)
+SCHEMA = from_arrow_schema(READ)
 
 
 class EventsSource(DataSource):
@@ -66,23 +47,19 @@ class EventsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name for `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """Give the columns."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> "EventsReader":
-        """Give a reader of what the topic holds now."""
         return EventsReader(self._settings)
 
     def streamReader(self, schema: StructType) -> "EventsStreamReader":
-        """Give a reader of a stream."""
         return EventsStreamReader(self._settings)
 
 
-def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> dict[str, Mark]:
+def initial_marks(settings: PulsarSettings, catalog: Catalog, states: States) -> dict[str, Mark]:
     """Give where to begin: raises TopicError."""
     if settings.start == "earliest":
         return {name: state.mark(state.beginning) for name, state in states.items()}
@@ -91,15 +68,13 @@ def initial_marks(settings: PulsarSettings, catalog: Catalog, states: Mapping[st
     return {name: states[name].mark(at) for name, at in catalog.since(states, int(settings.start)).items()}
 
 
-def window_of(settings: PulsarSettings, catalog: Catalog, states: Mapping[str, PartitionState]) -> str:
+def window_of(settings: PulsarSettings, catalog: Catalog, states: States) -> str:
     """Give all there is from `start` to the end as it is now, as text; raises TopicError."""
     start = encode(initial_marks(settings, catalog, states))
     return json.dumps([start, encode({name: Mark(state.end) for name, state in states.items()})])
 
 
-def require_partitions(
-    settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]
-) -> None:
+def require_partitions(settings: PulsarSettings, marks: Marks, states: States) -> None:
     """Raise TopicError if a partition of `marks` is gone."""
     if gone := sorted(marks.keys() - states.keys()):
         raise TopicError(
@@ -108,7 +83,7 @@ def require_partitions(
         )
 
 
-def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Mapping[str, PartitionState]) -> None:
+def require_kept(settings: PulsarSettings, marks: Marks, states: States) -> None:
     """Raise DataLossError, or warn, if what follows one of `marks` may be gone."""
     for name, mark in marks.items():
         if not (name in states and states[name].lost(mark)):
@@ -126,23 +101,20 @@ def require_kept(settings: PulsarSettings, marks: Mapping[str, Mark], states: Ma
         print(f"warning: {what}", file=sys.stderr, flush=True)
 
 
-def _read(settings: PulsarSettings, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-    # The driver plans without Arrow and the client.
-    from pipeline.sources.pulsar.reading import read_range
-
-    if partition.value is not None:
-        yield from read_range(settings, partition.value)
-
-
-def _input_partitions(found: Sequence[Range]) -> list[InputPartition]:
-    return [InputPartition(part) for part in found]
-
-
-class EventsReader(DataSourceReader):
-    """Read from `start` to what is the end when the query is planned."""
+class _TaskReader:
+    """What both readers do in a task."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Without a partition to read, Spark makes up one of nothing.
+        if partition.value is not None:
+            yield from read_range(self._settings, partition.value)
+
+
+class EventsReader(_TaskReader, DataSourceReader):
+    """Read from `start` to what is the end when the query is planned."""
 
     def partitions(self) -> list[InputPartition]:
         """Plan one task for each partition that holds anything."""
@@ -152,18 +124,14 @@ class EventsReader(DataSourceReader):
         start, end = map(decode, json.loads(window))
         require_partitions(self._settings, start, states)
         require_kept(self._settings, start, states)
-        return _input_partitions(ranges(start, end, states))
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Read one of them."""
-        return _read(self._settings, partition)
+        return [InputPartition(part) for part in ranges(start, end, states)]
 
 
-class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plan and read the batches of a stream."""
 
     def __init__(self, settings: PulsarSettings, catalog: Catalog | None = None) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._given = catalog
         self._target: dict[str, PartitionState] | None = None
         self._latest: dict[str, Mark] | None = None
@@ -188,7 +156,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Give the bound on a batch."""
         return ReadMaxRows(self._settings.max_events) if self._settings.max_events else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -223,25 +190,16 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         require_partitions(self._settings, first, states)
         moving = {name: mark for name, mark in first.items() if last[name].gaps == mark.gaps and last[name] != mark}
         require_kept(self._settings, moving, states)
-        return _input_partitions(ranges(first, last, states))
+        return [InputPartition(part) for part in ranges(first, last, states)]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Read one of them."""
-        return _read(self._settings, partition)
-
-    def _limits(
-        self, marks: Mapping[str, Mark], states: Mapping[str, PartitionState], limit: ReadLimit
-    ) -> dict[str, int]:
+    def _limits(self, marks: Marks, states: States, limit: ReadLimit) -> dict[str, int]:
         if not isinstance(limit, ReadMaxRows):
             return {}
-        starts = {
-            name: marks[name].position
-            for name, state in states.items()
-            if name in marks and marks[name].position != NOWHERE and not state.lost(marks[name])
-        }
-        unread = {name: states[name].entries_after(start) for name, start in starts.items()}
-        waiting = {name: starts[name] for name, entries in unread.items() if entries}
-        if not waiting:
+        # Others are only put to a beginning.
+        standing = {name: mark for name, mark in marks.items() if name in states and mark.position != NOWHERE}
+        starts = {name: mark.position for name, mark in standing.items() if not states[name].lost(mark)}
+        unread = {name: entries for name, start in starts.items() if (entries := states[name].entries_after(start))}
+        if not unread:
             return {}
-        rows = self._catalog.rows_per_entry(states, waiting, limit.max_rows)
-        return unread | entry_limits({name: unread[name] for name in waiting}, rows, limit.max_rows)
+        rows = self._catalog.rows_per_entry(states, {name: starts[name] for name in unread}, limit.max_rows)
+        return entry_limits(unread, rows, limit.max_rows)

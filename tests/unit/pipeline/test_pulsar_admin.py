@@ -14,8 +14,8 @@ import pytest
 
 from pipeline.core.errors import ExitCode
 from pipeline.sources.pulsar.admin import Admin, NotFoundError, topic_path
+from pipeline.sources.pulsar.credentials import AccessToken, parameters
 from pipeline.sources.pulsar.errors import TopicError
-from pipeline.sources.pulsar.oauth2 import AccessToken, parameters
 from pipeline.sources.pulsar.options import PulsarSettings
 from tests.support.auth.tls import PemFiles, server_context
 

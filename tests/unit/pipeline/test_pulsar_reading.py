@@ -79,7 +79,7 @@ def read(monkeypatch: pytest.MonkeyPatch, reader: Reader, *ledgers: Ledger, part
         yield reader
 
     monkeypatch.setattr(reading, "connected", give)
-    monkeypatch.setattr(reading, "reading", give)
+    monkeypatch.setattr(reading, "reading", lambda *_: reader)
     monkeypatch.setattr(reading, "open_catalog", lambda _: Topic(*ledgers))
     batches = list(reading.read_range(SETTINGS, part, lambda: reader.now))
     return [row for batch in batches for row in batch.to_pylist()]

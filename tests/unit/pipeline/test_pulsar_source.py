@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from pipeline.sources.pulsar.catalog import Catalog
 from pipeline.sources.pulsar.errors import DataLossError, TopicError
 from pipeline.sources.pulsar.offsets import Ledger, PartitionState, Position, Range
 from pipeline.sources.pulsar.options import PulsarSettings
@@ -17,7 +18,7 @@ SETTINGS = PulsarSettings("pulsar://a", "persistent://t/n/x", "http://a")
 ALL = ReadAllAvailable()
 
 
-class MadeUpTopic:
+class MadeUpTopic(Catalog):
     """What the catalog says is what the test puts here."""
 
     def __init__(self, **partitions: list[tuple[int, int]]) -> None:
