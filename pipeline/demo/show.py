@@ -1,29 +1,70 @@
-"""The demo as a whole: record, run every job, say where the report is.
+"""The demo as a whole: record each act with the proxy's own demo, run every job, say where the report is.
 
 Exit code 0 if everything ended well, else that of the first job that failed; what it makes stays in its directory.
 """
 
 import argparse
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pipeline import cli
-from pipeline.core.errors import PipelineError
-from pipeline.demo.acts import ACTS
-from pipeline.demo.record import event_files, record
-
-__all__ = ["main"]
+from pipeline.core.errors import ExitCode, PipelineError
 
 DIRECTORY: Final = "pipeline-demo"
 MARK: Final = ".pipeline-demo"
+# A storm of the proxy's demo ends by itself after 40 s; starting and stopping take some more on a slow machine.
+MOST_SECONDS: Final = 120
+_TAIL_LINES: Final = 15
 # What `run` is told: the same storm at one and two times its load, in a small Spark.
 JOBS: Final = (
     "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=2",
     "--load", "1,2", "--fleet", "1,2", "--target-load", "1", "--p99-wait-ms", "2000",
+)  # fmt: skip
+
+
+class Act(NamedTuple):
+    """One run, or several: what it shows, and the options of the proxy's demo."""
+
+    shows: str
+    options: Mapping[str, str]
+    times: int = 1
+
+
+# The late tenth of the storm holds 7 MiB of direct memory, for longer than anybody waits. Heap memory is plenty: where
+# it is not, answers that wait to grow hold up whole connections to the broker, which the replay does not know of.
+LIMITS: Final[Mapping[str, str]] = {"heap-mb": "64", "direct-mb": "6"}
+KEYS: Final[Mapping[str, str]] = {
+    # The kernel would keep half a list for a client that does not read.
+    "clientSocketSendBufferBytes": "16384",
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": "2500",
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": "2500",
+    # The replay has neither a disk for slow readers' lists nor a share for clients that have not read yet.
+    "topicListSpillDirectory": "",
+    "topicListUnprovenReadersMemoryPercent": "100",
+    "eventLogProxyId": "demo-proxy",
+    # The same for all acts, so that a client version or a namespace is the same in all of them.
+    "eventLogSalt": "the salt of the demo",
+}
+ACTS: Final = (
+    Act(
+        "a calm time: few clients, small lists",
+        {"connections": "20", "requests": "1", "topics": "1000", "namespaces": "20", "slow-share": "0"},
+        times=5,
+    ),
+    Act(
+        "everybody reconnects to a namespace of his own, one in ten reads late",
+        {"connections": "300", "requests": "1", "topics": "2400", "namespaces": "300", "slow-share": "0.1",
+         "late-seconds": "4"},
+    ),
+    Act(
+        "everybody reconnects to the same few namespaces: answers are shared",
+        {"connections": "200", "requests": "1", "topics": "2400", "namespaces": "4", "slow-share": "0"},
+    ),
 )  # fmt: skip
 
 
@@ -67,3 +108,32 @@ def _begun_anew(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MARK).write_text("made by python -m pipeline.demo, which empties this directory\n", "utf-8")
     return directory
+
+
+def command(act: Act, events: Path, limits: Sequence[str] = ()) -> list[str]:
+    """Give the command of an act; `limits` are settings that go before the demo's own."""
+    options = [word for name, value in {**LIMITS, **act.options}.items() for word in (f"--{name}", value)]
+    keys = [f"{name}={value}" for name, value in KEYS.items()]
+    settings = [word for setting in (*keys, *limits) for word in ("--set", setting)]
+    return [sys.executable, "-m", "proxy", "demo", *options, *settings, "--event-log", str(events), "--accept-refusals"]
+
+
+def record(act: Act, events: Path) -> str:
+    """Run an act and give the last line that it prints; raises PipelineError if it breaks."""
+    words = command(act, events)
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise PipelineError(f"the proxy's demo did not end within {MOST_SECONDS} s", ExitCode.FAILED) from error
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-_TAIL_LINES:])
+        raise PipelineError(f"the proxy's demo ended with code {done.returncode}:\n{tail}", ExitCode.FAILED)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def event_files(events: Path) -> list[Path]:
+    """List what was recorded, finished files only; raises PipelineError if there is nothing."""
+    found = sorted(path for path in events.glob("*.jsonl.gz") if not path.name.startswith("."))
+    if not found:
+        raise PipelineError(f"found no event file in {events}, expected one for each act", ExitCode.FAILED)
+    return found

@@ -6,19 +6,14 @@ from typing import Final
 
 import pandas as pd
 
-__all__ = ["MOST_BINS", "Clock", "clock_of", "coarser", "when"]
-
 MOST_BINS: Final = 240
 _SECOND: Final = 1_000_000
-_MINUTE: Final = 60 * _SECOND
-_HOUR: Final = 60 * _MINUTE
-_DAY: Final = 24 * _HOUR
 _STEPS: Final = (
     *(_SECOND // part for part in (20, 10, 5, 2)),
     *(_SECOND * seconds for seconds in (1, 2, 5, 10, 30)),
-    *(_MINUTE * minutes for minutes in (1, 2, 5, 10, 30)),
-    *(_HOUR * hours for hours in (1, 2, 6, 12)),
-    *(_DAY * days for days in (1, 2, 7, 14, 30)),
+    *(_SECOND * 60 * minutes for minutes in (1, 2, 5, 10, 30)),
+    *(_SECOND * 3600 * hours for hours in (1, 2, 6, 12)),
+    *(_SECOND * 86_400 * days for days in (1, 2, 7, 14, 30)),
 )
 
 
@@ -38,11 +33,12 @@ class Clock:
     def whole(self, frame: pd.DataFrame, fill: float | None = 0) -> pd.DataFrame:
         """Give a frame with column `bin` one row for every bin, with `at_ms` and `when`; missing values are `fill`."""
         whole = frame.set_index("bin").reindex(range(self.bins))
-        if fill is not None:
-            whole = whole.fillna(fill)
-        whole["at_ms"] = self.begin_ms
-        whole["when"] = [when(ms) for ms in self.begin_ms]
-        return whole.reset_index()
+        whole = whole if fill is None else whole.fillna(fill)
+        return whole.assign(at_ms=self.begin_ms, when=[when(ms) for ms in self.begin_ms]).reset_index()
+
+    def coarser(self, times: int) -> "Clock":
+        """Give a clock whose bins are so many of these; the last may reach beyond the end."""
+        return Clock(self.origin_us, self.step_us * times, -(-self.bins // times))
 
 
 def clock_of(begin_us: int, end_us: int) -> Clock:
@@ -53,11 +49,6 @@ def clock_of(begin_us: int, end_us: int) -> Clock:
         if bins <= MOST_BINS:
             return Clock(origin, step, bins)
     raise AssertionError("the last step is long enough")
-
-
-def coarser(clock: Clock, times: int) -> Clock:
-    """Give a clock whose bins are so many of these; the last may reach beyond the end."""
-    return Clock(clock.origin_us, clock.step_us * times, -(-clock.bins // times))
 
 
 def when(ms: int) -> str:

@@ -6,10 +6,6 @@ page's text, so that a chart needs no second drawing when the scheme changes, no
 
 from typing import Any, Final
 
-__all__ = [
-    "BLUE", "CONFIG", "DARK", "FONT", "GREEN", "GREY", "LIGHT", "ORANGE", "PINK", "PURPLE", "RED", "SERIES", "TEAL",
-]  # fmt: skip
-
 LIGHT: Final = "#ffffff"
 DARK: Final = "#14171c"
 BLUE: Final = "#3b7dd8"
@@ -23,25 +19,15 @@ GREY: Final = "#7f8792"
 SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE, TEAL, PINK, RED, GREY)
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _INK: Final = "currentColor"
-_GRID: Final = "#80808038"
-_AXIS: Final = {
-    "labelColor": _INK,
-    "titleColor": _INK,
-    "titleFontWeight": "normal",
-    "gridColor": _GRID,
-    "domainColor": "#80808080",
-    "tickColor": "#80808080",
-    "labelFontSize": 11,
-    "titleFontSize": 12,
-}
-
+_WORDS: Final = {"labelColor": _INK, "titleColor": _INK, "titleFontWeight": "normal"}
+_LINES: Final = {"gridColor": "#80808038", "domainColor": "#80808080", "tickColor": "#80808080"}
 CONFIG: Final[dict[str, Any]] = {
     "background": "transparent",
     "font": FONT,
     "view": {"stroke": None},
-    "axis": _AXIS,
-    "legend": {"labelColor": _INK, "titleColor": _INK, "orient": "top", "titleFontWeight": "normal", "labelLimit": 320},
-    "header": {"labelColor": _INK, "titleColor": _INK, "titleFontWeight": "normal"},
+    "axis": _WORDS | _LINES | {"labelFontSize": 11, "titleFontSize": 12},
+    "legend": _WORDS | {"orient": "top", "labelLimit": 320},
+    "header": _WORDS,
     "title": {"color": _INK, "fontWeight": "normal"},
     "range": {"category": list(SERIES)},
     "text": {"color": _INK},

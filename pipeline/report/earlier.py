@@ -4,94 +4,78 @@ Rule: a pure function from facts to a section. What is said of an advice is what
 its limits were in force nothing is said but that.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pandas as pd
 
-from pipeline.core.held import Held, held
+from pipeline.core.held import held
 from pipeline.report.facts import Facts
-from pipeline.report.parts import Section, Sheet
+from pipeline.report.parts import Missing, Part, Row, cell, pair, rows_of, section, sheet
 from pipeline.report.units import count, duration, share, size
 
-__all__ = ["advice"]
-
 _MOST_ROWS: Final = 12
-Row = dict[str, Any]
 
 
-def advice(facts: Facts) -> Section:
+@section("earlier", "Did earlier advice hold")
+def advice(facts: Facts) -> Iterator[Part]:
     """Show what became of earlier advice, and how far the replay was off each time."""
-    section = Section("earlier", "Did earlier advice hold")
     if not len(facts.advices):
-        return Section(section.name, section.title, missing="No advice was given yet: run the job advise.")
-    days = _rows(facts.days)
-    judged = [(row, held(row, days)) for row in _rows(facts.advices)]
-    in_force = [each for each in judged if each[1].days]
-    sentences = [
-        f"{count(len(judged))} times there was advice; {count(len(in_force))} of these were in force on some day.",
-        *([_latest(*in_force[0])] if in_force else []),
-    ]
-    sheets = [_advice_sheet(judged[:_MOST_ROWS])]
+        yield Missing("No advice was given yet: run the job advise.")
+        return
+    days = rows_of(facts.days)
+    judged = [row | {"held": held(row, days)} for row in rows_of(facts.advices)]
+    in_force = [row for row in judged if row["held"].days]
+    yield f"{count(len(judged))} times there was advice; {count(len(in_force))} of these were in force on some day."
+    if in_force:
+        yield _latest(in_force[0])
+    yield sheet(
+        "Earlier advice, and the days on which its limits were in force",
+        judged[:_MOST_ROWS],
+        {
+            "made": cell(_minute, "made_at"),
+            "heap": cell(size, "heap_limit_bytes"),
+            "direct": cell(size, "direct_limit_bytes"),
+            "load": cell("{} x".format, "load"),
+            "promised": cell(duration, "promised_wait_us"),
+            "days": lambda row: count(row["held"].days),
+            "requests": lambda row: count(row["held"].requests),
+            "refused": lambda row: _refused(row) if row["held"].requests else "",
+            "worst p99": lambda row: duration(row["held"].wait_p99_us) if row["held"].days else "",
+            "verdict": lambda row: row["held"].verdict,
+        },
+        words=("made", "verdict"),
+    )
     if len(facts.calibrations):
-        sheets.append(_calibration_sheet(facts.calibrations.head(_MOST_ROWS)))
-    return Section(section.name, section.title, tuple(sentences), sheets=tuple(sheets))
+        yield sheet(
+            "Earlier calibrations: recorded / simulated",
+            rows_of(facts.calibrations.head(_MOST_ROWS)),
+            {
+                "made": cell(_minute, "made_at"),
+                "requests": cell(count, "requests"),
+                "error": lambda row: share(row["error"]) if pd.notna(row["error"]) else "none",
+                "refused": pair(count, "refused"),
+                "p99": pair(duration, "p99_us"),
+                "machine late": cell(duration, "late_p99_us"),
+                "imputed": cell(share, "imputed_share"),
+            },
+            words=("made",),
+        )
 
 
-def _latest(row: Row, found: Held) -> str:
-    refused = share(found.refused / max(1, found.requests))
+def _latest(row: Row) -> str:
+    found = row["held"]
     return (
-        f"The latest of them, of {_moment(row)}, {found.verdict}: {refused} of {count(found.requests)} requests were"
-        f" refused on {count(found.days)} days, and on the worst of them 99 % of the answered ones waited at most"
-        f" {duration(found.wait_p99_us)}, all waits together ({duration(row['promised_wait_us'])} were promised)."
+        f"The latest of them, of {_minute(row['made_at'])}, {found.verdict}: {_refused(row)} of {count(found.requests)}"
+        f" requests were refused on {count(found.days)} days, and on the worst of them 99 % of the answered ones waited"
+        f" at most {duration(found.wait_p99_us)}, all waits together ({duration(row['promised_wait_us'])} were"
+        " promised)."
     )
 
 
-def _advice_sheet(judged: list[tuple[Row, Held]]) -> Sheet:
-    rows = tuple(
-        (
-            _moment(row),
-            size(row["heap_limit_bytes"]),
-            size(row["direct_limit_bytes"]),
-            f"{row['load']} x",
-            duration(row["promised_wait_us"]),
-            count(found.days),
-            count(found.requests),
-            share(found.refused / found.requests) if found.requests else "",
-            duration(found.wait_p99_us) if found.days else "",
-            found.verdict,
-        )
-        for row, found in judged
-    )
-    headers = ("made", "heap", "direct", "load", "promised", "days", "requests", "refused", "worst p99", "verdict")
-    return Sheet(
-        "Earlier advice, and the days on which its limits were in force", headers, rows, frozenset(range(1, 9))
-    )
+def _refused(row: Row) -> str:
+    return share(row["held"].refused / max(1, row["held"].requests))
 
 
-def _calibration_sheet(frame: pd.DataFrame) -> Sheet:
-    rows = tuple(
-        (
-            _moment(row),
-            count(row["requests"]),
-            share(row["error"]) if pd.notna(row["error"]) else "none",
-            f"{count(row['recorded_refused'])} / {count(row['simulated_refused'])}",
-            f"{duration(row['recorded_p99_us'])} / {duration(row['simulated_p99_us'])}",
-            duration(row["late_p99_us"]),
-            share(row["imputed_share"]),
-        )
-        for row in _rows(frame)
-    )
-    headers = ("made", "requests", "error", "refused", "p99", "machine late", "imputed")
-    return Sheet("Earlier calibrations: recorded / simulated", headers, rows, frozenset(range(1, 7)))
-
-
-def _moment(row: Row) -> str:
-    return f"{pd.Timestamp(row['made_at']):%Y-%m-%d %H:%M}"
-
-
-def _rows(frame: pd.DataFrame) -> list[Row]:
-    return [{str(name): _value(value) for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _value(value: Any) -> Any:
-    return None if isinstance(value, float) and pd.isna(value) else value
+def _minute(made_at: Any) -> str:
+    return f"{pd.Timestamp(made_at):%Y-%m-%d %H:%M}"

@@ -1,15 +1,18 @@
 """What was gathered for a page: figures and small data frames. No pyspark here."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.report.clock import Clock
+from pipeline.report.parts import Row, rows_of
 
-__all__ = ["ALL", "Choices", "Facts", "Overview", "Slowed"]
-
+# Measures of `top_costs` that the page shows, by what it calls them.
+COST_MEASURES: Final = {
+    "heap_byte_seconds": "heap", "direct_byte_seconds": "direct", "requests": "requests", "refused": "refused",
+}  # fmt: skip
 # Where a cell of `Choices` is of all namespaces, or of all proxies.
 ALL: Final = -1
 
@@ -29,9 +32,6 @@ class Overview:
     starts: int
     tenants: int
     namespaces: int
-    coalesced: int
-    largest_heap: int | None
-    largest_direct: int | None
     heap_limit: int
     direct_limit: int
     # Limits are those of the last event; other proxies may have others.
@@ -41,10 +41,6 @@ class Overview:
     def refused(self) -> int:
         """Count the requests that were not answered, for whatever reason."""
         return self.requests - self.answered
-
-
-def _nothing() -> pd.DataFrame:
-    return pd.DataFrame()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +76,34 @@ class Facts:
     """The frames of a page; empty where a job has not run yet or found nothing. Columns: see `gather`."""
 
     out: str
-    overview: Overview | None = None
-    memory: pd.DataFrame = field(default_factory=_nothing)
-    fullness: pd.DataFrame = field(default_factory=_nothing)
-    waits: pd.DataFrame = field(default_factory=_nothing)
-    endings: pd.DataFrame = field(default_factory=_nothing)
-    quarantine: pd.DataFrame = field(default_factory=_nothing)
-    top_costs: pd.DataFrame = field(default_factory=_nothing)
-    sharing: pd.DataFrame = field(default_factory=_nothing)
+    overview: Overview
+    memory: pd.DataFrame
+    fullness: pd.DataFrame
+    waits: pd.DataFrame
+    endings: pd.DataFrame
+    choices: Choices | None
+    quarantine: pd.DataFrame
+    top_costs: pd.DataFrame
+    sharing: pd.DataFrame
     # The largest; `storm_count` counts all.
-    storms: pd.DataFrame = field(default_factory=_nothing)
-    storm_count: int = 0
-    members: pd.DataFrame = field(default_factory=_nothing)
-    whatif: pd.DataFrame = field(default_factory=_nothing)
-    calibration: pd.DataFrame = field(default_factory=_nothing)
-    advice: pd.DataFrame = field(default_factory=_nothing)
+    storms: pd.DataFrame
+    storm_count: int
+    members: pd.DataFrame
+    whatif: pd.DataFrame
+    calibration: pd.DataFrame
+    advice: pd.DataFrame
     # What earlier runs said, the latest first, and the limits in force by day.
-    calibrations: pd.DataFrame = field(default_factory=_nothing)
-    advices: pd.DataFrame = field(default_factory=_nothing)
-    days: pd.DataFrame = field(default_factory=_nothing)
+    calibrations: pd.DataFrame
+    advices: pd.DataFrame
+    days: pd.DataFrame
     # None: nobody has looked.
-    slowed: Slowed | None = None
-    marks: pd.DataFrame = field(default_factory=_nothing)
-    choices: Choices | None = None
+    slowed: Slowed | None
+    marks: pd.DataFrame
     fragment: str | None = None
     no_advice: str = ""
     promised_us: float = PROMISED_MS * 1000
+
+    @property
+    def whole_waits(self) -> Row | None:
+        """Give the row of `waits` for the whole time, if anybody was answered."""
+        return next(iter(rows_of(self.waits[self.waits["bin"].isna()])), None)

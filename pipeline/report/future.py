@@ -3,62 +3,68 @@
 Rule: pure functions from facts to sections. Advice is shown only if there is any: without calibration there is none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import pandas as pd
 
 from pipeline.core.calibration import ALL, LATE_US, Judged, judge
-from pipeline.report import charts_future
+from pipeline.core.tables.whatif import LIMIT_COLUMNS, OUTCOME_COLUMNS
+from pipeline.report import charts
 from pipeline.report.facts import Facts, Overview
-from pipeline.report.parts import Fragment, Section, Sheet
-from pipeline.report.units import about, count, duration, share, shown, size
+from pipeline.report.parts import Fragment, Missing, Part, Row, cell, pair, rows_of, section, sheet
+from pipeline.report.units import about, count, duration, limit, share, shown, size
 
-__all__ = ["REFUSED", "advice", "calibration", "chosen", "times", "whatif"]
-
-REFUSED: Final = (
-    "timeout_heap", "timeout_heap_update", "timeout_direct", "timeout_other", "queue_full_heap", "queue_full_direct",
-    "oversize",
-)  # fmt: skip
+_REFUSED: Final = [column.name for column in OUTCOME_COLUMNS if column.name not in ("ok", "cancelled", "failed")]
+_LIMITS: Final = ["heap_limit_bytes", "direct_limit_bytes"]
 # What one surface keeps fixed; the family with most scenarios is drawn.
-_FAMILY: Final = [
-    "heap_timeout_us", "direct_timeout_us", "heap_queue", "direct_queue", "request_timeout_us",
-    "max_outstanding_per_broker", "coalescing", "fairness", "key_cap_percent",
-]  # fmt: skip
-_MOST_LOADS: Final = 4
-_MOST_FLEETS: Final = 3
-_MOST_LIMITS: Final = 7
+_FAMILY: Final = [column.name for column in LIMIT_COLUMNS if column.name not in _LIMITS]
+# At most so many values of each axis of the surfaces.
+_MOST_VALUES: Final = {"load": 4, "fleet": 3, "heap_limit_bytes": 7, "direct_limit_bytes": 7}
 _MOST_ROWS: Final = 40
 _MOST_PROXIES: Final = 50
 _MIB: Final = 2**20
 _SECOND: Final = 1_000_000
+_limit: Final = partial(limit, without="none")
 
 
-def whatif(facts: Facts) -> Section:
+@section("whatif", "What if")
+def whatif(facts: Facts) -> Iterator[Part]:
     """Show what other limits would have done."""
-    section = Section("whatif", "What if")
     if not len(facts.whatif):
-        return Section(section.name, section.title, missing="Nothing was replayed yet: run the job whatif.")
+        yield Missing("Nothing was replayed yet: run the job whatif.")
+        return
     family = _largest_family(facts.whatif)
-    grid = _grid(family)
-    best = family.assign(refused=_refused(family)).sort_values(["load", "refused"]).groupby("load").first()
+    family = family.assign(refused=family[_REFUSED].sum(axis=1))
+    best = family.sort_values(["load", "refused"]).groupby("load").first()
     sentences = [
         f"{count(len(facts.whatif))} replays of everything that was recorded"
         f" ({share(facts.whatif['imputed_share'].max())} of the requests with sizes or times of others).",
         *(
-            f"At {load} x the load the best of these limits refuse {share(row['refused'] / row['requests'])} of"
-            " the requests."
+            f"At {load} x the load the best of these limits refuse {share(row['refused'] / row['requests'])} of the"
+            " requests."
             for load, row in best.iterrows()
         ),
     ]
-    text = " ".join(sentences)
-    drawn = [charts_future.surface(_labelled(grid, measure), measure, text) for measure in ("refused", "wait")]
-    sheets = (_whatif_sheet(family, len(facts.whatif)),)
-    return Section(section.name, section.title, tuple(sentences), tuple(drawn), sheets=sheets)
-
-
-def _refused(frame: pd.DataFrame) -> "pd.Series[Any]":
-    return frame[list(REFUSED)].sum(axis=1)
+    yield from sentences
+    for measure in ("refused", "wait"):
+        yield charts.surface(_surface(family, measure), measure, " ".join(sentences))
+    shown_first = family.sort_values(["load", "fleet", "refused", *_LIMITS]).head(_MOST_ROWS)
+    yield sheet(
+        f"{len(shown_first)} of {count(len(facts.whatif))} scenarios; all are in the table `whatif`",
+        rows_of(shown_first),
+        {
+            "load": cell("{} x".format, "load"),
+            "proxies": cell("{} x".format, "fleet"),
+            "heap": cell(_limit, "heap_limit_bytes"),
+            "direct": cell(_limit, "direct_limit_bytes"),
+            "refused": _refused_share,
+            "p99, all waits": cell(duration, "wait_p99_us"),
+            "peak heap": cell(size, "peak_heap_bytes"),
+            "peak direct": cell(size, "peak_direct_bytes"),
+        },
+    )
 
 
 def _largest_family(frame: pd.DataFrame) -> pd.DataFrame:
@@ -68,24 +74,19 @@ def _largest_family(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame[_FAMILY] == first).all(axis=1)]
 
 
-def _grid(family: pd.DataFrame) -> pd.DataFrame:
-    for name, most in (
-        ("load", _MOST_LOADS),
-        ("fleet", _MOST_FLEETS),
-        ("heap_limit_bytes", _MOST_LIMITS),
-        ("direct_limit_bytes", _MOST_LIMITS),
-    ):
+def _surface(family: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Give what is drawn of one measure: heap_mib, direct_mib, load, fleet, value, label."""
+    for name, most in _MOST_VALUES.items():
         family = family[family[name].isin(_spaced(sorted(family[name].unique()), most))]
-    return pd.DataFrame(
-        {
-            "heap_mib": (family["heap_limit_bytes"] / _MIB).round(1),
-            "direct_mib": (family["direct_limit_bytes"] / _MIB).round(1),
-            "load": family["load"],
-            "fleet": family["fleet"],
-            "refused": _refused(family) / family["requests"].clip(lower=1),
-            "wait": family["wait_p99_us"] / _SECOND,
-        }
-    )
+    if measure == "refused":
+        value = family["refused"] / family["requests"].clip(lower=1)
+        label = value.map(lambda part: "0" if part == 0 else "< 1 %" if part < 0.01 else f"{100 * part:.0f} %")
+    else:
+        value = (family["wait_p99_us"] / _SECOND).astype(float).fillna(0)
+        label = (value * _SECOND).map(duration)
+    heap, direct = ((family[name] / _MIB).round(1) for name in _LIMITS)
+    whose = {"load": family["load"], "fleet": family["fleet"]}
+    return pd.DataFrame({"heap_mib": heap, "direct_mib": direct} | whose | {"value": value, "label": label})
 
 
 def _spaced(values: list[Any], most: int) -> list[Any]:
@@ -95,48 +96,17 @@ def _spaced(values: list[Any], most: int) -> list[Any]:
     return [values[round(number * (len(values) - 1) / (most - 1))] for number in range(most)]
 
 
-def _labelled(grid: pd.DataFrame, measure: str) -> pd.DataFrame:
-    value = grid[measure].astype(float).fillna(0)
-    label = value.map(_percent) if measure == "refused" else (value * _SECOND).map(duration)
-    return grid.assign(value=value, label=label)[["heap_mib", "direct_mib", "load", "fleet", "value", "label"]]
+def _refused_share(row: Row) -> str:
+    return share(row["refused"] / max(row["requests"], 1))
 
 
-def _percent(part: float) -> str:
-    return "0" if part == 0 else "< 1 %" if part < 0.01 else f"{100 * part:.0f} %"
-
-
-def _whatif_sheet(family: pd.DataFrame, of_all: int) -> Sheet:
-    ordered = family.assign(refused=_refused(family)).sort_values(
-        ["load", "fleet", "refused", "heap_limit_bytes", "direct_limit_bytes"]
-    )
-    rows = tuple(
-        (
-            f"{row['load']} x",
-            f"{row['fleet']} x",
-            *(_limit(row[f"{kind}_limit_bytes"]) for kind in ("heap", "direct")),
-            share(row["refused"] / max(row["requests"], 1)),
-            duration(row["wait_p99_us"]),
-            *(size(row[f"peak_{kind}_bytes"]) for kind in ("heap", "direct")),
-        )
-        for _, row in ordered.head(_MOST_ROWS).iterrows()
-    )
-    headers = ("load", "proxies", "heap", "direct", "refused", "p99, all waits", "peak heap", "peak direct")
-    caption = f"{len(rows)} of {count(of_all)} scenarios; all are in the table `whatif`"
-    return Sheet(caption, headers, rows, frozenset(range(8)))
-
-
-def _limit(bytes_: float) -> str:
-    return size(bytes_) if bytes_ else "none"
-
-
-def calibration(facts: Facts) -> Section:
+@section("calibration", "Calibration")
+def calibration(facts: Facts) -> Iterator[Part]:
     """Show how well the replay reproduces what was recorded."""
-    section = Section("calibration", "Calibration")
-    frame = facts.calibration
-    if not len(frame):
-        why = "The replay was not held against the recorded outcomes yet: run the job whatif."
-        return Section(section.name, section.title, missing=why)
     judged = _judged(facts)
+    if not judged:
+        yield Missing("The replay was not held against the recorded outcomes yet: run the job whatif.")
+        return
     whole = judged[ALL]
     sentence = (
         f"Replayed under the limits that were in force, outcomes differ by at most {share(whole.outcome_error)} of the"
@@ -145,46 +115,53 @@ def calibration(facts: Facts) -> Section:
         f" by {share(whole.wait_error)} ({whole.waits}). The error of all proxies together, by which advice is given or"
         f" not, is {share(whole.error)}."
     )
-    honesty = (
-        "The replay is an open loop: clients come when they came, retries are in the record as arrivals, and"
-        " brokers take as"
-        " long as they took, however much is asked of them."
-    )
-    drawn = charts_future.calibration(_sides(whole.row), sentence)
-    sheet = _calibration_sheet(list(judged.values()))
-    sentences = (sentence, *_refusals(facts), *_lateness(whole.row), honesty)
-    return Section(section.name, section.title, sentences, (drawn,), sheets=(sheet,))
-
-
-def _lateness(row: Mapping[str, Any]) -> Iterator[str]:
-    """Say how late the machine was, if that is more than a turn of its event loop."""
-    if row["late_p99_us"] >= LATE_US:
+    yield sentence
+    yield from _refusals(facts)
+    if whole.row["late_p99_us"] >= LATE_US:
         yield (
-            f"The machine was late: by {duration(row['late_p50_us'])} in the median, and by"
-            f" {duration(row['late_p99_us'])} or more in 1 % of the answered requests. No limit changes that, and it is"
-            " no error of the replay."
+            f"The machine was late: by {duration(whole.row['late_p50_us'])} in the median, and by"
+            f" {duration(whole.row['late_p99_us'])} or more in 1 % of the answered requests. No limit changes that, and"
+            " it is no error of the replay."
         )
+    yield (
+        "The replay is an open loop: clients come when they came, retries are in the record as arrivals, and brokers"
+        " take as long as they took, however much is asked of them."
+    )
+    yield charts.calibration(_sides(whole.row), sentence)
+    yield sheet(
+        "Recorded / simulated",
+        [{**one.row, "error": one.error} for one in list(judged.values())[:_MOST_PROXIES]],
+        {
+            "proxy": lambda row: shown(row["proxy_id"]) if row["proxy_id"] else "all",
+            "answered": pair(count, "ok"),
+            "refused": pair(count, "refused"),
+            "cancelled": pair(count, "cancelled"),
+            "p50": pair(duration, "p50_us"),
+            "p95": pair(duration, "p95_us"),
+            "p99": pair(duration, "p99_us"),
+            "longest": pair(duration, "max_us"),
+            "error": cell(share, "error"),
+            "imputed": cell(share, "imputed_share"),
+        },
+        words=("proxy",),
+    )
 
 
 def _refusals(facts: Facts) -> Iterator[str]:
     """Say by how many refusals the replay is off, if that is more than a few."""
-    whole = _judged(facts).get(ALL) if len(facts.calibration) else None
+    whole = _judged(facts).get(ALL)
     if whole is not None and whole.refusals:
         yield f"{whole.refusals}."
 
 
 def _judged(facts: Facts) -> dict[str, Judged]:
-    rows = facts.calibration.to_dict("records")
-    return judge(({str(name): value for name, value in row.items()} for row in rows), facts.promised_us)
+    return judge(rows_of(facts.calibration), facts.promised_us)
 
 
-def _sides(row: Mapping[str, Any]) -> pd.DataFrame:
-    requests = max(row["requests"], 1)
+def _sides(row: Row) -> pd.DataFrame:
     waits = [(name, f"{name}_us", _SECOND, "waits") for name in ("p50", "p95", "p99", "max")]
-    outcomes = [
-        (title, name, requests, "outcomes")
-        for title, name in (("answered", "ok"), ("refused", "refused"), ("cancelled", "cancelled"))
-    ]
+    endings = (("answered", "ok"), ("refused", "refused"), ("cancelled", "cancelled"))
+    outcomes = [(title, name, max(row["requests"], 1), "outcomes") for title, name in endings]
     return pd.DataFrame(
         [
             {"measure": title, "value": float(row[f"{side}_{name}"]) / by, "side": side, "group": group}
@@ -195,39 +172,17 @@ def _sides(row: Mapping[str, Any]) -> pd.DataFrame:
     )
 
 
-def _calibration_sheet(judged: Sequence[Judged]) -> Sheet:
-    def pair(row: Mapping[str, Any], name: str) -> str:
-        write = duration if name.endswith("_us") else count
-        return f"{write(row[f'recorded_{name}'])} / {write(row[f'simulated_{name}'])}"
-
-    names = ("ok", "refused", "cancelled", "p50_us", "p95_us", "p99_us", "max_us")
-    rows = tuple(
-        (
-            shown(one.row["proxy_id"]) if one.row["proxy_id"] else "all",
-            *(pair(one.row, name) for name in names),
-            share(one.error),
-            share(one.row["imputed_share"]),
-        )
-        for one in judged[:_MOST_PROXIES]
-    )
-    headers = ("proxy", "answered", "refused", "cancelled", "p50", "p95", "p99", "longest", "error", "imputed")
-    return Sheet("Recorded / simulated", headers, rows, frozenset(range(1, 10)))
-
-
-def chosen(facts: Facts) -> "pd.Series[Any] | None":
+def chosen(facts: Facts) -> Row | None:
     """Give the row of the table `advice` that is the advice, if there is one."""
-    if not len(facts.advice):
-        return None
-    rows = facts.advice[facts.advice["chosen"]]
-    return rows.iloc[0] if len(rows) else None
+    return next((row for row in rows_of(facts.advice) if row["chosen"]), None)
 
 
-def advice(facts: Facts, overview: Overview) -> Section:
+@section("advice", "Advice")
+def advice(facts: Facts, overview: Overview) -> Iterator[Part]:
     """Show what to set, and the trade-off behind it."""
-    section = Section("advice", "Advice")
     if not len(facts.advice):
-        why = f"No advice was given: {facts.no_advice.removeprefix('no advice: ') or _no_advice(facts)}."
-        return Section(section.name, section.title, missing=why)
+        yield Missing(f"No advice was given: {facts.no_advice.removeprefix('no advice: ') or _no_advice(facts)}.")
+        return
     row = chosen(facts)
     if row is None:
         sentences = ["No limits of the grid hold the target. Try larger limits, or more proxies (--heap-mb, --fleet)."]
@@ -236,19 +191,35 @@ def advice(facts: Facts, overview: Overview) -> Section:
             f"At {row['load']} x the recorded load: {size(row['heap_limit_bytes'])} of heap and"
             f" {size(row['direct_limit_bytes'])} of direct memory for each proxy, {times(row['fleet'])}"
             f" (recorded: {_limit(overview.heap_limit)} and {_limit(overview.direct_limit)}).",
-            f"The replay then refuses {share(row['refused'] / max(row['requests'], 1))} of the requests, and 99"
-            " % of the"
-            f" answered ones wait at most {about(row['wait_p99_us'])}, all waits together.",
+            f"The replay then refuses {_refused_share(row)} of the requests, and 99 % of the answered ones wait at most"
+            f" {about(row['wait_p99_us'])}, all waits together.",
             *_refusals(facts),
             *_bounds(row),
         ]
-    # A file without a chosen row is not of the run that wrote the table.
-    fragments = () if facts.fragment is None or row is None else (Fragment("Put this into proxy.conf", facts.fragment),)
-    drawn = charts_future.trade_off(_curve(facts.advice), " ".join(sentences))
-    return Section(section.name, section.title, tuple(sentences), (drawn,), fragments, (_advice_sheet(facts.advice),))
+        # A file without a chosen row is not of the run that wrote the table.
+        if facts.fragment is not None:
+            yield Fragment("Put this into proxy.conf", facts.fragment)
+    yield from sentences
+    yield charts.trade_off(_curve(facts.advice), " ".join(sentences))
+    kept = facts.advice[facts.advice["chosen"] | facts.advice["best"]].sort_values(["fleet", "memory_bytes"])
+    yield sheet(
+        "The best points: nothing cheaper holds with as many proxies",
+        rows_of(kept.head(_MOST_ROWS)),
+        {
+            "proxies": cell("{} x".format, "fleet"),
+            "heap": cell(_limit, "heap_limit_bytes"),
+            "direct": cell(_limit, "direct_limit_bytes"),
+            "all memory": cell(_limit, "memory_bytes"),
+            "refused": _refused_share,
+            "p99, all waits": cell(duration, "wait_p99_us"),
+            "holds the target": lambda row: "yes" if row["holds"] else "no",
+            "advice": lambda row: "this one" if row["chosen"] else "",
+        },
+        words=("holds the target", "advice"),
+    )
 
 
-def _bounds(row: "pd.Series[Any]") -> Iterator[str]:
+def _bounds(row: Row) -> Iterator[str]:
     """Say what of the advice was not replayed, and what nobody has seen yet."""
     if row["watch_direct_bytes"]:
         yield (
@@ -265,11 +236,8 @@ def _bounds(row: "pd.Series[Any]") -> Iterator[str]:
 def _no_advice(facts: Facts) -> str:
     if not len(facts.calibration):
         return "the job advise has not run"
-    return (
-        "the job advise has not run, or does not trust the calibration"
-        f" (error {share(_judged(facts)[ALL].error)},"
-        f" {share(facts.calibration['imputed_share'].max())} imputed)"
-    )
+    error, imputed = share(_judged(facts)[ALL].error), share(facts.calibration["imputed_share"].max())
+    return f"the job advise has not run, or does not trust the calibration (error {error}, {imputed} imputed)"
 
 
 def times(fleet: int) -> str:
@@ -281,6 +249,7 @@ def _curve(frame: pd.DataFrame) -> pd.DataFrame:
     # Drawn in this order, so that nothing lies on the advice.
     frame = frame.sort_values(["chosen", "holds"])
     state = frame["holds"].map({True: "holds the target", False: "misses the target"})
+    heap, direct = (frame[name].map(_limit) for name in _LIMITS)
     return pd.DataFrame(
         {
             "memory_mib": frame["memory_bytes"] / _MIB,
@@ -288,27 +257,6 @@ def _curve(frame: pd.DataFrame) -> pd.DataFrame:
             "wait_seconds": frame["wait_p99_us"].fillna(0) / _SECOND,
             "fleet": frame["fleet"],
             "state": state.where(~frame["chosen"], "advice"),
-            "limits": [
-                f"heap {_limit(heap)}, direct {_limit(direct)}"
-                for heap, direct in zip(frame["heap_limit_bytes"], frame["direct_limit_bytes"], strict=True)
-            ],
+            "limits": "heap " + heap + ", direct " + direct,
         }
     )
-
-
-def _advice_sheet(frame: pd.DataFrame) -> Sheet:
-    kept = frame[frame["chosen"] | frame["best"]].sort_values(["fleet", "memory_bytes"]).head(_MOST_ROWS)
-    rows = tuple(
-        (
-            f"{row['fleet']} x",
-            *(_limit(row[f"{kind}_limit_bytes"]) for kind in ("heap", "direct")),
-            _limit(row["memory_bytes"]),
-            share(row["refused"] / max(row["requests"], 1)),
-            duration(row["wait_p99_us"]),
-            "yes" if row["holds"] else "no",
-            "this one" if row["chosen"] else "",
-        )
-        for _, row in kept.iterrows()
-    )
-    headers = ("proxies", "heap", "direct", "all memory", "refused", "p99, all waits", "holds the target", "advice")
-    return Sheet("The best points: nothing cheaper holds with as many proxies", headers, rows, frozenset(range(6)))

@@ -4,12 +4,11 @@ Rule: nothing is collected that is not bounded here: by the bins of the clock, b
 each frame are named where it is made.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any, Final
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.calibration import PROMISED_MS
@@ -18,17 +17,15 @@ from pipeline.core.options import CommonSettings
 from pipeline.core.periods import ALWAYS, Period, in_period
 from pipeline.core.tables import TABLES
 from pipeline.core.tables.events import EVENT_KEY
-from pipeline.report import gather_slowed, timeline
+from pipeline.report import timeline
 from pipeline.report.clock import Clock, clock_of
-from pipeline.report.facts import ALL, Facts, Overview
-from pipeline.report.gather_choices import KEYS, choices_of, kept, named, rank, ranked
+from pipeline.report.facts import ALL, COST_MEASURES, Facts, Overview, Slowed
+from pipeline.report.gather_choices import KEYS, choices_of, named, rank, ranked
 from pipeline.store.sinks import open_store
 from pipeline.transforms.histograms import bucket, quantiles
-from pipeline.transforms.slowed import THROTTLE
+from pipeline.transforms.slowed import RATES, THROTTLE, means
+from pipeline.transforms.usage import SHARED, is_list, memory_wait
 
-__all__ = ["COST_MEASURES", "gather", "over_time"]
-
-COST_MEASURES: Final = ("heap_byte_seconds", "direct_byte_seconds", "requests", "refused")
 MOST_TOP: Final = 10
 MOST_STORMS: Final = 40
 MOST_MEMBERS: Final = 3
@@ -41,122 +38,123 @@ MOST_PROXIES: Final = 10_000
 MOST_RUNS: Final = 30
 MOST_DAYS: Final = 5000
 MOST_QUARANTINE_REASONS: Final = 30
+MOST_TOPICS: Final = 20
+MOST_HOURS: Final = 72
+# Each is a line of both charts, of at most 240 points.
+MOST_MARKS: Final = 8
+MINUTE_US: Final = 60_000_000
 OTHER: Final = "other"
 LATE: Final = "late"
 _KEY_SCHEMA: Final = "proxy_id string, boot_id string, seq bigint"
 
-Open = Callable[[str], DataFrame | None]
-
 
 def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS) -> Facts:
     """Read what the jobs have written, and the events of a period; raises PipelineError if there are no events."""
-    store, out = open_store(spark, common), common.out
+    store = open_store(spark, common)
 
-    def opened(name: str) -> DataFrame | None:
-        return store.read(TABLES[name])
+    def collected(name: str, collect: Callable[[DataFrame], pd.DataFrame]) -> pd.DataFrame:
+        """Collect what the page shows of a table; nothing where no job has written it."""
+        table = store.read(TABLES[name])
+        return pd.DataFrame() if table is None else collect(table)
 
-    whole = opened("events")
+    whole, storms, slowed = (store.read(TABLES[name]) for name in ("events", "storms", "slowed"))
     events = None if whole is None else in_period(whole, period)
     overview = None if events is None else overview_of(events)
     if events is None or overview is None:
         raise PipelineError(
-            f"--out {out}: got no events from {period}, expected the table `events`: run the job ingest"
+            f"--out {common.out}: got no events from {period}, expected the table `events`: run the job ingest"
         )
-    clock = overview.clock
-    advice = _first(opened("advice"), "-chosen -best -holds memory_bytes", MOST_POINTS)
-    storms, storm_count = _storms(opened)
+    advice = collected("advice", _first("-chosen -best -holds memory_bytes", MOST_POINTS))
+    largest = collected("storms", _first("-requests storm", MOST_STORMS))
+    scenarios = _first("load fleet scenario", MOST_SCENARIOS)
+    shown = largest["storm"].tolist() if len(largest) else []
     return Facts(
-        out=out,
+        out=common.out,
         overview=overview,
-        **over_time(events, clock),
-        quarantine=_quarantine(opened, events),
-        top_costs=_top_costs(opened),
-        sharing=_sharing(opened),
-        storms=storms,
-        storm_count=storm_count,
-        members=_members(opened, storms),
-        whatif=_without_buckets(_first(opened("whatif"), "load fleet scenario", MOST_SCENARIOS)),
-        calibration=_first(opened("calibration"), "proxy_id", MOST_PROXIES),
+        **over_time(events, overview.clock),
+        quarantine=collected("quarantine", lambda table: _quarantine(table, events)),
+        top_costs=collected("top_costs", _top_costs),
+        sharing=collected("sharing", _sharing),
+        storms=largest.sort_values("storm", ignore_index=True) if shown else largest,
+        storm_count=0 if storms is None else storms.count(),
+        members=collected("storm_members", lambda table: _members(table, shown)) if shown else pd.DataFrame(),
+        whatif=collected("whatif", lambda table: scenarios(table.drop("wait_buckets"))),
+        calibration=collected("calibration", _first("proxy_id", MOST_PROXIES)),
         advice=advice,
-        calibrations=_first(opened("calibration_history"), "-made_at", MOST_RUNS),
-        advices=_first(opened("advice_history"), "-made_at", MOST_RUNS),
-        days=_first(opened("limits_by_day"), "-date", MOST_DAYS),
-        slowed=gather_slowed.slowed(opened("slowed")),
-        marks=gather_slowed.marks(opened("whatif_marks"), clock),
+        calibrations=collected("calibration_history", _first("-made_at", MOST_RUNS)),
+        advices=collected("advice_history", _first("-made_at", MOST_RUNS)),
+        days=collected("limits_by_day", _first("-date", MOST_DAYS)),
+        slowed=None if slowed is None else _slowed(slowed),
+        marks=collected("whatif_marks", lambda table: _marks(table, overview.clock)),
         promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,
     )
 
 
+def _first(order: str, most: int) -> Callable[[DataFrame], pd.DataFrame]:
+    """Give what collects the first rows; `order` names columns, with a minus before those that go down."""
+    columns = [F.desc(word[1:]) if word.startswith("-") else F.asc(word) for word in order.split()]
+    return lambda table: table.orderBy(*columns).limit(most).toPandas()
+
+
 def overview_of(events: DataFrame) -> Overview | None:
     """Sum up the table `events`; None if it is empty."""
-    lists, decisions = F.col("kind") == "get_topics", F.col("kind") == THROTTLE
-
-    def number(condition: Column) -> Column:
-        return F.coalesce(F.sum(F.when(condition, 1).otherwise(0)), F.lit(0))
-
+    decisions = F.col("kind") == THROTTLE
     row = events.agg(
         F.min("ts_us").alias("begin_us"),
         F.max(F.col("ts_us") + F.col("total_us")).alias("end_us"),
-        number(lists).alias("requests"),
-        number(lists & (F.col("outcome") == "ok")).alias("answered"),
-        number(~lists & ~decisions).alias("watch_frames"),
+        F.count_if(is_list()).alias("requests"),
+        F.count_if(is_list() & (F.col("outcome") == "ok")).alias("answered"),
+        F.count_if(~is_list() & ~decisions).alias("watch_frames"),
         F.coalesce(F.sum("dropped_before"), F.lit(0)).alias("dropped"),
         F.countDistinct("proxy_id").alias("proxies"),
         F.countDistinct("proxy_id", "boot_id").alias("starts"),
-        F.countDistinct(F.when(~decisions & (F.col("tenant") != ""), F.col("tenant"))).alias("tenants"),
-        F.countDistinct(F.when(~decisions & (F.col("namespace") != ""), F.col("namespace"))).alias("namespaces"),
-        number(lists & F.col("coalesced")).alias("coalesced"),
-        F.max("heap_actual_bytes").alias("largest_heap"),
-        F.max("direct_bytes").alias("largest_direct"),
-        F.coalesce(F.max_by("heap_limit_bytes", "ts_us"), F.lit(0)).alias("heap_limit"),
-        F.coalesce(F.max_by("direct_limit_bytes", "ts_us"), F.lit(0)).alias("direct_limit"),
-    ).first()
-    assert row is not None
+        *(
+            F.countDistinct(F.when(~decisions & (F.col(name) != ""), F.col(name))).alias(f"{name}s")
+            for name in ("tenant", "namespace")
+        ),
+        *(
+            F.coalesce(F.max_by(f"{kind}_limit_bytes", "ts_us"), F.lit(0)).alias(f"{kind}_limit")
+            for kind in timeline.KINDS
+        ),
+    ).collect()[0]
     if row["begin_us"] is None:
         return None
+    limits = F.max_by(F.struct("heap_limit_bytes", "direct_limit_bytes"), "ts_us").alias("limits")
+    different = events.groupBy("proxy_id").agg(limits).select("limits").distinct().count()
     clock = clock_of(row["begin_us"], row["end_us"])
-    return Overview(clock=clock, limits_differ=_limits_differ(events), **row.asDict())
-
-
-def _limits_differ(events: DataFrame) -> bool:
-    limits = F.struct("heap_limit_bytes", "direct_limit_bytes")
-    last = events.groupBy("proxy_id").agg(F.max_by(limits, "ts_us").alias("limits"))
-    return last.select("limits").distinct().count() > 1
+    return Overview(clock=clock, limits_differ=different > 1, **row.asDict())
 
 
 def over_time(events: DataFrame, clock: Clock) -> dict[str, Any]:
     """Give the frames by bin: memory, fullness, waits, endings, and what can be chosen of them."""
-    names = named(events)
+    names, shares = named(events), [f"{kind}_share" for kind in timeline.KINDS]
     with_ranks = ranked(events, names)
-    with ExitStack() as stack:
-        memory, fullness, waits, endings = (
-            stack.enter_context(kept(frame))
-            for frame in (
-                timeline.memory_use(with_ranks, clock, KEYS),
-                timeline.use_on_arrival(with_ranks, clock, KEYS),
-                _counted_waits(with_ranks, clock),
-                timeline.endings(with_ranks, clock, KEYS),
-            )
+    kept = memory, fullness, waits, endings, proxies = [
+        frame.persist()
+        for frame in (
+            timeline.memory_use(with_ranks, clock, KEYS),
+            timeline.use_on_arrival(with_ranks, clock, KEYS),
+            _counted_waits(with_ranks, clock),
+            timeline.endings(with_ranks, clock, KEYS),
+            timeline.limits_of_proxies(events, clock),
         )
-        proxies = stack.enter_context(kept(timeline.limits_of_proxies(events, clock)))
+    ]
+    try:
         whole, rare = _endings(endings)
-        common = endings.withColumn("reason", F.when(F.col("reason").isin(*rare), OTHER).otherwise(F.col("reason")))
-        choices = choices_of(
-            names, clock, memory, _limits(proxies, names[1]), fullness, waits, common if rare else endings
-        )
-        shares = [F.max(name).alias(name) for name in ("heap_share", "direct_share")]
+        each = timeline.limits_in_force(proxies.withColumn(KEYS[1], rank(F.col("proxy"), names[1])), KEYS[1:])
+        limits = each.unionByName(timeline.limits_in_force(proxies).withColumn(KEYS[1], F.lit(ALL)))
+        common = F.when(F.col("reason").isin(*rare), OTHER).otherwise(F.col("reason"))
+        counted = endings.withColumn("reason", common)
         return {
             "memory": _memory(memory, proxies, clock),
-            "fullness": fullness.groupBy("bin").agg(*shares).toPandas(),
+            "fullness": fullness.groupBy("bin").agg(*(F.max(name).alias(name) for name in shares)).toPandas(),
             "waits": _waits(waits),
             "endings": whole,
-            "choices": choices,
+            "choices": choices_of(names, clock, memory, limits, fullness, waits, counted),
         }
-
-
-def _limits(proxies: DataFrame, names: Sequence[str]) -> DataFrame:
-    each = timeline.limits_in_force(proxies.withColumn(KEYS[1], rank(F.col("proxy"), names)), KEYS[1:])
-    return each.unionByName(timeline.limits_in_force(proxies).withColumn(KEYS[1], F.lit(ALL)))
+    finally:
+        for frame in kept:
+            frame.unpersist()
 
 
 def _memory(by_keys: DataFrame, proxies: DataFrame, clock: Clock) -> pd.DataFrame:
@@ -177,12 +175,9 @@ def _memory(by_keys: DataFrame, proxies: DataFrame, clock: Clock) -> pd.DataFram
 
 
 def _counted_waits(events: DataFrame, clock: Clock) -> DataFrame:
-    return (
-        events.where("kind = 'get_topics' and outcome = 'ok'")
-        .select(*KEYS, timeline.bin_of(clock).alias("bin"), bucket(timeline.wait_us()).alias("bucket"))
-        .groupBy(*KEYS, "bin", "bucket")
-        .agg(F.count("*").alias("count"))
-    )
+    answered = events.where("kind = 'get_topics' and outcome = 'ok'")
+    bins, buckets = timeline.bin_of(clock).alias("bin"), bucket(memory_wait()).alias("bucket")
+    return answered.groupBy(*KEYS, bins, buckets).agg(F.count("*").alias("count"))
 
 
 def _waits(counted: DataFrame) -> pd.DataFrame:
@@ -200,11 +195,8 @@ def _endings(by_keys: DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame.groupby(["bin", "reason"])[["requests"]].sum().reset_index(), rare
 
 
-def _quarantine(opened: Open, events: DataFrame) -> pd.DataFrame:
+def _quarantine(table: DataFrame, events: DataFrame) -> pd.DataFrame:
     """Give reason, events; without the late ones that a batch has taken since."""
-    table = opened("quarantine")
-    if table is None:
-        return pd.DataFrame()
     counted = table.groupBy("reason").agg(F.sum("copies").alias("events"))
     found = counted.orderBy(F.desc("events"), "reason").limit(MOST_QUARANTINE_REASONS).toPandas()
     late = found["reason"] == LATE
@@ -219,64 +211,78 @@ def _late_but_taken(late: DataFrame, events: DataFrame) -> int:
     keys = list(EVENT_KEY)
     # The few stand on the right: Spark sends them round rather than all events.
     taken = events.select(*keys).join(told.select(*keys).distinct(), keys, "left_semi")
-    row = told.join(taken, keys, "left_semi").agg(F.coalesce(F.sum("copies"), F.lit(0)).alias("copies")).first()
-    assert row is not None
-    return int(row["copies"])
+    return int(told.join(taken, keys, "left_semi").agg(F.sum("copies")).collect()[0][0] or 0)
 
 
-def _top_costs(opened: Open) -> pd.DataFrame:
+def _top_costs(table: DataFrame) -> pd.DataFrame:
     """Give the rows of the whole time of those measures that the page shows."""
-    table = opened("top_costs")
-    if table is None:
-        return pd.DataFrame()
     wanted = table.where((F.col("period") == "whole") & F.col("measure").isin(*COST_MEASURES))
     return wanted.where(F.col("rank") <= MOST_TOP).orderBy("dimension", "measure", "rank").toPandas()
 
 
-def _sharing(opened: Open) -> pd.DataFrame:
+def _sharing(table: DataFrame) -> pd.DataFrame:
     """Give namespace, requests, coalesced and the savings: the largest, and one row (namespace null) for all."""
-    table = opened("sharing")
-    if table is None:
-        return pd.DataFrame()
-    measures = (
-        "requests",
-        "coalesced",
-        "questions",
-        "questions_saved",
-        "upstream_bytes_saved",
-        "heap_byte_seconds_saved",
-    )
-    sums = [F.sum(name).alias(name) for name in measures]
+    sums = [F.sum(name).alias(name) for name in SHARED]
     each = table.groupBy("namespace").agg(*sums).orderBy(F.desc("heap_byte_seconds_saved"), "namespace")
     each = each.where("coalesced > 0")
     whole = table.agg(F.lit(None).cast("string").alias("namespace"), *sums).where("requests is not null")
     return whole.unionByName(each.limit(MOST_NAMESPACES)).toPandas()
 
 
-def _storms(opened: Open) -> tuple[pd.DataFrame, int]:
-    """Give the largest storms, in the order of time, and how many there are."""
-    table = opened("storms")
-    if table is None:
-        return pd.DataFrame(), 0
-    largest = _first(table, "-requests storm", MOST_STORMS)
-    return largest.sort_values("storm", ignore_index=True), table.count()
+def _members(table: DataFrame, storms: list[int]) -> pd.DataFrame:
+    shown = F.col("storm").isin(storms) & (F.col("rank") <= MOST_MEMBERS)
+    return _first("storm dimension rank", 1000)(table.where(shown))
 
 
-def _members(opened: Open, storms: pd.DataFrame) -> pd.DataFrame:
-    table = opened("storm_members")
-    if table is None or not len(storms):
-        return pd.DataFrame()
-    shown = F.col("storm").isin(storms["storm"].tolist())
-    return _first(table.where((F.col("rank") <= MOST_MEMBERS) & shown), "storm dimension rank", 1000)
+def _slowed(table: DataFrame) -> Slowed:
+    """Give the topics that were slowed longest, and the hours in which most were.
+
+    Topics: topic, observed, reasons, seconds, the rates (means), max_pressure_permille, begin, end (hours). Hours:
+    hour_start, throttle, observed, topics, seconds, most_connections, max_pressure_permille, max_ratio_permille.
+    """
+    forgotten = table.agg(F.sum("forgotten_topics")).collect()[0][0]
+    table = table.where("reason <> 'forgotten'")
+    seconds = F.sum("seconds").alias("seconds")
+    pressure = F.max("max_pressure_permille").alias("max_pressure_permille")
+    limited = table.where("throttle = 'adaptive'").groupBy("topic", "observed")
+    topics = limited.agg(
+        F.array_join(F.array_sort(F.collect_set("reason")), " and ").alias("reasons"),
+        seconds,
+        *means(RATES, F.greatest("seconds", F.lit(1e-6))),
+        pressure,
+        F.min("hour_start").alias("begin"),
+        F.max("hour_start").alias("end"),
+    )
+    hours = table.groupBy("hour_start", "throttle", "observed").agg(
+        F.countDistinct("topic").alias("topics"),
+        seconds,
+        # Proxies need not have had their most at one time: an upper bound.
+        F.sum("most_connections").alias("most_connections"),
+        pressure,
+        F.max("max_ratio_permille").alias("max_ratio_permille"),
+    )
+    longest = topics.orderBy(F.desc("seconds"), "topic", "observed").limit(MOST_TOPICS).toPandas()
+    worst = hours.orderBy(F.desc("seconds"), "hour_start", "throttle").limit(MOST_HOURS).toPandas()
+    ordered = worst.sort_values(["hour_start", "throttle", "observed"], ignore_index=True)
+    count = table.select("topic").where("topic IS NOT NULL").distinct().count()
+    return Slowed(longest, ordered, count, int(forgotten or 0))
 
 
-def _first(table: DataFrame | None, order: str, most: int) -> pd.DataFrame:
-    """Collect the first rows; `order` names columns, with a minus before those that go down."""
-    if table is None:
-        return pd.DataFrame()
-    columns = [F.desc(word[1:]) if word.startswith("-") else F.asc(word) for word in order.split()]
-    return table.orderBy(*columns).limit(most).toPandas()
+def _marks(table: DataFrame, clock: Clock) -> pd.DataFrame:
+    """Give high, low, bin, at_ms, seconds, pressed_seconds, paused_seconds, pressure, allowed_share, least.
 
-
-def _without_buckets(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop(columns=["wait_buckets"], errors="ignore")
+    A bin is not shorter than the minute of a row. Seconds are summed over the proxies, the rest are means.
+    """
+    wide = Clock(clock.origin_us, max(clock.step_us, MINUTE_US), clock.bins)
+    shown = table.select("high", "low").distinct().orderBy("high", "low").limit(MOST_MARKS)
+    bins = timeline.bin_of(wide, F.unix_micros("minute")).alias("bin")
+    each = table.join(F.broadcast(shown), ["high", "low"], "left_semi").groupBy("high", "low", bins)
+    summed = each.agg(
+        *(F.sum(name).alias(name) for name in ("seconds", "pressed_seconds", "paused_seconds")),
+        *means(("pressure", "allowed_share"), F.col("seconds")),
+        F.max("max_pressure").alias("max_pressure"),
+        F.min("least_allowed_share").alias("least"),
+    )
+    found = summed.orderBy("high", "low", "bin").toPandas()
+    begins = wide.begin_ms
+    return found.assign(at_ms=[begins[number] for number in found["bin"]])

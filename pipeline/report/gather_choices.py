@@ -5,8 +5,7 @@ a chooser with many of both has coarser bins. Every event is read once: the whol
 frame as its parts.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
@@ -14,12 +13,10 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.report.clock import Clock, coarser
+from pipeline.report.clock import Clock
 from pipeline.report.facts import ALL, Choices
-from pipeline.report.timeline import KINDS
+from pipeline.report.timeline import KINDS, LIMITS, proxy_name
 from pipeline.transforms.histograms import QUANTILES, quantiles
-
-__all__ = ["KEYS", "MOST_CELLS", "MOST_NAMED", "choices_of", "kept", "named", "ranked"]
 
 MOST_NAMED: Final = 15
 # Bins of all that can be chosen together; each has at most some twenty values.
@@ -28,26 +25,13 @@ KEYS: Final = ("namespace_rank", "proxy_rank")
 _CELL: Final = (*KEYS, "chart", "series", "bin")
 _SHOWN: Final = tuple(name for name in QUANTILES if name != "max_us")
 
-
-@contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep a frame while it is used several times."""
-    held = frame.persist()
-    try:
-        yield held
-    finally:
-        held.unpersist()
+Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def named(events: DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def named(events: DataFrame) -> Names:
     """Give the namespaces and the proxies with most requests, the first of them first."""
     lists = events.where("kind = 'get_topics'")
     return _most(lists, F.col("namespace")), _most(lists, proxy_name())
-
-
-def proxy_name() -> Column:
-    """Give the name of a proxy; one without a name is one proxy."""
-    return F.coalesce("proxy_id", F.lit(""))
 
 
 def _most(lists: DataFrame, name: Column) -> tuple[str, ...]:
@@ -56,10 +40,9 @@ def _most(lists: DataFrame, name: Column) -> tuple[str, ...]:
     return tuple(row["name"] for row in first.collect())
 
 
-def ranked(events: DataFrame, names: tuple[Sequence[str], Sequence[str]]) -> DataFrame:
+def ranked(events: DataFrame, names: Names) -> DataFrame:
     """Give events the numbers of their namespaces and proxies, as columns."""
-    namespaces, proxies = names
-    return events.withColumns({KEYS[0]: rank(F.col("namespace"), namespaces), KEYS[1]: rank(proxy_name(), proxies)})
+    return events.withColumns({KEYS[0]: rank(F.col("namespace"), names[0]), KEYS[1]: rank(proxy_name(), names[1])})
 
 
 def rank(name: Column, names: Sequence[str]) -> Column:
@@ -71,7 +54,7 @@ def rank(name: Column, names: Sequence[str]) -> Column:
 
 
 def choices_of(
-    names: tuple[Sequence[str], Sequence[str]],
+    names: Names,
     clock: Clock,
     memory: DataFrame,
     limits: DataFrame,
@@ -87,55 +70,38 @@ def choices_of(
     namespaces, proxies = names
     combined = (len(namespaces) + 2) * (len(proxies) + 2)
     fine = -(-clock.bins // max(1, MOST_CELLS // combined))
-    coarse = coarser(clock, fine)
+    bins = F.floor(F.col("bin") / F.lit(fine)).cast("int").alias("bin")
     bins_in = F.least(F.lit(fine), F.lit(clock.bins) - F.col("bin") * F.lit(fine))
 
     def parts(frame: DataFrame) -> DataFrame:
         """Have each row once for itself and once for each of the wholes that it is in, but the whole of all."""
         both = [F.explode(F.array(F.col(name), F.lit(ALL))).alias(name) for name in KEYS]
         rest = [name for name in frame.columns if name not in (*KEYS, "bin")]
-        bins = F.floor(F.col("bin") / F.lit(fine)).cast("int").alias("bin")
         one = frame.select(both[0], KEYS[1], bins, *rest)
         return one.select(KEYS[0], both[1], "bin", *rest).where(f"not ({KEYS[0]} = {ALL} and {KEYS[1]} = {ALL})")
 
-    held = parts(memory).groupBy(*KEYS, "bin", "kind", "way").agg(F.sum("bytes").alias("bytes"))
+    axes = (*KEYS, "bin")
+    held = parts(memory).groupBy(*axes, "kind", "way").agg(F.sum("bytes").alias("bytes"))
+    full = parts(fullness).groupBy(*axes).agg(*(F.max(f"{kind}_share").alias(kind) for kind in KINDS))
+    full = full.unpivot(axes, KINDS, "kind", "share")
+    waited = quantiles(parts(waits), axes).unpivot(axes, _SHOWN, "quantile", "us")
+    ended = parts(endings).groupBy(*axes, "reason").agg(F.sum("requests").alias("requests"))
+    # Of each proxy and of all; none where there was none for some time of the bin.
+    each = limits.select(F.lit(ALL).alias(KEYS[0]), KEYS[1], bins, *LIMITS).unpivot(axes, LIMITS, "kind", "limit")
+    most = each.groupBy(*axes, "kind").agg(F.max("limit").alias("most"), F.min("limit").alias("least"))
+    limited = most.where("least > 0").withColumn("kind", F.substring_index("kind", "_", 1))
     cells = [
         _cells(held, F.col("kind"), F.col("way"), F.col("bytes") / bins_in / F.lit(2**20)),
-        _limit_cells(limits, fine),
-        *_share_cells(parts(fullness)),
-        *_wait_cells(parts(waits)),
-        _cells(
-            parts(endings).groupBy(*KEYS, "bin", "reason").agg(F.sum("requests").alias("requests")),
-            F.lit("endings"), F.col("reason"), F.col("requests"),
-        ),
-    ]  # fmt: skip
+        _cells(limited, F.col("kind"), F.lit("limit"), F.col("most") / F.lit(2**20)),
+        _cells(full, F.lit("fullness"), F.col("kind"), F.col("share")),
+        _cells(waited, F.lit("waits"), F.substring_index("quantile", "_", 1), F.col("us") / F.lit(1_000_000)),
+        _cells(ended, F.lit("endings"), F.col("reason"), F.col("requests")),
+    ]
     found: pd.DataFrame = reduce(DataFrame.unionByName, cells).orderBy(*_CELL).toPandas()
     found = found.rename(columns=dict(zip(KEYS, ("namespace", "proxy"), strict=True)))
-    return Choices(coarse, tuple(namespaces), tuple(proxies), found)
+    return Choices(clock.coarser(fine), namespaces, proxies, found)
 
 
 def _cells(frame: DataFrame, chart: Column, series: Column, value: Column) -> DataFrame:
     number = value.cast("double").alias("value")
     return frame.select(*KEYS, chart.alias("chart"), series.alias("series"), "bin", number).where("value is not null")
-
-
-def _share_cells(fullness: DataFrame) -> Iterator[DataFrame]:
-    shares = ("heap_share", "direct_share")
-    full = fullness.groupBy(*KEYS, "bin").agg(*(F.max(name).alias(name) for name in shares))
-    for name in shares:
-        yield _cells(full, F.lit("fullness"), F.lit(name.removesuffix("_share")), F.col(name))
-
-
-def _wait_cells(waits: DataFrame) -> Iterator[DataFrame]:
-    waited = quantiles(waits, [*KEYS, "bin"])
-    for name in _SHOWN:
-        yield _cells(waited, F.lit("waits"), F.lit(name.removesuffix("_us")), F.col(name) / F.lit(1_000_000))
-
-
-def _limit_cells(limits: DataFrame, fine: int) -> DataFrame:
-    """Give the limits of each proxy and of all; none where there was none for some time of the bin."""
-    bins = F.floor(F.col("bin") / F.lit(fine)).cast("int").alias("bin")
-    kinds = F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(f"{kind}_limit").alias("limit")) for kind in KINDS))
-    each = limits.select(F.lit(ALL).alias(KEYS[0]), KEYS[1], bins, F.explode(kinds).alias("each")).select("*", "each.*")
-    whole = each.groupBy(*KEYS, "bin", "kind").agg(F.min("limit").alias("least"), F.max("limit").alias("most"))
-    return _cells(whole.where("least > 0"), F.col("kind"), F.lit("limit"), F.col("most") / F.lit(2**20))

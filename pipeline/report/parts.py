@@ -1,14 +1,15 @@
 """What a page is made of: sections with sentences, tables, charts and fragments of text. No pyspark here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-__all__ = ["MOST_POINTS", "Cell", "Chart", "Filters", "Fragment", "Section", "Sheet"]
+import pandas as pd
 
-# More is no better to look at, and the page must stay small.
-MOST_POINTS: Final = 5000
-Cell = str | int | float | bool | None
+Row = Mapping[str, Any]
+Given = ParamSpec("Given")
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +28,20 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """What can be chosen, as numbers with labels, and for each choice what the script of the page draws."""
-
-    namespaces: tuple[tuple[int, str], ...]
-    proxies: tuple[tuple[int, str], ...]
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Sheet:
     """A table: texts as they shall be read; `numeric` says which columns are numbers."""
 
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    numeric: frozenset[int] = frozenset()
+    numeric: frozenset[int]
+
+
+class Tile(NamedTuple):
+    """A key number."""
+
+    label: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +53,67 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One theme of the page: tiles, sentences, charts, fragments, tables; `missing` says why there is nothing.
+class Missing:
+    """Why a section has nothing to show."""
 
-    A tile is a key number: what it is, and the number.
-    """
+    why: str
+
+
+Part = str | Tile | Chart | Fragment | Sheet | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One theme of the page; `missing` says why there is nothing."""
 
     name: str
     title: str
-    sentences: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    fragments: tuple[Fragment, ...] = ()
-    sheets: tuple[Sheet, ...] = ()
-    missing: str = ""
-    tiles: tuple[tuple[str, str], ...] = ()
+    missing: str
+    tiles: tuple[Tile, ...]
+    sentences: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    fragments: tuple[Fragment, ...]
+    sheets: tuple[Sheet, ...]
+
+
+def section(name: str, title: str) -> Callable[[Callable[Given, Iterable[Part]]], Callable[Given, Section]]:
+    """Have a function that yields parts give the section of them; parts of one kind keep their order."""
+
+    def decorated(parts_of: Callable[Given, Iterable[Part]]) -> Callable[Given, Section]:
+        @wraps(parts_of)
+        def made(*args: Given.args, **named: Given.kwargs) -> Section:
+            parts = list(parts_of(*args, **named))
+
+            def of(kind: type[Kind]) -> tuple[Kind, ...]:
+                return tuple(part for part in parts if isinstance(part, kind))
+
+            why = "".join(part.why for part in of(Missing))
+            return Section(name, title, why, of(Tile), of(str), of(Chart), of(Fragment), of(Sheet))
+
+        return made
+
+    return decorated
+
+
+def sheet(
+    caption: str, rows: Iterable[Kind], columns: Mapping[str, Callable[[Kind], str]], words: Collection[str] = ()
+) -> Sheet:
+    """Write rows as a table: `columns` have what a cell says by its header; those in `words` are no numbers."""
+    cells = tuple(tuple(write(row) for write in columns.values()) for row in rows)
+    numeric = frozenset(place for place, header in enumerate(columns) if header not in words)
+    return Sheet(caption, tuple(columns), cells, numeric)
+
+
+def cell(write: Callable[[Any], str], column: str) -> Callable[[Row], str]:
+    """Give what writes one column of a row."""
+    return lambda row: write(row[column])
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give the rows of a frame by the names of their columns."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def pair(write: Callable[[Any], str], what: str) -> Callable[[Row], str]:
+    """Give what writes one figure as it was recorded and as the replay has it."""
+    return lambda row: f"{write(row[f'recorded_{what}'])} / {write(row[f'simulated_{what}'])}"

@@ -2,13 +2,10 @@
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
-
-__all__ = [
-    "NOTHING", "about", "count", "distinct", "duration", "moment", "plural", "share", "shown", "size", "spread_of",
-    "words_of",
-]  # fmt: skip
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024
@@ -38,10 +35,10 @@ def words_of(name: object) -> str:
 
 def distinct(names: Iterable[str]) -> list[str]:
     """Keep names apart that look alike once they are cut: bars of one name would be one bar."""
-    seen: dict[str, int] = {}
+    seen = Counter[str]()
     found = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
+        seen[name] += 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found
 
@@ -54,6 +51,11 @@ def size(bytes_: float | None) -> str:
     while abs(value) >= _STEP and unit < len(_SIZES) - 1:
         value, unit = value / _STEP, unit + 1
     return f"{_short(value)} {_SIZES[unit]}"
+
+
+def limit(bytes_: float, without: str = "no limit") -> str:
+    """Write a limit; 0 is none."""
+    return size(bytes_) if bytes_ else without
 
 
 def spread_of(byte_seconds: float | None) -> str:
@@ -93,12 +95,11 @@ def share(part: float | None) -> str:
     return f"{percent:.1f} %" if percent % 1 else f"{percent:.0f} %"
 
 
-def moment(value: object) -> str:
+def moment(value: datetime | None) -> str:
     """Write a moment that is UTC, to the second."""
     if value is None or value != value:
         return NOTHING
-    text = value.isoformat(sep=" ", timespec="seconds") if hasattr(value, "isoformat") else str(value)
-    return text.removesuffix("+00:00")
+    return value.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
 
 
 def plural(number: int, one: str, many: str = "") -> str:

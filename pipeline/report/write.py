@@ -12,32 +12,25 @@ from pipeline.core.calibration import refuse_promise
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import ALWAYS, Period
-from pipeline.report import earlier, future, past, slowed
+from pipeline.report import earlier, future, past, slowed, words
 from pipeline.report.facts import Facts
-from pipeline.report.filters import filters
 from pipeline.report.gather import gather
-from pipeline.report.page import render
+from pipeline.report.page import page_of
 from pipeline.report.parts import Section
-from pipeline.report.words import span, summary
-
-__all__ = ["ReportSettings", "ReportSummary", "page_of", "report_path", "write_report"]
-
-TITLE = "Topic lists: who costs how much, and which limits to set"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
     """Where the tables are and where the page goes; `conf_path` holds the advice as lines of proxy.conf.
 
-    `no_advice` says why there is none, whatever an earlier run has left in the tables; `made_at` is UTC. The wait that
-    is promised is by default that of the advice. Raises PipelineError for one that cannot be meant.
+    `no_advice` says why there is none, whatever an earlier run has left in the tables. The wait that is promised is
+    by default that of the advice. Raises PipelineError for one that cannot be meant.
     """
 
     common: CommonSettings
     to: Path
     conf_path: Path | None = None
     no_advice: str = ""
-    made_at: datetime | None = None
     promised_us: float | None = None
     period: Period = ALWAYS
 
@@ -66,11 +59,10 @@ def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary
         facts = replace(facts, promised_us=settings.promised_us)
     if settings.no_advice:
         facts = replace(facts, advice=pd.DataFrame(), no_advice=settings.no_advice)
-    else:
-        facts = replace(facts, fragment=_fragment(settings.conf_path))
+    elif settings.conf_path is not None and settings.conf_path.exists():
+        facts = replace(facts, fragment=settings.conf_path.read_text("utf-8"))
     sections = sections_of(facts)
-    text = page_of(facts, sections, settings.made_at or datetime.now(UTC))
-    data = text.encode("utf-8")
+    data = page_of(facts, sections, datetime.now(UTC)).encode("utf-8")
     try:
         settings.to.parent.mkdir(parents=True, exist_ok=True)
         # Whoever looks at the old page while this is written sees all of it.
@@ -85,9 +77,8 @@ def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary
 def sections_of(facts: Facts) -> list[Section]:
     """Write all sections, in the order of the page."""
     overview = facts.overview
-    assert overview is not None
     return [
-        summary(facts, overview),
+        words.summary(facts, overview),
         future.advice(facts, overview),
         past.demand(facts, overview),
         past.waits(facts, overview),
@@ -104,24 +95,11 @@ def sections_of(facts: Facts) -> list[Section]:
     ]
 
 
-def _fragment(path: Path | None) -> str | None:
-    try:
-        return None if path is None else path.read_text("utf-8")
-    except FileNotFoundError:
-        return None
-
-
-def page_of(facts: Facts, sections: list[Section], made_at: datetime) -> str:
-    """Render the sections."""
-    assert facts.overview is not None
-    made = f"Made by pulsar-proxy-pipeline report on {made_at:%Y-%m-%d %H:%M} UTC from the tables in {facts.out}."
-    return render(TITLE, span(facts.overview), sections, made, filters(facts))
-
-
 def report_path(out: str, to: str | None) -> Path:
     """Say where the page goes: `to`, else report.html among the tables; raises PipelineError where that is no disk."""
     if to is not None:
         return Path(to)
-    if "://" in out.removeprefix("file://"):
+    place = out.removeprefix("file://").removeprefix("file:")
+    if "://" in place:
         raise PipelineError(f"--to: got none, expected a file: --out {out} is not on this machine")
-    return Path(out.removeprefix("file://").removeprefix("file:")) / "report.html"
+    return Path(place) / "report.html"

@@ -11,8 +11,6 @@ from pyspark.sql import functions as F
 
 from eventlog.schema import FIELD_NAMES, FIELDS, SCHEMA_VERSION, Field
 
-__all__ = ["SEVERAL", "TOO_LONG", "detail", "reason"]
-
 # The first microsecond that has no date of four digits.
 END_OF_TIME_US: Final = 253_402_300_800_000_000
 REQUIRED: Final = tuple(field.name for field in FIELDS if not field.nullable)
@@ -42,6 +40,8 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
     Of the conditions in SQL, `unread` says that `from_json` met something that it could not read, `several` that the
     line holds more than one object, `damaged` that it is a remainder. Without `late_before_us` nothing is late.
     """
+    least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
+    others = (field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us"))
     nothing_read = " AND ".join(f"{name} IS NULL" for name in FIELD_NAMES)
     cases = {
         "truncated": damaged,
@@ -49,7 +49,7 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
         "future_version": f"schema_version > {SCHEMA_VERSION}",
         "wrong_type": unread,
         "missing_field": " OR ".join(f"{name} IS NULL" for name in REQUIRED),
-        "bad_value": _some_value_is_bad(),
+        "bad_value": " OR ".join([f"least({least}) < 0", *(f"({_is_bad(field)})" for field in others)]),
         "late": "false" if late_before_us is None else f"ts_us < {late_before_us}",
     }
     return F.expr("CASE " + " ".join(f"WHEN {holds} THEN '{name}'" for name, holds in cases.items()) + " END")
@@ -66,12 +66,6 @@ def detail() -> Column:
         f" WHEN reason = 'malformed' AND {TOO_LONG} THEN 'too_long'"
         " END, '')"
     )
-
-
-def _some_value_is_bad() -> str:
-    least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
-    others = (field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us"))
-    return " OR ".join([f"least({least}) < 0", *(f"({_is_bad(field)})" for field in others)])
 
 
 def _is_bad(field: Field) -> str:

@@ -18,23 +18,18 @@ from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY
 from pipeline.transforms.checks import SEVERAL, TOO_LONG, detail, reason
 
-__all__ = ["LATE", "events_of", "from_columns", "from_lines", "late_of", "quarantined_of", "with_hour"]
-
 RAW_CHARACTERS: Final = 65_536
 # Where from_json puts the text of a line that it could not read wholly.
 CORRUPT: Final = "_corrupt"
 VERSION: Final = "schema_version"
+_KEPT: Final = {*EVENT_KEY, "ts_us", "dropped_before", "date", "hour"}
 # What is late is staged so, never kept: enough to look whether `events` has it, and to quarantine it if not.
 LATE: Final = Table(
     name="late",
     meaning="One row for each late event of an input.",
     key=EVENT_KEY,
     columns=(
-        *(
-            column
-            for column in EVENTS.columns
-            if column.name in (*EVENT_KEY, "ts_us", "dropped_before", "date", "hour")
-        ),
+        *(column for column in EVENTS.columns if column.name in _KEPT),
         Declared("source", "string", "", "As in `quarantine`."),
         Declared("raw", "string", "", "The whole text."),
         Declared("reason", "string", "", "`late`."),
@@ -72,14 +67,12 @@ def from_columns(rows: DataFrame, late_before_us: int | None = None) -> DataFram
 
 def events_of(records: DataFrame) -> DataFrame:
     """Give the rows of the table `events`, duplicates included."""
-    good = with_hour(records.where(F.col("reason").isNull()))
-    return good.select([column.name for column in EVENTS.columns])
+    return with_hour(records.where(F.col("reason").isNull())).select([column.name for column in EVENTS.columns])
 
 
 def late_of(records: DataFrame) -> DataFrame:
     """Give what is late, as rows of `LATE`: records that `quarantined_of` takes, and keys that `events` has."""
-    late = with_hour(records.where(F.col("reason") == "late"))
-    return late.select([column.name for column in LATE.columns])
+    return with_hour(records.where(F.col("reason") == "late")).select([column.name for column in LATE.columns])
 
 
 def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:

@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 
 from pipeline.core.buckets import NO_WAIT, PER_OCTAVE, TINY
 
-__all__ = ["QUANTILES", "bucket", "bucket_sql", "middle", "quantiles"]
-
 QUANTILES: Final[Mapping[str, float]] = {"p50_us": 0.5, "p95_us": 0.95, "p99_us": 0.99, "max_us": 1.0}
 
 
@@ -42,9 +40,8 @@ def quantiles(waits: DataFrame, by: Sequence[str], shares: Mapping[str, float] =
     """
     merged = waits.groupBy(*by, "bucket").agg(F.sum("count").alias("count"))
     whole = Window.partitionBy(*by)
-    placed = merged.withColumn("_all", F.sum("count").over(whole)).withColumn(
-        "_seen", F.sum("count").over(whole.orderBy("bucket"))
-    )
+    seen = F.sum("count").over(whole.orderBy("bucket"))
+    placed = merged.withColumns({"_all": F.sum("count").over(whole), "_seen": seen})
     found = [
         middle(F.min(F.when(F.col("_seen") >= F.ceil(F.col("_all") * share - TINY), F.col("bucket")))).alias(name)
         for name, share in shares.items()

@@ -14,20 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
-from pipeline.transforms.usage import asked_for
-
-__all__ = [
-    "USUAL_RULE",
-    "Burst",
-    "BurstRule",
-    "arrivals",
-    "bursts",
-    "fleet_seconds",
-    "hot_seconds",
-    "last_second",
-    "storm_members",
-    "storms",
-]
+from pipeline.transforms.usage import asked_for, is_list, memory_wait
 
 Ints = NDArray[np.int64]
 
@@ -36,6 +23,7 @@ MICROS: Final = 1_000_000
 MOST_SILENT_SECONDS: Final = 600
 MEMBERS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id")
 REFUSALS: Final = ("timeout", "queue_full", "oversize")
+_USE: Final = ("heap_used_bytes", "direct_used_bytes", "heap_queue_len", "direct_queue_len")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +79,17 @@ def _usual(bounds: Ints, requests: Ints) -> float:
 
 def arrivals(events: DataFrame) -> DataFrame:
     """Give the table `arrivals`: what arrived in each second at each proxy."""
-    largest = {
-        "max_heap_used_bytes": "heap_used_bytes",
-        "max_direct_used_bytes": "direct_used_bytes",
-        "max_heap_queue_len": "heap_queue_len",
-        "max_direct_queue_len": "direct_queue_len",
-        "heap_limit_bytes": "heap_limit_bytes",
-        "direct_limit_bytes": "direct_limit_bytes",
-    }
-    found = (
-        asked_for(events)
-        .groupBy(_second().alias("_second"), "proxy_id")
-        .agg(
-            F.count(F.when(_is_list(), 1)).alias("requests"),
-            F.count(F.when(~_is_list(), 1)).alias("watch_frames"),
-            F.count(F.when(_is_list() & _is_refused(), 1)).alias("refused"),
-            *(F.max(field).alias(name) for name, field in largest.items()),
-        )
+    refused = is_list() & F.col("outcome").isin(*REFUSALS)
+    counted = {"requests": is_list(), "watch_frames": ~is_list(), "refused": refused}
+    each = asked_for(events).groupBy(_second().alias("_second"), "proxy_id")
+    found = each.agg(
+        *(F.count_if(condition).alias(name) for name, condition in counted.items()),
+        *(F.max(name).alias(f"max_{name}") for name in _USE),
+        *(F.max(name).alias(name) for name in ("heap_limit_bytes", "direct_limit_bytes")),
     )
     second = F.timestamp_seconds("_second")
-    return found.withColumns({"date": F.to_date(second), "second": second}).select(
-        [column.name for column in ARRIVALS.columns]
-    )
+    dated = found.withColumns({"date": F.to_date(second), "second": second})
+    return dated.select([column.name for column in ARRIVALS.columns])
 
 
 def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
@@ -123,8 +100,7 @@ def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
 
 def last_second(events: DataFrame) -> int:
     """Give the second since 1970 in which the last request ended; 0 without any."""
-    row = events.where(_is_list()).agg(F.max(F.expr(f"(ts_us + total_us) div {MICROS}")).alias("last")).first()
-    return int(row["last"] or 0) if row is not None else 0
+    return int(events.where(is_list()).agg(F.max(F.expr(f"(ts_us + total_us) div {MICROS}"))).collect()[0][0] or 0)
 
 
 def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:
@@ -136,69 +112,47 @@ def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:
 
 def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> DataFrame:
     """Give the table `storms`; `seconds` are those of `hot_seconds`, few enough to be sent to every worker."""
-    ended = F.col("ts_us") + F.col("total_us")
-    facts = (
-        _of_storms(events, seconds)
-        .groupBy("storm")
-        .agg(
-            F.min("ts_us").alias("_begin"),
-            F.max("ts_us").alias("_end"),
-            F.max(ended).alias("_served"),
-            F.count(F.lit(1)).alias("requests"),
-            F.count(F.when(F.col("outcome") == "ok", 1)).alias("answered"),
-            F.count(F.when(_is_refused(), 1)).alias("refused"),
-            F.count(F.when(F.col("outcome") == "cancelled", 1)).alias("cancelled"),
-            F.count(F.when(F.col("carries_cost"), 1)).alias("questions"),
-            F.count_distinct("proxy_id").alias("proxies"),
-            F.count_distinct("proxy_id", "client_id").alias("clients"),
-            F.count_distinct("principal").alias("principals"),
-            F.count_distinct("namespace").alias("namespaces"),
-            F.max("heap_used_bytes").alias("max_heap_used_bytes"),
-            F.max("direct_used_bytes").alias("max_direct_used_bytes"),
-            F.max("heap_queue_len").alias("max_heap_queue_len"),
-            F.max("direct_queue_len").alias("max_direct_queue_len"),
-            F.max(F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(
-                "max_memory_wait_us"
-            ),
-        )
+    outcome = F.col("outcome")
+    counted = {
+        "answered": outcome == "ok",
+        "refused": outcome.isin(*REFUSALS),
+        "cancelled": outcome == "cancelled",
+        "questions": F.col("carries_cost"),
+    }
+    begin, end, served = F.min("ts_us"), F.max("ts_us"), F.max(F.col("ts_us") + F.col("total_us"))
+    each = _of_storms(events, seconds).groupBy("storm")
+    facts = each.agg(
+        F.timestamp_micros(begin).alias("begin"),
+        F.timestamp_micros(end).alias("end"),
+        ((end - begin) / MICROS).alias("arrival_seconds"),
+        ((served - begin) / MICROS).alias("served_seconds"),
+        F.count("*").alias("requests"),
+        *(F.count_if(condition).alias(name) for name, condition in counted.items()),
+        *(F.count_distinct(name).alias(f"{name}s") for name in ("principal", "namespace")),
+        F.count_distinct("proxy_id").alias("proxies"),
+        F.count_distinct("proxy_id", "client_id").alias("clients"),
+        *(F.max(name).alias(f"max_{name}") for name in _USE),
+        F.max(memory_wait()).alias("max_memory_wait_us"),
     )
     rates = [(number, burst.usual_rate, burst.peak_rate) for number, burst in enumerate(found, 1)]
     known = seconds.sparkSession.createDataFrame(rates, "storm int, usual_rate double, peak_rate long")
-    whole = facts.join(F.broadcast(known), "storm").withColumns(
-        {
-            "begin": F.timestamp_micros("_begin"),
-            "end": F.timestamp_micros("_end"),
-            "arrival_seconds": (F.col("_end") - F.col("_begin")) / MICROS,
-            "served_seconds": (F.col("_served") - F.col("_begin")) / MICROS,
-        }
-    )
-    return whole.select([column.name for column in STORMS.columns])
+    return facts.join(F.broadcast(known), "storm").select([column.name for column in STORMS.columns])
 
 
 def storm_members(events: DataFrame, seconds: DataFrame, most: int) -> DataFrame:
     """Give the table `storm_members`: for each storm and dimension the `most` with the most requests."""
     names = F.array(*(F.struct(F.lit(name).alias("dimension"), F.col(name).alias("name")) for name in MEMBERS))
     each = _of_storms(events, seconds).select("storm", "outcome", F.explode(names).alias("one"))
-    counted = each.groupBy("storm", "one.dimension", "one.name").agg(
-        F.count(F.lit(1)).alias("requests"), F.count(F.when(_is_refused(), 1)).alias("refused")
-    )
+    refused = F.count_if(F.col("outcome").isin(*REFUSALS)).alias("refused")
+    counted = each.groupBy("storm", "one.dimension", "one.name").agg(F.count("*").alias("requests"), refused)
     group = Window.partitionBy("storm", "dimension").orderBy(F.col("requests").desc(), F.col("name").asc_nulls_last())
     ranked = counted.withColumn("rank", F.row_number().over(group)).where(F.col("rank") <= most)
     return ranked.select([column.name for column in STORM_MEMBERS.columns])
 
 
 def _of_storms(events: DataFrame, seconds: DataFrame) -> DataFrame:
-    asked = events.where(_is_list()).withColumn("_second", _second())
-    return asked.join(F.broadcast(seconds), "_second")
+    return events.where(is_list()).withColumn("_second", _second()).join(F.broadcast(seconds), "_second")
 
 
 def _second() -> Column:
     return F.expr(f"ts_us div {MICROS}")
-
-
-def _is_list() -> Column:
-    return F.col("kind") == "get_topics"
-
-
-def _is_refused() -> Column:
-    return F.col("outcome").isin(*REFUSALS)

@@ -11,56 +11,25 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.core.tables import Table
+from pipeline.core.tables.usage import SAVINGS, SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket_sql
-
-__all__ = [
-    "AGGREGATES",
-    "DIMENSIONS",
-    "MEASURES",
-    "TWO_WAITS",
-    "WAITS_SECONDS",
-    "WHO",
-    "add_usage",
-    "add_waits",
-    "asked_for",
-    "queries",
-    "sharing",
-    "top_costs",
-    "usage",
-    "usage_of",
-    "waits",
-    "waits_of",
-    "window_sql",
-]
 
 DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version")
 MEASURES: Final = (
-    "heap_byte_seconds",
-    "direct_byte_seconds",
-    "watch_direct_byte_seconds",
-    "requests",
-    "refused",
-    "topics",
-    "response_bytes",
-    "watch_bytes",
-    "memory_wait_seconds",
-)
+    "heap_byte_seconds", "direct_byte_seconds", "watch_direct_byte_seconds", "requests", "refused", "topics",
+    "response_bytes", "watch_bytes", "memory_wait_seconds",
+)  # fmt: skip
+# What is said of sharing.
+SHARED: Final = ("requests", "coalesced", *(column.name for column in SAVINGS))
 MICROS: Final = 1_000_000
 # Histograms are looked at by hours; by minutes there would be a row for every second request.
 WAITS_SECONDS: Final = 3600
 WHO: Final = ("namespace", "principal", "client_version")
-_REFUSALS: Final = tuple(
-    name
-    for name in (column.name for column in USAGE.columns)
-    if name.startswith(("timeout_", "queue_full_", "oversize"))
-)
-_SUMMED: Final = tuple(
-    column.name
-    for column in USAGE.columns
-    if column.type in ("int64", "double") and column.name != "part" and not column.name.startswith("max_")
-)
-_LARGEST: Final = tuple(column.name for column in USAGE.columns if column.name.startswith("max_"))
+_NUMBERS: Final = [
+    column.name for column in USAGE.columns if column.type in ("int64", "double") and column.name != "part"
+]
+_REFUSALS: Final = [name for name in _NUMBERS if name.startswith(("timeout_", "queue_full_", "oversize"))]
 
 
 # What Spark and DuckDB both compute, of the events of one window and who: SQL that means the same to both.
@@ -117,7 +86,7 @@ AGGREGATES: Final[Mapping[str, str]] = {
         for name, (of, value) in _ADDED.items()
     },
     **{
-        name: f"coalesce(sum(CASE WHEN {of} THEN {value} END), cast(0 AS double))"
+        name: f"coalesce(sum(CASE WHEN {of} THEN {value} END), cast(0 AS double)) / 1e6"
         for name, (of, value) in _MICROS.items()
     },
     **{name: f"cast(coalesce(max(CASE WHEN {_LIST} THEN {value} END), 0) AS bigint)" for name, value in _MOST.items()},
@@ -153,84 +122,77 @@ def asked_for(events: DataFrame) -> DataFrame:
     return events.where(F.col("kind") != "throttle")
 
 
+def is_list() -> Column:
+    """Say whether an event is of a topic list."""
+    # A column is made where it is used: without a session there is none.
+    return F.col("kind") == "get_topics"
+
+
+def memory_wait() -> Column:
+    """Give the time that a request waited for memory, microseconds."""
+    return F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")
+
+
 def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `usage` of these events, one row for each window and who asked."""
-    found = (
-        asked_for(events)
-        .groupBy(_window(window_seconds), *WHO)
-        .agg(*(F.expr(sql).alias(name) for name, sql in AGGREGATES.items()))
-    )
-    return usage_of(found, window_seconds, part)
+    values = [F.expr(sql).alias(name) for name, sql in AGGREGATES.items()]
+    return usage_of(asked_for(events).groupBy(_window(window_seconds), *WHO).agg(*values), window_seconds, part)
 
 
 def usage_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `usage` from the sums of each window and who asked."""
-    whole = found.withColumns(
-        {name: F.col(name) / MICROS for name in _MICROS}
-        | {"refused": _total(_REFUSALS), "tenant": F.substring_index("namespace", "/", 1)}
-        | _when(window_seconds, part)
-    )
-    return whole.select([column.name for column in USAGE.columns])
+    refused = sum(map(F.col, _REFUSALS), F.lit(0))
+    return _rows(found.withColumn("refused", refused), USAGE, window_seconds, part)
 
 
 def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `waits` of these events: a row for each hour, or longer window, and bucket with somebody in it."""
-    window_seconds = max(WAITS_SECONDS, window_seconds)
-    two = [F.struct(F.expr(wait).alias("wait"), F.expr(bucket).alias("bucket")) for wait, bucket in TWO_WAITS]
-    each = asked_for(events).select(_window(window_seconds), *WHO, F.explode(F.array(*two)).alias("one"))
-    found = (
-        each.select("window_us", *WHO, "one.wait", "one.bucket")
-        .where(F.col("wait").isNotNull())
-        .groupBy("window_us", *WHO, "wait", "bucket")
-        .agg(F.count(F.lit(1)).alias("count"))
-    )
+    two = [F.struct(F.expr(wait).alias("wait"), F.expr(its).alias("bucket")) for wait, its in TWO_WAITS]
+    hours = _window(max(WAITS_SECONDS, window_seconds))
+    each = asked_for(events).select(hours, *WHO, F.explode(F.array(*two)).alias("one"))
+    named = each.select("window_us", *WHO, "one.wait", "one.bucket").where(F.col("wait").isNotNull())
+    found = named.groupBy("window_us", *WHO, "wait", "bucket").agg(F.count("*").alias("count"))
     return waits_of(found, window_seconds, part)
 
 
 def waits_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
     """Give the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
-    window_seconds = max(WAITS_SECONDS, window_seconds)
-    whole = found.withColumns({"tenant": F.substring_index("namespace", "/", 1)} | _when(window_seconds, part))
-    return whole.select([column.name for column in WAITS.columns])
+    return _rows(found, WAITS, max(WAITS_SECONDS, window_seconds), part)
 
 
 def add_usage(parts: DataFrame) -> DataFrame:
     """Add up the parts of `usage` that have the same window and the same who; the result has part 0."""
-    summed = [F.sum(name).alias(name) for name in _SUMMED]
-    largest = [F.max(name).alias(name) for name in _LARGEST]
-    return _added(parts, (), (*summed, *largest)).select([column.name for column in USAGE.columns])
+    values = [(F.max if name.startswith("max_") else F.sum)(name).alias(name) for name in _NUMBERS]
+    return _added(parts, USAGE, (), values)
 
 
 def add_waits(parts: DataFrame) -> DataFrame:
     """Add up the parts of `waits`; the result has part 0."""
-    added = _added(parts, ("wait", "bucket"), (F.sum("count").alias("count"),))
-    return added.select([column.name for column in WAITS.columns])
+    return _added(parts, WAITS, ("wait", "bucket"), [F.sum("count").alias("count")])
 
 
 def sharing(parts: DataFrame) -> DataFrame:
     """Give the table `sharing` from `usage`; hours and namespaces without a question have no row."""
-    sums = ("requests", "coalesced", "questions", "questions_saved", "upstream_bytes_saved", "heap_byte_seconds_saved")
-    found = parts.groupBy(_hour(), "tenant", "namespace").agg(*(F.sum(name).alias(name) for name in sums))
+    found = parts.groupBy(_hour(), "tenant", "namespace").agg(*(F.sum(name).alias(name) for name in SHARED))
     return found.where(F.col("questions") > 0).select([column.name for column in SHARING.columns])
 
 
 def top_costs(parts: DataFrame, most: int) -> DataFrame:
     """Give the table `top_costs` from `usage`: at most `most` of each dimension, measure and period, and none of 0."""
+    names = [F.struct(F.lit(dimension).alias("dimension"), F.col(dimension).alias("name")) for dimension in DIMENSIONS]
+    measured = [F.col(name).cast("double").alias(name) for name in MEASURES]
+    sums = [F.sum(name).alias(name) for name in MEASURES]
+    named = parts.select(_hour(), F.explode(F.array(*names)).alias("one"), *measured)
     # Hours are few beside windows: adding them up once more costs less than a second look at `usage`.
-    hours = _by_name(parts)
+    hours = named.groupBy("hour_start", F.col("one.dimension"), F.col("one.name")).agg(*sums)
     levels = [["hour_start", "dimension", "name"], ["dimension", "name"]]
-    both = hours.groupingSets(levels, "hour_start", "dimension", "name").agg(
-        F.when(F.grouping("hour_start") == 1, "whole").otherwise("hour").alias("period"),
-        *(F.sum(name).alias(name) for name in MEASURES),
-    )
+    period = F.when(F.grouping("hour_start") == 1, "whole").otherwise("hour").alias("period")
+    both = hours.groupingSets(levels, "hour_start", "dimension", "name").agg(period, *sums)
     each = both.unpivot(["period", "hour_start", "dimension", "name"], list(MEASURES), "measure", "value")
     group = Window.partitionBy("period", "hour_start", "dimension", "measure")
-    ranked = each.where(F.col("value") > 0).withColumns(
-        {
-            "rank": F.row_number().over(group.orderBy(F.col("value").desc(), F.col("name").asc_nulls_last())),
-            "share": F.col("value") / F.sum("value").over(group),
-        }
-    )
+    rank = F.row_number().over(group.orderBy(F.col("value").desc(), F.col("name").asc_nulls_last()))
+    share = F.col("value") / F.sum("value").over(group)
+    ranked = each.where(F.col("value") > 0).withColumns({"rank": rank, "share": share})
     return ranked.where(F.col("rank") <= most).select([column.name for column in TOP_COSTS.columns])
 
 
@@ -238,36 +200,19 @@ def _window(seconds: int) -> Column:
     return F.expr(window_sql(seconds)).alias("window_us")
 
 
-def _when(window_seconds: int, part: int) -> dict[str, Column]:
+def _rows(found: DataFrame, table: Table, window_seconds: int, part: int) -> DataFrame:
+    """Make rows of a table of what was found by `window_us` and who asked."""
     start = F.timestamp_micros("window_us")
-    return {
-        "date": F.to_date(start),
-        "window_start": start,
-        "window_seconds": F.lit(window_seconds),
-        "part": F.lit(part).cast("long"),
-    }
+    window = {"date": F.to_date(start), "window_start": start, "window_seconds": F.lit(window_seconds)}
+    whose = {"tenant": F.substring_index("namespace", "/", 1), "part": F.lit(part).cast("long")}
+    return found.withColumns(window | whose).select([column.name for column in table.columns])
 
 
 def _hour() -> Column:
     return F.date_trunc("hour", "window_start").alias("hour_start")
 
 
-def _total(names: Sequence[str]) -> Column:
-    total = F.col(names[0])
-    for name in names[1:]:
-        total = total + F.col(name)
-    return total
-
-
-def _added(parts: DataFrame, more: Sequence[str], values: Sequence[Column]) -> DataFrame:
+def _added(parts: DataFrame, table: Table, more: Sequence[str], values: Sequence[Column]) -> DataFrame:
     by = ("date", "window_start", "window_seconds", "tenant", *WHO, *more)
-    return parts.groupBy(*by).agg(*values).withColumn("part", F.lit(0).cast("long"))
-
-
-def _by_name(parts: DataFrame) -> DataFrame:
-    """Add up each hour by each name of each dimension: one pass, one shuffle."""
-    names = [F.struct(F.lit(dimension).alias("dimension"), F.col(dimension).alias("name")) for dimension in DIMENSIONS]
-    measured = [F.col(name).cast("double").alias(name) for name in MEASURES]
-    each = parts.select(_hour(), F.explode(F.array(*names)).alias("one"), *measured)
-    sums = [F.sum(name).alias(name) for name in MEASURES]
-    return each.groupBy("hour_start", F.col("one.dimension"), F.col("one.name")).agg(*sums)
+    added = parts.groupBy(*by).agg(*values).withColumn("part", F.lit(0).cast("long"))
+    return added.select([column.name for column in table.columns])

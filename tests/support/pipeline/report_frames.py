@@ -37,9 +37,6 @@ def overview() -> Overview:
         starts=3,
         tenants=2,
         namespaces=20,
-        coalesced=40,
-        largest_heap=2 * MIB,
-        largest_direct=MIB,
         heap_limit=8 * MIB,
         direct_limit=0,
     )

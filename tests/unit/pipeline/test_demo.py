@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.demo import record, show
-from pipeline.demo.acts import ACTS, KEYS
+from pipeline.demo import show
+from pipeline.demo.show import ACTS, KEYS
 from proxy.config.config import Config
 
 
 def test_an_act_is_the_proxys_own_demo_with_an_event_log(tmp_path: Path) -> None:
-    words = record.command(ACTS[0], tmp_path, ["topicListFairness=tenant"])
+    words = show.command(ACTS[0], tmp_path, ["topicListFairness=tenant"])
     assert words[1:4] == ["-m", "proxy", "demo"]
     assert words[words.index("--event-log") + 1] == str(tmp_path)
     # Of two settings of one key the last holds.
@@ -31,14 +31,14 @@ def test_a_broken_promise_of_the_proxy_is_an_error_with_its_last_lines(
 
     monkeypatch.setattr(subprocess, "run", ended)
     with pytest.raises(PipelineError, match="ended with code 1:\na line\nBROKEN: 3 requests were lost") as caught:
-        record.record(ACTS[0], tmp_path)
+        show.record(ACTS[0], tmp_path)
     assert caught.value.code == ExitCode.FAILED
 
 
 def test_no_recorded_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".events.jsonl.gz").touch()
     with pytest.raises(PipelineError, match="found no event file"):
-        record.event_files(tmp_path)
+        show.event_files(tmp_path)
 
 
 def test_a_directory_that_no_demo_has_made_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

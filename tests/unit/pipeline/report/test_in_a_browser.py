@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.write import page_of, sections_of
+from pipeline.report.page import page_of
+from pipeline.report.write import sections_of
 from tests.support.patience import patient
 from tests.support.pipeline.report_frames import BEGIN_US, HOSTILE, facts
 from tests.support.tools import tool

@@ -13,8 +13,8 @@ import vl_convert
 
 from pipeline.report.clock import Clock
 from pipeline.report.facts import Facts
-from pipeline.report.page import VEGALITE_VERSION, script_json
-from pipeline.report.write import page_of, sections_of
+from pipeline.report.page import VEGALITE_VERSION, page_of, script_json
+from pipeline.report.write import sections_of
 from tests.support.pipeline.report_frames import BEGIN_US, HOSTILE, calibration, facts, only_events, overview
 from tests.support.web.html_pages import Page
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pandas as pd
 
 from pipeline.report.facts import Facts, Slowed
+from pipeline.report.page import page_of
 from pipeline.report.slowed import marks, slowed
-from pipeline.report.write import page_of, sections_of
+from pipeline.report.write import sections_of
 from tests.support.pipeline.report_frames import facts, overview
 from tests.support.pipeline.report_frames import slowed as slowed_facts
 from tests.support.web.html_pages import Page
