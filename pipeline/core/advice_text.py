@@ -11,8 +11,6 @@ from pipeline.core.calibration import Judged
 from pipeline.core.choice import Point, Target
 from pipeline.core.model import MIB, Limits
 
-__all__ = ["FIRST_WORDS", "Advice", "advised", "fragment"]
-
 # Every fragment begins with them.
 FIRST_WORDS: Final = "# Target: "
 

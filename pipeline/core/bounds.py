@@ -11,8 +11,6 @@ from typing import Final
 
 from pipeline.core.model import MIB, Limits
 
-__all__ = ["EXTRAPOLATED", "WatchShare", "direct_for", "extrapolated", "floor_of", "watch_share"]
-
 EXTRAPOLATED: Final = "extrapolated"
 _LEAST: Final = 0.5
 _MOST: Final = 2.0

@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BUCKETS", "EDGES", "NO_WAIT", "PER_OCTAVE", "TINY", "count_waits", "quantile"]
-
 PER_OCTAVE: Final = 8
 NO_WAIT: Final = -1
 # Libraries differ in the last bit of log2, and 8 log2 of a power of two must not fall below its whole number. The

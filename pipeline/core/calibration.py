@@ -19,8 +19,6 @@ from typing import Any, Final
 from pipeline.core.buckets import PER_OCTAVE
 from pipeline.core.errors import PipelineError
 
-__all__ = ["ALL", "LATE_US", "PROMISED_MS", "Judged", "judge", "outcome_error", "refuse_promise"]
-
 # The row for all proxies together.
 ALL: Final = ""
 # Lateness of the machine: less than a turn of the event loop is not worth a word.

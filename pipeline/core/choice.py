@@ -15,19 +15,6 @@ from pipeline.core.calibration import refuse_promise
 from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Limits, rounded_up
 
-__all__ = [
-    "Point",
-    "Target",
-    "above",
-    "best_of_each_fleet",
-    "cheapest",
-    "holds",
-    "refinements",
-    "refuse_headroom",
-    "why_nothing",
-    "with_headroom",
-]
-
 # Points between the largest that fails and the smallest that holds, of each memory, in one round.
 BETWEEN = 3
 MOST_HEADROOM: Final = 100.0

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-__all__ = ["Held", "held"]
-
 Row = Mapping[str, Any]
 
 

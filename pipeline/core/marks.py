@@ -13,19 +13,6 @@ from typing import Final, NamedTuple
 
 from pipeline.core.errors import PipelineError
 
-__all__ = [
-    "ADAPTIVE_MARKS",
-    "HOLD_SECONDS",
-    "MOST_MARKS",
-    "THRESHOLD_MARKS",
-    "Marks",
-    "MarksStep",
-    "MarksThrottle",
-    "add_marks",
-    "given_marks",
-    "replay_marks",
-]
-
 # overloadMemory{High,Low}Watermark and adaptivePublisherThrottlingMemory{High,Low}WatermarkPct.
 MIN_RATE_FACTOR: Final = 0.1
 MAX_CHANGE: Final = 0.25

@@ -15,25 +15,6 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "LISTS_AT_ONCE",
-    "MIB",
-    "MILLION",
-    "MOST_IDLE_DEBTORS",
-    "NEVER",
-    "PAYERS_ASKED",
-    "QUANTA_PER_LIMIT",
-    "WAITS",
-    "Aggregates",
-    "Fairness",
-    "Limits",
-    "Outcome",
-    "Phase",
-    "Result",
-    "Trace",
-    "rounded_up",
-]
-
 MIB: Final = 1024 * 1024
 NEVER: Final = -1
 MILLION: Final = 1_000_000

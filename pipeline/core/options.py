@@ -12,8 +12,6 @@ from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import PipelineError
 from pipeline.core.paths import mounted
 
-__all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "add_promise", "common_settings", "key_values"]
-
 TableFormat = Literal["parquet", "delta"]
 FORMATS: Final[tuple[TableFormat, ...]] = ("parquet", "delta")
 

@@ -14,8 +14,6 @@ from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
 
-__all__ = ["ALWAYS", "Period", "add_period", "given_period", "in_period", "whole_days", "window_seconds"]
-
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_SECONDS: Final = 86_400

@@ -21,8 +21,6 @@ from pyspark.sql.types import (
 from eventlog.schema import FIELDS
 from pipeline.core.tables.table import Table
 
-__all__ = ["event_schema", "require_table", "table_schema"]
-
 _TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
     "int16": ShortType(),

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pipeline.core.calibration import Judged
 from pipeline.core.errors import ExitCode, PipelineError
 
-__all__ = ["Trust"]
-
 
 @dataclass(frozen=True, slots=True)
 class Trust:

@@ -46,8 +46,6 @@ from pipeline.store.hadoop import exists
 from pipeline.store.history import add_row
 from pipeline.store.sinks import read_table, write_rows
 
-__all__ = ["AdviseSettings", "AdviseSummary", "add_arguments", "add_target", "advise", "run", "settings_of"]
-
 MOST_ROUNDS: Final = 6
 REFUSALS: Final = tuple(
     column.name for column in OUTCOME_COLUMNS if column.name.startswith(("timeout", "queue_full", "oversize"))

@@ -18,8 +18,6 @@ from pipeline.core.tables import TABLES, Table
 from pipeline.core.tables.usage import USAGE, WAITS
 from pipeline.core.tables.whatif import REPLAY_INPUT
 
-__all__ = ["DIALECTS", "OFFERED", "add_arguments", "run", "statements"]
-
 DIALECTS: Final = ("spark", "trino", "duckdb")
 # `replay_input` is between two jobs.
 OFFERED: Final = tuple(name for name in TABLES if name != REPLAY_INPUT.name)

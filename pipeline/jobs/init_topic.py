@@ -8,8 +8,6 @@ from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import add_connection, connection
 
-__all__ = ["add_arguments", "run"]
-
 _MINUTES: Final = 60
 _FOR_EVER: Final = -1
 

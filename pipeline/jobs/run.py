@@ -28,8 +28,6 @@ from pipeline.running.progress import at_work, watched
 from pipeline.store.drift import push, write_metrics
 from pipeline.store.history import drift_of
 
-__all__ = ["add_arguments", "run"]
-
 TARGET_LOAD: Final = 10
 
 

@@ -20,8 +20,6 @@ from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms import storms as made
 from pipeline.transforms.storms import USUAL_RULE, BurstRule
 
-__all__ = ["StormSettings", "StormSummary", "add_arguments", "find_storms", "run"]
-
 
 @dataclass(frozen=True, slots=True)
 class StormSettings:

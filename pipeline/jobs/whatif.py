@@ -43,20 +43,6 @@ from pipeline.running.progress import at_work, watched
 from pipeline.store.history import add_row, keep_days, now_utc, number
 from pipeline.store.sinks import open_store, read_table, write_rows, write_table
 
-__all__ = [
-    "WhatifSettings",
-    "WhatifSummary",
-    "add_arguments",
-    "limit_values",
-    "replay_other_marks",
-    "replay_path",
-    "run",
-    "run_row",
-    "shown_calibration",
-    "whatif",
-    "withdraw_advice",
-]
-
 Say = Callable[[str], None]
 # The row of all waits together; see `pipeline.core.model.WAITS`.
 TOTAL: Final = WAITS.index("total")

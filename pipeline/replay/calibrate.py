@@ -28,8 +28,6 @@ from pipeline.replay.tally import longest, refused, rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["Calibration", "Lateness", "Seen", "calibrate", "compare", "together"]
-
 _COLUMNS: Final = "proxy int, what int, at int, count long"
 Int64s = NDArray[np.int64]
 

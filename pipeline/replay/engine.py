@@ -9,8 +9,6 @@ from pipeline.core.model import Aggregates, Limits
 from pipeline.replay.kernel import replay_many
 from pipeline.replay.slices import Slice
 
-__all__ = ["simulate"]
-
 
 def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggregates]:
     """Give what becomes of the counted requests of `part` under each of `limits`."""

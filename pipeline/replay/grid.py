@@ -15,8 +15,6 @@ from typing import Any, Final, get_args
 from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Fairness, Limits, rounded_up
 
-__all__ = ["GRID_OPTIONS", "MOST_SCENARIOS", "Grid", "add_grid", "grid_of"]
-
 MOST_SCENARIOS: Final = 10_000
 LOADS: Final = (1, 10)
 FLEETS: Final = (1, 2)

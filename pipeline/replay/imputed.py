@@ -21,8 +21,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-__all__ = ["DESCRIBED", "HELPERS", "MEASURED", "filled", "written"]
-
 # Columns of `replay_input` that a request may lack; the broker is a hash, the others are numbers.
 MEASURED: Final = (
     "estimate_bytes",

@@ -22,8 +22,6 @@ from pipeline.replay.tally import rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["Place", "Total", "WorkItem", "replay_grid", "work_items"]
-
 # Requests times scenarios of one work item: seconds of work, so that there is progress to show and work to share out.
 ITEM_ROWS: Final = 8_000_000
 _COLUMNS: Final = "place int, scenario int, what int, at int, count long"

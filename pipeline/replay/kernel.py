@@ -28,8 +28,6 @@ from pipeline.replay.kernel_members import (
 )
 from pipeline.replay.prepare import Prepared
 
-__all__ = ["Prepared", "replay", "replay_many"]
-
 FOREVER: Final = (1 << 63) - 1
 ALL_DONE, MORE_SLOTS = 0, 1
 FIRST_SLOTS: Final = 1024

@@ -22,8 +22,6 @@ from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut
 
-__all__ = ["Part", "Survey", "Way", "over_parts", "survey", "way_to"]
-
 _WINDOWS: Final = "proxy_id string, start_us long, end_us long, floor_us long, rows long, limits_id long"
 _PARTS: Final = "part int, proxy_id string, warm_us long, start_us long, end_us long"
 

@@ -8,8 +8,6 @@ from pipeline.core.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Limits, Tra
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints
 
-__all__ = ["Prepared"]
-
 NO_CAP = 1 << 62
 MOST_REQUESTS = 1 << (62 - L.ORDER_SHIFT - 2)  # each begins up to three events, whose order has so many bits
 

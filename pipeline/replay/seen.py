@@ -10,8 +10,6 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-__all__ = ["NOTHING_SEEN", "SeenMemory", "watch_memory"]
-
 WATCH_KINDS: Final = ("watch_init", "watch_update")
 
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from pipeline.core.model import Fairness, Trace
 
-__all__ = ["Slice", "batches_of", "read_slice", "slice_of"]
-
 _NUMBERS: Final = (
     "arrival_us",
     "estimate_bytes",

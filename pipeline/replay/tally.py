@@ -15,8 +15,6 @@ from pyspark.sql import functions as F
 from pipeline.core.buckets import BUCKETS, EDGES
 from pipeline.core.model import WAITS, Aggregates, Outcome
 
-__all__ = ["NOTHING", "added", "growths_waited", "longest", "refused", "rows_of", "summed", "wait_counts"]
-
 REFUSED: Final = tuple(
     outcome for outcome in Outcome if outcome.name.startswith(("TIMEOUT", "QUEUE")) or outcome is Outcome.OVERSIZE
 )

@@ -28,8 +28,6 @@ from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
 from pipeline.replay.seen import NOTHING_SEEN, SeenMemory, watch_memory
 
-__all__ = ["LIMIT_NAMES", "Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input", "replayed_rows"]
-
 # The value of the event.
 _MEASURED: Final[dict[str, str]] = {
     "estimate_bytes": "heap_estimate_bytes",

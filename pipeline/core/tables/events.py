@@ -5,8 +5,6 @@ from typing import Final
 from eventlog.schema import FIELDS, Field
 from pipeline.core.tables.table import Column, Table
 
-__all__ = ["EVENTS", "EVENT_KEY", "QUARANTINE", "QUARANTINE_KEY", "REASONS"]
-
 EVENT_KEY: Final = ("proxy_id", "boot_id", "seq")
 QUARANTINE_KEY: Final = ("source", "reason", "digest")
 # In the order in which they are looked for: the first that holds is the reason.

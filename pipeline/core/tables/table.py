@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Column", "ColumnType", "Table"]
-
 ColumnType = Literal["string", "int16", "int32", "int64", "double", "bool", "timestamp", "date", "map<int32,int64>"]
 
 

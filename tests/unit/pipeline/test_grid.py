@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.model import MIB, Limits
-from pipeline.replay.grid import Grid, add_grid, grid_of, rounded_up
+from pipeline.core.model import MIB, Limits, rounded_up
+from pipeline.replay.grid import Grid, add_grid, grid_of
 
 
 def read(*words: str) -> Grid:

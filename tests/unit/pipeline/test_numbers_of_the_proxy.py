@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from limiter import fair_queue
-from pipeline.replay import model
+from pipeline.core import model
 from proxy.clients import requests
 from proxy.config.config import Config
 from proxy.requests.topic_lists import groups
