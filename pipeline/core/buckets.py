@@ -31,9 +31,7 @@ def _edge(bucket: int) -> int:
     return low
 
 
-EDGES: Final[NDArray[np.int64]] = np.array(
-    [0, *(_edge(bucket) for bucket in range(PER_OCTAVE * OCTAVES))], dtype=np.int64
-)
+EDGES: Final = np.array([0, *map(_edge, range(PER_OCTAVE * OCTAVES))], np.int64)
 
 
 def count_waits(waits_us: NDArray[np.int64]) -> NDArray[np.int64]:

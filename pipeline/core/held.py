@@ -24,7 +24,6 @@ class Held:
 
     @property
     def verdict(self) -> str:
-        """Say it in a word or two."""
         if not self.days:
             return "was not in force"
         return "held" if self.kept else "did not hold"

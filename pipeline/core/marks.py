@@ -63,11 +63,9 @@ class MarksThrottle:
 
     @property
     def is_calm(self) -> bool:
-        """Return whether nobody is slowed."""
         return self.share is None and not self.paused
 
     def step(self, second: int, ratio: float | None) -> MarksStep:
-        """Take a sample of memory."""
         pressure = self.marks.pressure(ratio)
         if ratio is not None and ratio >= self.marks.high:
             self.paused = True

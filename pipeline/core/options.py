@@ -52,6 +52,13 @@ def add_promise(parser: argparse.ArgumentParser, *, of_advice: bool = False) -> 
     )
 
 
+def add_number(parser: argparse.ArgumentParser, option: str, default: float, metavar: str, text: str) -> None:
+    """Declare an option for a number, of the type of its default; the help says the default."""
+    parser.add_argument(
+        option, type=type(default), default=default, metavar=metavar, help=f"{text} (default: %(default)s)"
+    )
+
+
 def common_settings(options: argparse.Namespace) -> CommonSettings:
     """Take the shared options out; raises PipelineError for a setting that is none."""
     out = options.out.rstrip("/")

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pipeline.core import marks as ours
 from pipeline.core.errors import PipelineError
 from pipeline.core.marks import (
     ADAPTIVE_MARKS,
@@ -15,7 +16,6 @@ from pipeline.core.marks import (
     replay_marks,
 )
 from pipeline.replay.marks import minutes
-from pipeline.slowed import marks as ours
 from proxy.config.config import Config
 from proxy.overload import adaptive, samples
 from proxy.overload.adaptive import AdaptiveSettings, AdaptiveThrottle
