@@ -85,24 +85,19 @@ class _Steps:
             )
 
     def over(self, spark: SparkSession) -> list[Step]:
-        """Give the jobs in their order."""
-        source = self._ingest
-        period = self._period
+        source, period = self._ingest, self._period
 
         def step(name: str, work: Callable[[Outcome], object], *needs: str) -> Step:
-            def shown(so_far: Outcome) -> object:
-                with watched(spark, name):
-                    return work(so_far)
-
-            return Step(name, shown, needs)
+            return Step(name, watched(spark, name)(work), needs)
 
         first = [] if source is None else [step("ingest", lambda _: ingest(spark, source))]
+        # The fragment of `advise` is in its file and in the report: nothing is said of it here.
         return [
             *first,
             step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
             step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
             step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), "ingest"),
-            step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), "whatif"),
+            step("advise", lambda _: _advised(advise(spark, self._advise, lambda _: None)), "whatif"),
             step("report", partial(self._report, spark), "ingest"),
             *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
@@ -144,8 +139,3 @@ def _advised(summary: AdviseSummary) -> str:
         f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)} for each of"
         f" {final.proxies} proxies{where}"
     )
-
-
-def _quiet(_: str) -> None:
-    # The fragment is in its file and in the report.
-    return

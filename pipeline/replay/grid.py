@@ -6,7 +6,7 @@ from the largest single list upwards. Pure; sizes are given in MiB and times in 
 
 import argparse
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -121,25 +121,19 @@ def _word(value: object) -> str:
 
 
 def _values(dimension: Dimension, words: Sequence[str]) -> tuple[Any, ...]:
-    read = _reader(dimension)
-    values = tuple(dict.fromkeys(read(word) for word in words))
-    if not values:
+    if not words:
         raise PipelineError(f"--{dimension.option}: got no value, expected {dimension.meaning}")
-    return values
+    return tuple(dict.fromkeys(_value(dimension, word) for word in words))
 
 
-def _reader(dimension: Dimension) -> Callable[[str], Any]:
+def _value(dimension: Dimension, word: str) -> Any:
     words = _WORDS.get(dimension.option)
-
-    def read(word: str) -> Any:
-        if words is not None and word in words:
-            return words[word]
-        if words is None and word.isascii() and word.isdigit() and dimension.least <= int(word) <= dimension.most:
-            return int(word) * dimension.factor
-        numbers = f"whole numbers from {dimension.least}" if words is None else "words"
-        raise PipelineError(f"--{dimension.option}: got {word!r}, expected {numbers}: {dimension.meaning}")
-
-    return read
+    if words is not None and word in words:
+        return words[word]
+    if words is None and word.isascii() and word.isdigit() and dimension.least <= int(word) <= dimension.most:
+        return int(word) * dimension.factor
+    numbers = f"whole numbers from {dimension.least}" if words is None else "words"
+    raise PipelineError(f"--{dimension.option}: got {word!r}, expected {numbers}: {dimension.meaning}")
 
 
 def _around(recorded_bytes: int, largest_bytes: int) -> tuple[int, ...]:

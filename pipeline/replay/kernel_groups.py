@@ -141,34 +141,6 @@ def _fail(m: Ints, g: int, outcome: int) -> None:
 
 
 @inlined
-def _is_full(stage: int) -> int:
-    return QUEUE_FULL_HEAP if stage == TIMEOUT_HEAP else QUEUE_FULL_DIRECT
-
-
-@inlined
-def _enter(m: Ints, g: int) -> int:
-    """Ask for heap memory, first in the line of the broker."""
-    m[g + L.STAGE] = TIMEOUT_HEAP
-    m[g + L.SPANS] = m[L.NOW]
-    m[g + L.STATE] = L.G_AT_GATE
-    return _claim(m, m[g + L.G_GATE], g, L.OF_GATE, m[g + L.ESTIMATE])
-
-
-@inlined
-def _enter_heap(m: Ints, g: int) -> int:
-    m[g + L.STATE] = L.G_AT_HEAP
-    return _claim(m, L.HEAP, g, L.OF_HEAP, m[g + L.ESTIMATE])
-
-
-@inlined
-def _has_heap(m: Ints, g: int) -> int:
-    m[g + L.SPANS + 1] = m[L.NOW]
-    m[g + L.STAGE] = TIMEOUT_OTHER
-    m[g + L.STATE] = L.G_AT_SLOT
-    return _claim(m, m[g + L.G_SLOTS], g, L.OF_SLOT, L.ONE)
-
-
-@inlined
 def _ask(m: Ints, c: Ints, g: int) -> int:
     """Write the question; nobody joins any more."""
     if m[g - L.REQUEST_WORDS + L.INDEX] >= m[L.COUNTED_FROM]:
@@ -213,15 +185,6 @@ def _admit(m: Ints, g: int) -> int:
     return lines.GRANTED
 
 
-@inlined
-def _hold(m: Ints, c: Ints, g: int) -> int:
-    m[g + L.SPANS + 3] = m[L.NOW]
-    m[g + L.STAGE] = TIMEOUT_OTHER
-    m[g + L.STATE] = L.G_HOLDS
-    begin_done(m, c, m[g + L.HOLD_TIME], L.ANSWER_WHOLE, g)
-    return lines.WAITS
-
-
 @compiled
 def _promise(m: Ints, g: int) -> bool:
     """Promise the list to the first client that can take it."""
@@ -250,37 +213,44 @@ def _look_for_reader(m: Ints, g: int) -> int:
 
 
 @inlined
-def _has_direct(m: Ints, g: int) -> int:
-    m[g + L.SPANS + 5] = m[L.NOW]
-    m[g + L.STATE] = L.G_IS_WRITTEN
-    m[g + L.ALONE] = m[g + L.MEMBERS] == m[g + L.MEMBERS + 1]
-    lines.release(m, L.HEAP, g)
-    m[g + L.STAGE] = TIMEOUT_OTHER
-    _settle(m, g, OK)
-    m[g + L.WORKS] = 0
-    return lines.WAITS
-
-
-@inlined
 def _step(m: Ints, c: Ints, g: int) -> int:
     """Go on from the state that the group has come through, to the next wait that there may be."""
-    state = m[g + L.STATE]
+    state, now = m[g + L.STATE], m[L.NOW]
     if state <= L.G_FOLLOWS:
-        came_to = _enter(m, g)
+        # Heap memory, first in the line of the broker.
+        m[g + L.STAGE] = TIMEOUT_HEAP
+        m[g + L.SPANS] = now
+        m[g + L.STATE] = L.G_AT_GATE
+        came_to = _claim(m, m[g + L.G_GATE], g, L.OF_GATE, m[g + L.ESTIMATE])
     elif state == L.G_AT_GATE:
-        came_to = _enter_heap(m, g)
+        m[g + L.STATE] = L.G_AT_HEAP
+        came_to = _claim(m, L.HEAP, g, L.OF_HEAP, m[g + L.ESTIMATE])
     elif state == L.G_AT_HEAP:
-        came_to = _has_heap(m, g)
+        m[g + L.SPANS + 1] = now
+        m[g + L.STAGE] = TIMEOUT_OTHER
+        m[g + L.STATE] = L.G_AT_SLOT
+        came_to = _claim(m, m[g + L.G_SLOTS], g, L.OF_SLOT, L.ONE)
     elif state == L.G_AT_SLOT:
         came_to = _ask(m, c, g)
     elif state == L.G_ASKS:
         came_to = _admit(m, g)
     elif state == L.G_GROWS:
-        came_to = _hold(m, c, g)
-    elif state == L.G_AT_DIRECT:
-        came_to = _has_direct(m, g)
-    else:
+        m[g + L.SPANS + 3] = now
+        m[g + L.STAGE] = TIMEOUT_OTHER
+        m[g + L.STATE] = L.G_HOLDS
+        begin_done(m, c, m[g + L.HOLD_TIME], L.ANSWER_WHOLE, g)
+        came_to = lines.WAITS
+    elif state != L.G_AT_DIRECT:
         came_to = _look_for_reader(m, g)
+    else:
+        m[g + L.SPANS + 5] = now
+        m[g + L.STATE] = L.G_IS_WRITTEN
+        m[g + L.ALONE] = m[g + L.MEMBERS] == m[g + L.MEMBERS + 1]
+        lines.release(m, L.HEAP, g)
+        m[g + L.STAGE] = TIMEOUT_OTHER
+        _settle(m, g, OK)
+        m[g + L.WORKS] = 0
+        came_to = lines.WAITS
     return came_to
 
 
@@ -297,7 +267,7 @@ def run_group(m: Ints, c: Ints, g: int) -> None:
     while came_to == lines.GRANTED:
         came_to = _step(m, c, g)
     if came_to == lines.FULL:
-        _fail(m, g, _is_full(m[g + L.STAGE]))
+        _fail(m, g, QUEUE_FULL_HEAP if m[g + L.STAGE] == TIMEOUT_HEAP else QUEUE_FULL_DIRECT)
     elif came_to == lines.TOO_LATE:
         _fail(m, g, m[g + L.STAGE])
 

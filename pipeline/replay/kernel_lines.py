@@ -175,26 +175,22 @@ def acquire(m: Ints, s: int, g: int, n: int) -> int:
 
 
 @inlined
-def release(m: Ints, s: int, g: int) -> None:
-    """Give a group's permit back; nothing if it has none."""
+def shrink(m: Ints, s: int, g: int, n: int) -> None:
+    """Give a part of a group's permit back, down to `n`."""
     permit = g + m[s + L.PERMITS]
-    if m[permit + L.CLAIMED] != L.HOLDING:
-        return
-    m[permit + L.CLAIMED] = L.NOTHING
-    _resize(m, s, permit, L.ZERO)
+    _resize(m, s, permit, n)
     if m[L.IN_TURNS]:
         turns.freed(m, s, m[permit + L.KEY])
     serve(m, s)
 
 
 @inlined
-def shrink(m: Ints, s: int, g: int, n: int) -> None:
-    """Give a part of a group's permit back; `n` is smaller than it."""
+def release(m: Ints, s: int, g: int) -> None:
+    """Give a group's permit back; nothing if it has none."""
     permit = g + m[s + L.PERMITS]
-    _resize(m, s, permit, n)
-    if m[L.IN_TURNS]:
-        turns.freed(m, s, m[permit + L.KEY])
-    serve(m, s)
+    if m[permit + L.CLAIMED] == L.HOLDING:
+        m[permit + L.CLAIMED] = L.NOTHING
+        shrink(m, s, g, L.ZERO)
 
 
 @inlined

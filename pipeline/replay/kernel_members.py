@@ -22,17 +22,6 @@ CANCELLED = L.number(Outcome.CANCELLED)
 # --- slots --------------------------------------------------------------------------------------
 
 
-@inlined
-def _take_slot(m: Ints) -> int:
-    r = m[L.FREE]
-    if r != 0:
-        m[L.FREE] = m[r + L.READY_NEXT]
-    else:
-        r = m[L.NEW]
-        m[L.NEW] = r + L.SLOT_WORDS
-    return int(r)
-
-
 @compiled
 def give_up_part(m: Ints, r: int) -> None:
     """End the use of a slot by its request or by its group."""
@@ -164,7 +153,12 @@ def _finish(m: Ints, r: int, outcome: int) -> None:
 @inlined
 def _prepare(m: Ints, need: Ints, index: int) -> int:
     """Write what is known of a request, and what a group would need that it leads, into a slot."""
-    r, n = _take_slot(m), index * L.NEED_WORDS
+    r, n = m[L.FREE], index * L.NEED_WORDS
+    if r != 0:
+        m[L.FREE] = m[r + L.READY_NEXT]
+    else:
+        r = m[L.NEW]
+        m[L.NEW] = r + L.SLOT_WORDS
     m[r + L.PARTS] = 1
     m[r + L.INDEX] = index
     m[r + L.CLIENT] = m[L.CLIENTS] + need[n + L.N_CLIENT] * L.CLIENT_WORDS
@@ -184,7 +178,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     m[g + L.G_SLOTS] = m[L.SLOTS] + broker
     for word in range(5):
         m[g + L.ESTIMATE + word] = need[n + L.N_ESTIMATE + word]
-    return r
+    return int(r)
 
 
 @compiled

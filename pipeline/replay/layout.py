@@ -27,9 +27,7 @@ def _take(words: Iterator[int], how_many: int) -> Iterator[int]:
 _header = count(1)
 NOW, ARRIVED, BEGUN, QUESTIONS_ASKED, LAST_END, SOURCES = _take(_header, 6)
 EVENTS, LEAVINGS = _take(_header, 2)  # that will come, in the heap of events; those of them that are leavings
-READY, READY_LAST, ENDED = _take(
-    _header, 3
-)  # rows that are to run, linked by READY_NEXT; requests whose end is to tell
+READY, READY_LAST, ENDED = _take(_header, 3)  # rows to run, linked by READY_NEXT; a stack of ends that are to be told
 FREE, NEW, END = _take(_header, 3)  # a stack of slots that were used before; the first that never was; the end of all
 CLOCKS, _, MEMORY_DEADLINES, _, DIRECT_DEADLINES, _ = _take(_header, 6)  # chains
 (ARRIVALS,) = _take(_header, 1)  # of newcomers in lines, and of keys in rings

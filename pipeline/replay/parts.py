@@ -9,6 +9,8 @@ Which of both is said by the path alone: where a task does not see what a mounte
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import pandas as pd
@@ -140,29 +142,16 @@ def over_parts(
 
 def _by_name(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
     """Cut sorted batches where the name in a column changes; each name's batches must be taken before the next."""
-    found = _pieces(batches, column)
-    following = next(found, None)
-
-    def of(name: str) -> Iterator[pa.RecordBatch]:
-        nonlocal following
-        while following is not None and following[0] == name:
-            yield following[1]
-            following = next(found, None)
-
-    while following is not None:
-        name = following[0]
-        yield name, of(name)
+    for name, pieces in groupby(_pieces(batches, column), itemgetter(0)):
+        yield name, (piece for _, piece in pieces)
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     for batch in batches:
-        names, begin = batch.column(column), 0
-        while begin < batch.num_rows:
-            rest = names.slice(begin)
-            other = pc.index(pc.equal(rest, names[begin]), pa.scalar(False)).as_py()
-            count = len(rest) if other < 0 else other
-            yield str(names[begin].as_py()), batch.slice(begin, count)
-            begin += count
+        runs = pc.run_end_encode(batch.column(column))
+        ends = runs.run_ends.to_pylist()
+        for name, begin, end in zip(runs.values.to_pylist(), [0, *ends], ends, strict=False):
+            yield str(name), batch.slice(begin, end - begin)
 
 
 def _rows(spark: SparkSession, path: str) -> DataFrame:
