@@ -22,6 +22,8 @@ SMALLEST_STEP: Final = 0.01
 # Memory is in events of decisions only. For longer than this the last one says nothing.
 HOLD_SECONDS: Final = 60
 MOST_MARKS: Final = 20
+# After the last sample: more seconds than any rate needs to be natural again.
+FOREVER: Final = 1 << 60
 
 
 class Marks(NamedTuple):
@@ -98,10 +100,6 @@ def replay_marks(samples: Sequence[tuple[int, float | None]], marks: Marks) -> I
             if known is None and throttle.is_calm:
                 break
             yield throttle.step(second, known)
-
-
-# After the last sample: more seconds than any rate needs to be natural again.
-FOREVER: Final = 1 << 60
 
 
 def add_marks(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -36,7 +37,7 @@ from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.marks import replayed
 from pipeline.replay.parts import survey
-from pipeline.replay.tally import growths_waited, longest, wait_counts
+from pipeline.replay.tally import longest
 from pipeline.replay.traces import Prepared, limit_values, prepare, replayed_rows
 from pipeline.replay.windows import window_rows
 from pipeline.running.progress import at_work, watched
@@ -44,8 +45,8 @@ from pipeline.store.history import add_row, keep_days, now_utc, number
 from pipeline.store.sinks import open_store, read_table, write_rows, write_table
 
 Say = Callable[[str], None]
-# The row of all waits together; see `pipeline.core.model.WAITS`.
-TOTAL: Final = WAITS.index("total")
+# Rows of `Aggregates.waits`: all waits together, and those for heap memory to grow.
+_TOTAL, _GROWTH = WAITS.index("total"), WAITS.index("heap_update")
 # For a proxy with an empty name, which no directory of `replay_input` can have.
 NAMELESS: Final = "(no name)"
 
@@ -94,13 +95,16 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     rows = [each.row(shares[each.proxy_id]) for each in calibrated]
     write_rows(spark, common, CALIBRATION, rows)
     judged = judge(rows, settings.promised_us)
-    add_row(spark, common, CALIBRATION_HISTORY, _history_row(prepared, judged[ALL], settings))
+    history = run_row(prepared, settings.promised_us) | {"error": number(judged[ALL].error)}
+    names = [column.name for column in CALIBRATION_HISTORY.columns if column.name not in history]
+    add_row(spark, common, CALIBRATION_HISTORY, history | {name: judged[ALL].row[name] for name in names})
     keep_days(spark, common, whole, settings.period)
     for each in judged.values():
         say(shown_calibration(each))
     found = survey(spark, prepared, rows=window_rows(grid.loads))
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
-    say(f"{len(limits)} sets of limits at loads {_list(grid.loads)} on fleets {_list(grid.fleets)}")
+    loads, fleets = (", ".join(map(str, numbers)) for numbers in (grid.loads, grid.fleets))
+    say(f"{len(limits)} sets of limits at loads {loads} on fleets {fleets}")
     with watched(spark, "replay"):
         totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, scenario_rows(prepared, limits, totals))
@@ -124,12 +128,6 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
         say(
             "no marks are replayed: got no event of the kind throttle, expected some of a proxy with a throttle enabled"
         )
-
-
-def _history_row(prepared: Prepared, judged: Judged, settings: WhatifSettings) -> dict[str, Any]:
-    row = run_row(prepared, settings.promised_us) | {"error": number(judged.error)}
-    names = [column.name for column in CALIBRATION_HISTORY.columns]
-    return row | {name: judged.row[name] for name in names if name not in row}
 
 
 def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
@@ -176,7 +174,7 @@ def scenario_rows(
     rows = []
     for (place, scenario), total in totals.items():
         counts = total.counts
-        waits = counts.waits[TOTAL]
+        waits = counts.waits[_TOTAL]
         names = (column.name for column in OUTCOME_COLUMNS)
         rows.append(
             {
@@ -192,10 +190,11 @@ def scenario_rows(
                 "peak_heap_bytes": counts.peak_heap_bytes,
                 "peak_direct_bytes": counts.peak_direct_bytes,
                 "questions": counts.questions,
-                "growths_waited": growths_waited(counts),
+                "growths_waited": int(counts.waits[_GROWTH][1:].sum()),
                 "imputed_share": prepared.imputed_share,
                 "short_warm_ups": total.short_warm_ups,
-                "wait_buckets": wait_counts(waits),
+                # Position 0 counts waits of nothing, which have the bucket -1.
+                "wait_buckets": {int(at) - 1: int(waits[at]) for at in np.flatnonzero(waits)},
             }
         )
     return rows
@@ -218,10 +217,6 @@ def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | No
     with suppress(FileNotFoundError):
         if conf.read_text("utf-8", "replace").startswith(FIRST_WORDS):
             conf.unlink()
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

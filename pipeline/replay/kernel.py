@@ -37,8 +37,8 @@ OF_TOTAL: Final = WAITS.index("total")
 def replay(trace: Trace | Prepared, limits: Limits, load: int = 1) -> Result:
     """Replay a trace with arrivals `load` times as fast; raises ValueError for what is no trace."""
     prepared = Prepared.of(trace)
-    m, outcomes, waits, _, _ = _run(prepared, limits, load, len(prepared.trace))
-    return Result(outcomes, *waits, *_sums(m))
+    m, outcomes, (heap, update, direct, ends), _, _ = _run(prepared, limits, load, len(prepared.trace))
+    return Result(outcomes, heap, update, direct, ends, *_sums(m))
 
 
 def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1, warm_up: int = 0) -> list[Aggregates]:

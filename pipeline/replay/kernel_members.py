@@ -72,19 +72,6 @@ def _let_start(m: Ints, r: int) -> None:
     m[r + L.STATE] = L.STARTING
 
 
-@inlined
-def _end_under_way(m: Ints, r: int) -> None:
-    client = m[r + L.CLIENT]
-    m[client + L.UNDER_WAY] -= 1
-    at = L.FIRST if m[client + L.FIRST] == r else L.SECOND
-    m[client + at] = 0
-    following = m[client + L.HEAD]
-    if following != 0:
-        unlink(m, client, following, L.MEMBER_LINK)
-        _let_start(m, following)
-        soon(m, following)
-
-
 # --- the end of a request -----------------------------------------------------------------------
 
 
@@ -144,7 +131,15 @@ def _finish(m: Ints, r: int, outcome: int) -> None:
     _record(m, r, outcome)
     if m[r + L.GROUP] != 0:
         _leave(m, r)
-    _end_under_way(m, r)
+    client = m[r + L.CLIENT]
+    m[client + L.UNDER_WAY] -= 1
+    at = L.FIRST if m[client + L.FIRST] == r else L.SECOND
+    m[client + at] = 0
+    following = m[client + L.HEAD]
+    if following != 0:
+        unlink(m, client, following, L.MEMBER_LINK)
+        _let_start(m, following)
+        soon(m, following)
 
 
 # --- the life of a request ------------------------------------------------------------------------
@@ -164,8 +159,11 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     m[r + L.CLIENT] = m[L.CLIENTS] + need[n + L.N_CLIENT] * L.CLIENT_WORDS
     m[r + L.QUESTION] = m[L.QUESTIONS] + need[n + L.N_QUESTION] * L.QUESTION_WORDS if m[L.COALESCING] else 0
     if m[L.IN_TURNS]:
-        m[r + L.KEY_OF_HEAP] = m[L.KEYS_OF_HEAP] + need[n + L.N_KEY] * L.KEY_WORDS
-        m[r + L.KEY_OF_GATE] = m[L.KEYS_OF_GATES] + need[n + L.N_PAIR] * L.KEY_WORDS
+        key, pair = need[n + L.N_KEY] * L.KEY_WORDS, need[n + L.N_PAIR] * L.KEY_WORDS
+        m[r + L.KEY_OF_GATE] = m[L.KEYS_OF_GATES] + pair
+        m[r + L.KEY_OF_HEAP] = m[L.KEYS_OF_HEAP] + key
+        m[r + L.KEY_OF_SLOT] = m[L.KEYS_OF_SLOTS] + pair
+        m[r + L.KEY_OF_DIRECT] = m[L.KEYS_OF_DIRECT] + key
     m[r + L.ARRIVAL] = m[L.NOW]
     m[r + L.DEADLINE] = m[L.NOW] + m[L.REQUEST_TIMEOUT]
     m[r + L.WRITE_TIME] = need[n + L.N_WRITE]

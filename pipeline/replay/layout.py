@@ -43,7 +43,8 @@ HEAD, TAIL = map(number, (0, 1))
 _semaphore = count(2)
 GROWERS, _, IDLE, _ = _take(_semaphore, 4)  # chains: of groups that wait to grow, of keys that owe and do not wait
 COUNT, LIMIT, MAX_QUEUE, TIMEOUT, HELD, PEAK, IDLE_COUNT = _take(_semaphore, 7)
-DEADLINES, PERMITS = _take(_semaphore, 2)  # a chain's address, 0: nobody's wait ends; where a group keeps its permit
+(DEADLINES,) = _take(_semaphore, 1)  # a chain's address, 0: nobody's wait ends
+PERMITS, KEYS = _take(_semaphore, 2)  # which words of a group are its permit, which of a request is its key
 OVERSHOOTER, OVERSHOT_FROM, QUANTUM, CAP, ROUND = _take(_semaphore, 5)
 RINGS, RINGS_COUNT = _take(_semaphore, 2)  # a heap of keys, by round and place
 (SEMAPHORE_WORDS,) = _take(_semaphore, 1)
@@ -69,7 +70,8 @@ JOINABLE, ASKED, QUESTION_WORDS = map(number, range(3))
 # A request and a group begin with the same; PENDING: an event for it will come.
 READY_NEXT, STATE, PENDING = map(number, range(3))
 _request = count(3)
-INDEX, CLIENT, QUESTION, KEY_OF_HEAP, KEY_OF_GATE, GROUP = _take(_request, 6)
+INDEX, CLIENT, QUESTION, GROUP = _take(_request, 4)
+KEY_OF_GATE, KEY_OF_HEAP, KEY_OF_SLOT, KEY_OF_DIRECT = _take(_request, 4)
 ARRIVAL, STARTED, DEADLINE, CLOCKED, HAS_PROMISE, RESULT, ENDED_AT, TELL_NEXT = _take(_request, 8)
 MEMBER_LINK, _, CLOCK_LINK, _ = _take(_request, 4)
 HEAP_WAIT, UPDATE_WAIT, DIRECT_WAIT = _take(_request, 3)
@@ -86,10 +88,10 @@ ALONE, SPANS, _, _, _, _, _ = _take(_group, 7)  # one member when direct memory 
 # At which semaphore it waits, for how much, until when, and its place in the order of newcomers.
 WAITS_AT, WAITS_FOR, WAITS_LATE, WAITS_SINCE = _take(_group, 4)
 WAIT_LINK, _, DEADLINE_LINK, _ = _take(_group, 4)
-# Four permits, each of these words.
+# Four permits, in the order of a request's keys, each of these words.
 SIZE, KEY, ASKED_FOR, PAYER, CLAIMED, PERMIT_WORDS = map(number, range(6))
 OF_GATE = number(next(_group))
-OF_HEAP, OF_SLOT, OF_DIRECT, GROUP_WORDS = (OF_GATE + n * PERMIT_WORDS for n in map(number, range(1, 5)))
+OF_DIRECT, GROUP_WORDS = (OF_GATE + n * PERMIT_WORDS for n in map(number, (3, 4)))
 SLOT_WORDS = REQUEST_WORDS + GROUP_WORDS
 
 # What a claim has come to.

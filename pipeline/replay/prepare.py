@@ -9,6 +9,7 @@ from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints
 
 NO_CAP = 1 << 62
+GATE, HEAP, SLOT, DIRECT = range(4)  # the order of a group's permits and of a request's keys
 MOST_REQUESTS = 1 << (62 - L.ORDER_SHIFT - 2)  # each begins up to three events, whose order has so many bits
 
 
@@ -79,21 +80,22 @@ class Prepared:
         of_direct = limits.direct_queue, limits.direct_timeout_us, L.DIRECT_DEADLINES
         for broker, keys in enumerate(self.keys_of_brokers[:-1]):
             gate, slots = (int(m[first]) + broker * L.SEMAPHORE_WORDS for first in (L.GATES, L.SLOTS))
-            _semaphore(m, gate, half, limits, L.OF_GATE, rings + int(keys), of_heap)
-            _semaphore(m, slots, limits.max_outstanding_per_broker, limits, L.OF_SLOT, rings + pairs + int(keys))
-        _semaphore(m, L.HEAP, limits.heap_bytes, limits, L.OF_HEAP, rings + 2 * pairs, of_heap)
-        _semaphore(m, L.DIRECT, limits.direct_bytes, limits, L.OF_DIRECT, rings + 2 * pairs + self.keys, of_direct)
+            _semaphore(m, gate, GATE, half, limits, rings + int(keys), of_heap)
+            _semaphore(m, slots, SLOT, limits.max_outstanding_per_broker, limits, rings + pairs + int(keys))
+        _semaphore(m, L.HEAP, HEAP, limits.heap_bytes, limits, rings + 2 * pairs, of_heap)
+        _semaphore(m, L.DIRECT, DIRECT, limits.direct_bytes, limits, rings + 2 * pairs + self.keys, of_direct)
 
 
 def _semaphore(
-    m: Ints, s: int, limit: int, limits: Limits, permits: int, rings: int, waits: tuple[int, int, int] = (0, 0, 0)
+    m: Ints, s: int, kind: int, limit: int, limits: Limits, rings: int, waits: tuple[int, int, int] = (0, 0, 0)
 ) -> None:
     """Write what a semaphore goes by; `waits` are its longest queue, its timeout, and the chain of deadlines."""
     m[s + L.LIMIT] = limit
     m[s + L.QUANTUM] = max(1, limit // QUANTA_PER_LIMIT)
     capped = limit > 0 and limits.key_cap_percent < 100 and limits.fairness != "fifo"
     m[s + L.CAP] = limit * limits.key_cap_percent // 100 if capped else NO_CAP
-    m[s + L.PERMITS], m[s + L.RINGS] = permits, rings
+    m[s + L.PERMITS], m[s + L.KEYS] = L.OF_GATE + kind * L.PERMIT_WORDS, L.KEY_OF_GATE + kind
+    m[s + L.RINGS] = rings
     m[s + L.MAX_QUEUE], m[s + L.TIMEOUT], m[s + L.DEADLINES] = waits
 
 

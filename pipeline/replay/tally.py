@@ -12,22 +12,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.core.buckets import BUCKETS, EDGES
-from pipeline.core.model import WAITS, Aggregates, Int64s, Outcome
+from pipeline.core.model import Int64s, Outcome
 
 REFUSED: Final = tuple(
     outcome for outcome in Outcome if outcome.name.startswith(("TIMEOUT", "QUEUE")) or outcome is Outcome.OVERSIZE
 )
-_GROWTH: Final = WAITS.index("heap_update")
 
 
 def refused(outcomes: Int64s) -> int:
     """Count the requests that the proxy did not serve: timed out, queue full, too large."""
     return int(outcomes[list(REFUSED)].sum())
-
-
-def growths_waited(counts: Aggregates) -> int:
-    """Count the requests whose answer waited for heap memory to grow."""
-    return int(counts.waits[_GROWTH][1:].sum())
 
 
 def longest(counts: Int64s) -> float:
@@ -36,11 +30,6 @@ def longest(counts: Int64s) -> float:
     if not len(taken) or taken[-1] == 0:
         return 0.0
     return float(EDGES[min(int(taken[-1]) + 1, BUCKETS - 1)])
-
-
-def wait_counts(waits: Int64s) -> dict[int, int]:
-    """Give the buckets that have any, by the number of their bucket (-1: waits of nothing)."""
-    return {int(position) - 1: int(waits[position]) for position in np.flatnonzero(waits)}
 
 
 def rows_of(arrays: Sequence[Int64s], **same: int) -> pd.DataFrame:

@@ -11,13 +11,12 @@ The most that they held at one proxy at one time is seen, and the advice has roo
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -207,12 +206,9 @@ def _written(spark: SparkSession, requests: DataFrame, seen: Sequence[Row], path
     new = Path(place).with_name(f".{Path(place).name}.new")
     rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    usual = _usual(seen)
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return written(batches, str(new), usual)
-
-    traces = _traces(_laid_out(spark, requests, seen).mapInArrow(write, DESCRIBED))
+    usual, directory = _usual(seen), str(new)
+    laid_out = _laid_out(spark, requests, seen)
+    traces = _traces(laid_out.mapInArrow(lambda batches: written(batches, directory, usual), DESCRIBED))
     rmtree(place, ignore_errors=True)
     new.rename(place)
     return traces
@@ -220,13 +216,11 @@ def _written(spark: SparkSession, requests: DataFrame, seen: Sequence[Row], path
 
 def _filled(spark: SparkSession, requests: DataFrame, seen: Sequence[Row]) -> DataFrame:
     usual = _usual(seen)
-
-    def fill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in filled(batches, usual):
-            yield from piece.to_batches()
-
     columns = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in table_schema(REPLAY_INPUT))
-    return _laid_out(spark, requests, seen).mapInArrow(fill, columns)
+    laid_out = _laid_out(spark, requests, seen)
+    return laid_out.mapInArrow(
+        lambda pieces: (b for piece in filled(pieces, usual) for b in piece.to_batches()), columns
+    )
 
 
 def _usual(seen: Iterable[Row]) -> Usual:
@@ -273,8 +267,8 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
         counts[row.limits_id] += row.rows
         named = {ours: 1000 * row[name] if name.endswith("_ms") else row[name] for ours, name in _LIMITS.items()}
         found[row.limits_id] = Limits(**named)
-    order = sorted(counts, key=lambda each: (-counts[each], each))
-    return {limits_id: found[limits_id] for limits_id in order}, {limits_id: counts[limits_id] for limits_id in order}
+    met = dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return {limits_id: found[limits_id] for limits_id in met}, met
 
 
 def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
