@@ -28,6 +28,7 @@ from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before
 from pipeline.replay.windows import window_rows
+from pipeline.report.units import size
 from pipeline.running.progress import at_work, watched
 from pipeline.store.hadoop import exists
 from pipeline.store.history import add_row
@@ -37,6 +38,7 @@ MOST_ROUNDS: Final = 6
 REFUSALS: Final = tuple(
     column.name for column in OUTCOME_COLUMNS if column.name.startswith(("timeout", "queue_full", "oversize"))
 )
+_SHOWN: Final = ("fleet", "requests", "refused", "wait_p99_us", "growths_waited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,11 @@ class AdviseSummary:
     advice: Advice
     conf: str
     conf_path: Path | None
+
+    def __str__(self) -> str:
+        final = self.advice.final
+        sizes = f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)}"
+        return f"{sizes} for each of {final.proxies} proxies{f', in {self.conf_path}' if self.conf_path else ''}"
 
 
 class _Trials:
@@ -264,11 +271,7 @@ def _write(
                 **limit_values(limits),
                 "load": target.load,
                 "promised_wait_us": float(target.p99_wait_us),
-                "fleet": point.fleet,
-                "requests": point.requests,
-                "refused": point.refused,
-                "wait_p99_us": point.wait_p99_us,
-                "growths_waited": point.growths_waited,
+                **{name: getattr(point, name) for name in _SHOWN},
                 "memory_bytes": replace(point, limits=limits).memory_bytes,
                 "watch_direct_bytes": room,
                 "extrapolated": _columns_of(extrapolated(limits, recorded, target.load)),

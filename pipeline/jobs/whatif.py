@@ -76,6 +76,9 @@ class WhatifSummary:
     calibration: Judged
     scenarios: int
 
+    def __str__(self) -> str:
+        return f"{self.scenarios} scenarios, error of the calibration {self.calibration.error:.3f}"
+
 
 def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
     """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
