@@ -158,9 +158,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     if held is None:
         _write(spark, common, trials, target)
         raise PipelineError(_next_steps(trials, target))
-    enough = choice.with_headroom(held.limits, settings.headroom, trials.floor(held.fleet))
-    (final,) = trials.run(held.fleet, [enough])
-    trials.add("final", [final])
+    final = _final(trials, held, settings)
     seen = prepared.seen
     watch = watch_share(seen.peak_watch_bytes, seen.largest_watch_bytes, target.load, held.fleet)
     _write(spark, common, trials, target, final if choice.holds(final, target) else None, watch)
@@ -218,6 +216,12 @@ def _refined(trials: _Trials, target: Target) -> Point | None:
             break
         trials.add("refined", new)
     return choice.cheapest(trials.points, target)
+
+
+def _final(trials: _Trials, held: Point, settings: AdviseSettings) -> Point:
+    final = trials.run(held.fleet, [choice.with_headroom(held.limits, settings.headroom, trials.floor(held.fleet))])
+    trials.add("final", final)
+    return final[0]
 
 
 def _next_steps(trials: _Trials, target: Target) -> str:
