@@ -3,39 +3,19 @@
 Rule: the proxy's own `check-config` accepts it, and a test lets it do so. Pure; the names of the keys are the proxy's.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pipeline.core.bounds import EXTRAPOLATED, WatchShare, direct_for, extrapolated
 from pipeline.core.calibration import Judged
 from pipeline.core.choice import Point, Target
-from pipeline.core.model import MIB, Limits
-
-__all__ = ["FIRST_WORDS", "Advice", "advised", "fragment"]
+from pipeline.core.model import LIMIT_KEYS, MIB, Limits
 
 # Every fragment begins with them.
 FIRST_WORDS: Final = "# Target: "
 
-_KEYS: Final[dict[str, str]] = {
-    "heap_bytes": "maxTopicListInFlightHeapMemSizeMB",
-    "direct_bytes": "maxTopicListInFlightDirectMemSizeMB",
-    "heap_timeout_us": "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis",
-    "direct_timeout_us": "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
-    "heap_queue": "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize",
-    "direct_queue": "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize",
-    "request_timeout_us": "topicListRequestTimeoutMillis",
-    "max_outstanding_per_broker": "topicListMaxOutstandingPerBroker",
-    "coalescing": "topicListCoalescingEnabled",
-    "fairness": "topicListFairness",
-    "key_cap_percent": "topicListMaxMemoryPercentPerKey",
-}
-_FACTORS: Final[dict[str, int]] = {
-    "heap_bytes": MIB,
-    "direct_bytes": MIB,
-    "heap_timeout_us": 1000,
-    "direct_timeout_us": 1000,
-    "request_timeout_us": 1000,
-}
+_MEMORIES: Final = ("heap_bytes", "direct_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +42,6 @@ class Advice:
 
     @property
     def extrapolated(self) -> dict[str, str]:
-        """Give the risks of values beyond half to twice the recorded ones, by field; and of the load."""
         return extrapolated(self.limits, self.recorded, self.target.load)
 
 
@@ -75,88 +54,76 @@ def fragment(advice: Advice) -> str:
     """Write the advice as lines of proxy.conf."""
     lines = [*(f"# {line}" for line in _reasons(advice)), ""]
     risks = advice.extrapolated
-    for field, key in _KEYS.items():
+    for field, known in LIMIT_KEYS.items():
         value, before = (_value(field, limits) for limits in (advice.limits, advice.recorded))
-        reason = _reason(field, advice)
-        if reason is None:
-            reason = "as recorded" if value == before else f"recorded: {before}; better in the grid"
-        lines.append(f"# {reason}")
+        if field in _MEMORIES:
+            lines.append(f"# recorded: {before}; {_memory(_MEMORIES.index(field), advice)}")
+        else:
+            lines.append("# as recorded" if value == before else f"# recorded: {before}; better in the grid")
         if field in risks:
             lines.append(f"# {EXTRAPOLATED}, recorded: {before}. The risk: {risks[field]}")
-        lines.append(f"{key}={value}")
+        lines.append(f"{known.key}={value}")
     return "\n".join(lines) + "\n"
 
 
 def _reasons(advice: Advice) -> list[str]:
-    target, final, held = advice.target, advice.final, advice.held
+    target, final, held, calibration = advice.target, advice.final, advice.held, advice.calibration
     refusals = f"at most {100 * target.max_refused:g} % refused" if target.max_refused else "no refusals"
-    return [
+    load_risk = advice.extrapolated.get("load")
+    said = [
         f"Target: {refusals}, and 99 % wait at most {target.p99_wait_us / 1000:g} ms,"
         f" at {target.load} times the recorded load.",
         f"For {final.proxies} proxies ({final.fleet} for each recorded one), each with these keys.",
         f"Smallest that held it in the replay: heap {_mib(held.limits.heap_bytes)} MiB, direct"
         f" {_mib(held.limits.direct_bytes)} MiB; with {100 * advice.headroom:g} % of headroom, replayed again:"
         f" {final.refused} of {final.requests} refused, 99 % waited at most about {final.wait_p99_us / 1000:.0f} ms.",
-        f"Error of the replay of the recorded limits: {advice.calibration.error:.3f}; of the p99 of waits"
-        f" {advice.calibration.wait_error:.3f} ({advice.calibration.waits}).",
-        *([f"{advice.calibration.refusals}."] if advice.calibration.refusals else []),
+        f"Error of the replay of the recorded limits: {calibration.error:.3f}; of the p99 of waits"
+        f" {calibration.wait_error:.3f} ({calibration.waits}).",
+        calibration.refusals and f"{calibration.refusals}.",
         f"Sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
-        *_watchers(advice),
-        *_other_rules(advice),
-        *([f"The load is {EXTRAPOLATED}: {risk}."] if (risk := advice.extrapolated.get("load")) else []),
+        *_not_replayed(advice),
+        load_risk and f"The load is {EXTRAPOLATED}: {load_risk}.",
     ]
+    return [line for line in said if line]
 
 
-def _other_rules(advice: Advice) -> list[str]:
-    """Say what the advice does about rules that are not replayed."""
-    said = []
+def _not_replayed(advice: Advice) -> Iterator[str]:
+    """Say what the advice does about watchers, and about rules that are not replayed."""
+    watch = advice.watch
+    if watch.size_bytes:
+        yield (
+            f"{_mib(watch.size_bytes)} MiB of direct memory are for watchers, on top of what was replayed: their frames"
+            f" held at most {_mib(watch.peak_bytes)} MiB at one proxy, and the load is {advice.target.load} times the"
+            f" recorded one on {advice.final.fleet} times the proxies."
+        )
     if advice.unproven_percent < 100:
         lists = _mib(advice.final.limits.direct_bytes)
-        said.append(
+        yield (
             f"Clients that have not shown that they read have {advice.unproven_percent} % of direct memory"
             f" (topicListUnprovenReadersMemoryPercent), and after a network fault nobody has: of the advised direct"
             f" memory that part is the {lists} MiB that lists needed in the replay."
         )
     if advice.spill_bytes:
-        said.append(
+        yield (
             "Recorded with a disk for lists of slow readers (topicListSpillDirectory): without the disk lists hold"
             " direct memory longer than in the replay. Keep the disk, or record without it."
         )
-    return said
 
 
-def _watchers(advice: Advice) -> list[str]:
-    watch = advice.watch
-    if not watch.size_bytes:
-        return []
-    return [
-        f"{_mib(watch.size_bytes)} MiB of direct memory are for watchers, on top of what was replayed: their frames"
-        f" held at most {_mib(watch.peak_bytes)} MiB at one proxy, and the load is {advice.target.load} times the"
-        f" recorded one on {advice.final.fleet} times the proxies."
-    ]
-
-
-def _reason(field: str, advice: Advice) -> str | None:
-    if field not in ("heap_bytes", "direct_bytes"):
-        return None
-    heap = field == "heap_bytes"
-    peak = advice.final.peak_heap_bytes if heap else advice.final.peak_direct_bytes
-    largest = advice.largest[0 if heap else 1]
-    floor = advice.floor[0 if heap else 1]
+def _memory(which: int, advice: Advice) -> str:
+    """Say what led to the heap (0) or to the direct memory (1)."""
+    peak = (advice.final.peak_heap_bytes, advice.final.peak_direct_bytes)[which]
+    largest, floor, watch = advice.largest[which], advice.floor[which], advice.watch.size_bytes
     least = f", not below {_mib(floor)} MiB, which was seen in use" if floor > largest else ""
-    watch = advice.watch.size_bytes
-    room = f", {_mib(watch)} MiB of it for watchers" if watch and not heap else ""
-    return (
-        f"recorded: {_value(field, advice.recorded)}; peak in the replay {_mib(peak)} MiB,"
-        f" largest single list {_mib(largest)} MiB{least}{room}"
-    )
+    room = f", {_mib(watch)} MiB of it for watchers" if watch and which else ""
+    return f"peak in the replay {_mib(peak)} MiB, largest single list {_mib(largest)} MiB{least}{room}"
 
 
 def _value(field: str, limits: Limits) -> str:
     value = getattr(limits, field)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(-(-value // _FACTORS[field]) if field in _FACTORS else value)
+    return value if isinstance(value, str) else str(-(-value // LIMIT_KEYS[field].unit))
 
 
 def _mib(size: int) -> str:

@@ -6,12 +6,10 @@ the largest list takes for each question at a broker, whichever is less. What is
 recorded is marked, with its risk. Pure.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from pipeline.core.model import MIB, Limits
-
-__all__ = ["EXTRAPOLATED", "WatchShare", "direct_for", "extrapolated", "floor_of", "watch_share"]
 
 EXTRAPOLATED: Final = "extrapolated"
 _LEAST: Final = 0.5
@@ -28,17 +26,7 @@ _RISKS: Final[dict[tuple[str, bool], str]] = {
     ("load", True): "brokers and clients were not seen under so many requests, and may be slower",
 }
 _OTHER_RISK: Final = "nobody has seen the proxy with it"
-_NUMBERS: Final = (
-    "heap_bytes",
-    "direct_bytes",
-    "heap_timeout_us",
-    "direct_timeout_us",
-    "heap_queue",
-    "direct_queue",
-    "request_timeout_us",
-    "max_outstanding_per_broker",
-    "key_cap_percent",
-)
+_NUMBERS: Final = tuple(field.name for field in fields(Limits) if field.type is int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +66,8 @@ def floor_of(largest_bytes: tuple[int, int], peak_heap_bytes: int, outstanding: 
 
 def extrapolated(limits: Limits, recorded: Limits, load: int = 1) -> dict[str, str]:
     """Name the fields whose values are beyond half to twice the recorded ones, and `load`; each with its risk."""
-    found = {}
-    for name in _NUMBERS:
-        risk = _beyond(name, getattr(limits, name), getattr(recorded, name))
-        if risk is not None:
-            found[name] = risk
-    if (risk := _beyond("load", load, 1)) is not None:
-        found["load"] = risk
-    return found
+    values = [(name, getattr(limits, name), getattr(recorded, name)) for name in _NUMBERS] + [("load", load, 1)]
+    return {name: risk for name, value, before in values if (risk := _beyond(name, value, before))}
 
 
 def _beyond(name: str, value: int, before: int) -> str | None:

@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BUCKETS", "EDGES", "NO_WAIT", "PER_OCTAVE", "TINY", "count_waits", "quantile"]
-
 PER_OCTAVE: Final = 8
 NO_WAIT: Final = -1
 # Libraries differ in the last bit of log2, and 8 log2 of a power of two must not fall below its whole number. The
@@ -33,9 +31,7 @@ def _edge(bucket: int) -> int:
     return low
 
 
-EDGES: Final[NDArray[np.int64]] = np.array(
-    [0, *(_edge(bucket) for bucket in range(PER_OCTAVE * OCTAVES))], dtype=np.int64
-)
+EDGES: Final = np.array([0, *map(_edge, range(PER_OCTAVE * OCTAVES))], np.int64)
 
 
 def count_waits(waits_us: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline.core.buckets import PER_OCTAVE
-from pipeline.core.errors import PipelineError
-
-__all__ = ["ALL", "LATE_US", "PROMISED_MS", "Judged", "judge", "outcome_error", "refuse_promise"]
+from pipeline.core.errors import ExitCode, PipelineError
 
 # The row for all proxies together.
 ALL: Final = ""
@@ -50,7 +48,6 @@ class Judged:
 
     @property
     def outcome_error(self) -> float:
-        """Give the largest difference between shares of outcomes."""
         return float(self.row["outcome_error"])
 
     @property
@@ -67,7 +64,6 @@ class Judged:
 
     @property
     def simulated_us(self) -> float:
-        """Give the 99th percentile of the waits in the replay."""
         return float(self.row["simulated_p99_us"])
 
     @property
@@ -108,6 +104,56 @@ class Judged:
         one, other = self.recorded_us, self.simulated_us
         same = one == other or (one and other and 1 / _SAME <= other / one <= _SAME)
         return self._both_answered and not same
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The largest error, the largest share of imputed requests, and the least number of requests compared.
+
+    A small error out of nothing is no reason to trust. Raises PipelineError for what cannot be meant.
+    """
+
+    max_error: float
+    max_imputed: float
+    min_requests: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_error < math.inf:
+            raise PipelineError(f"--max-error: got {self.max_error}, expected a number from 0")
+        if not 0 <= self.max_imputed <= 1:
+            raise PipelineError(f"--max-imputed: got {self.max_imputed}, expected a share from 0 to 1")
+        if self.min_requests < 1:
+            raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
+
+    def in_all(self, judged: Judged | None) -> Judged:
+        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted."""
+        why = self._doubt(judged)
+        if judged is None or why:
+            raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
+        return judged
+
+    def _doubt(self, judged: Judged | None) -> str:
+        if judged is None:
+            return "the replay was not held against what was recorded, expected it to be: run the job whatif"
+        row = judged.row
+        if row["requests"] < self.min_requests:
+            return (
+                f"{row['requests']} requests could be compared with what was recorded, expected at least"
+                f" {self.min_requests} (--min-requests)"
+            )
+        if row["imputed_share"] > self.max_imputed:
+            return (
+                f"{100 * row['imputed_share']:.1f} % of the requests have sizes or times of others, expected at most"
+                f" {100 * self.max_imputed:g} % (--max-imputed); raise the limits and record again"
+            )
+        # Turned round, so that what is no number is not trusted either.
+        if not judged.error <= self.max_error:
+            return (
+                f"the replay of the recorded limits has an error of {judged.error:.3f}, expected at most"
+                f" {self.max_error} (--max-error): outcomes differ by {judged.outcome_error:.3f}, the p99 of waits by"
+                f" {judged.wait_error:.3f} ({judged.waits}), single proxies by {judged.mean_error:.3f} on average"
+            )
+        return ""
 
 
 def judge(rows: Iterable[Row], promised_us: float) -> dict[str, Judged]:

@@ -9,24 +9,12 @@ headroom comes on top of what holds, and the sum is rounded up to whole MiB.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from pipeline.core.calibration import refuse_promise
 from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Limits, rounded_up
-
-__all__ = [
-    "Point",
-    "Target",
-    "above",
-    "best_of_each_fleet",
-    "cheapest",
-    "holds",
-    "refinements",
-    "refuse_headroom",
-    "why_nothing",
-    "with_headroom",
-]
 
 # Points between the largest that fails and the smallest that holds, of each memory, in one round.
 BETWEEN = 3
@@ -44,7 +32,6 @@ class Target:
     p99_wait_us: float
 
     def __post_init__(self) -> None:
-        """Refuse a target that cannot be meant."""
         if not 0 <= self.max_refused <= 1:
             raise PipelineError(f"--max-refused: got {self.max_refused}, expected a share from 0 to 1")
         refuse_promise(self.p99_wait_us)
@@ -85,11 +72,8 @@ def holds(point: Point, target: Target) -> bool:
 
 def above(limits: Limits, least: tuple[int, int]) -> Limits:
     """Raise both memories to the least, in whole MiB; no limit stays none."""
-    heap, direct = (
-        max(size, rounded_up(floor)) if size else 0
-        for size, floor in zip((limits.heap_bytes, limits.direct_bytes), least, strict=True)
-    )
-    return replace(limits, heap_bytes=heap, direct_bytes=direct)
+    pairs = zip((limits.heap_bytes, limits.direct_bytes), least, strict=True)
+    return _with_memory(limits, *(max(size, rounded_up(floor)) if size else 0 for size, floor in pairs))
 
 
 def cheapest(points: Iterable[Point], target: Target) -> Point | None:
@@ -108,19 +92,14 @@ def refinements(points: Sequence[Point], best: Point, target: Target, least: tup
 
     `least` is the floor of heap and of direct memory. Empty once there is nothing between in whole MiB.
     """
-    like = [p for p in points if p.fleet == best.fleet and _same_but_memory(p.limits, best.limits)]
-    failed = [p for p in like if not holds(p, target)]
-    heaps = _between(
-        best.limits.heap_bytes, [p.limits.heap_bytes for p in failed if _no_less_direct(best, p)], least[0]
-    )
-    directs = _between(
-        best.limits.direct_bytes, [p.limits.direct_bytes for p in failed if _no_less_heap(best, p)], least[1]
-    )
+    memory = best.limits.heap_bytes, best.limits.direct_bytes
+    like = [p for p in points if p.fleet == best.fleet and _with_memory(p.limits, *memory) == best.limits]
+    failed = [(p.limits.heap_bytes, p.limits.direct_bytes) for p in like if not holds(p, target)]
+    # A point that failed with less of the other memory says nothing of this one.
+    heaps = _between(memory[0], [heap for heap, direct in failed if not 0 < direct < memory[1]], least[0])
+    directs = _between(memory[1], [direct for heap, direct in failed if not 0 < heap < memory[0]], least[1])
     tried = {p.limits for p in like}
-    pairs = [
-        (heap, direct) for heap in [*heaps, best.limits.heap_bytes] for direct in [*directs, best.limits.direct_bytes]
-    ]
-    wanted = [replace(best.limits, heap_bytes=heap, direct_bytes=direct) for heap, direct in pairs]
+    wanted = [_with_memory(best.limits, *pair) for pair in product([*heaps, memory[0]], [*directs, memory[1]])]
     return [limits for limits in wanted if limits not in tried]
 
 
@@ -133,22 +112,23 @@ def refuse_headroom(headroom: float) -> None:
 def with_headroom(limits: Limits, headroom: float, least: tuple[int, int]) -> Limits:
     """Add headroom to both memories, in whole MiB and no less than the floor."""
     heap, direct = ((1 + headroom) * size for size in (limits.heap_bytes, limits.direct_bytes))
-    return replace(limits, heap_bytes=rounded_up(max(heap, least[0])), direct_bytes=rounded_up(max(direct, least[1])))
+    return _with_memory(limits, rounded_up(max(heap, least[0])), rounded_up(max(direct, least[1])))
 
 
 def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Target) -> str:
     """Say what stands in the way, from the points of the grid and those without any memory limit."""
     closest = min(points, key=lambda one: (one.refused / max(1, one.requests), one.wait_p99_us, one.growths_waited))
+    heap, direct = closest.limits.heap_bytes // MIB, closest.limits.direct_bytes // MIB
     said = [
-        f"nothing in the grid holds the target at load {target.load}: the closest, {_shown(closest)}, refuses"
-        f" {closest.refused} of {closest.requests} requests, and 99 % wait at most about"
-        f" {closest.wait_p99_us / 1000:.0f} ms"
+        f"nothing in the grid holds the target at load {target.load}: the closest, heap {heap} MiB and direct {direct}"
+        f" MiB on {closest.proxies} proxies, refuses {closest.refused} of {closest.requests} requests, and 99 % wait"
+        f" at most about {closest.wait_p99_us / 1000:.0f} ms"
     ]
     if closest.is_tight:
         said.append(
             f"answers of {closest.growths_waited} requests wait to grow there, and hold up whole connections to brokers"
         )
-    free = [p for p in unbounded if holds(replace(p, limits=replace(p.limits, heap_bytes=1, direct_bytes=1)), target)]
+    free = [p for p in unbounded if holds(replace(p, limits=_with_memory(p.limits, 1, 1)), target)]
     if free:
         enough = min(free, key=lambda p: (p.proxies * (p.peak_heap_bytes + p.peak_direct_bytes), p.proxies))
         heap, direct = (rounded_up(size) // MIB for size in (enough.peak_heap_bytes, enough.peak_direct_bytes))
@@ -165,26 +145,13 @@ def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Tar
     return "; ".join(said)
 
 
-def _shown(point: Point) -> str:
-    heap, direct = point.limits.heap_bytes // MIB, point.limits.direct_bytes // MIB
-    return f"heap {heap} MiB and direct {direct} MiB on {point.proxies} proxies"
-
-
 def _cost(point: Point) -> tuple[int, int, int, int]:
     # The last keeps the choice the same whatever the order of the points is: the shorter queue.
     return point.memory_bytes, point.proxies, point.limits.heap_bytes, point.limits.heap_queue
 
 
-def _same_but_memory(one: Limits, other: Limits) -> bool:
-    return replace(one, heap_bytes=other.heap_bytes, direct_bytes=other.direct_bytes) == other
-
-
-def _no_less_direct(best: Point, point: Point) -> bool:
-    return not point.limits.direct_bytes or point.limits.direct_bytes >= best.limits.direct_bytes
-
-
-def _no_less_heap(best: Point, point: Point) -> bool:
-    return not point.limits.heap_bytes or point.limits.heap_bytes >= best.limits.heap_bytes
+def _with_memory(limits: Limits, heap_bytes: int, direct_bytes: int) -> Limits:
+    return replace(limits, heap_bytes=heap_bytes, direct_bytes=direct_bytes)
 
 
 def _between(held: int, failed: Iterable[int], least: int) -> list[int]:

@@ -6,8 +6,6 @@ a fault of ours may end in a traceback.
 
 from enum import IntEnum
 
-__all__ = ["ExitCode", "PipelineError"]
-
 
 class ExitCode(IntEnum):
     """The exit codes of `pulsar-proxy-pipeline`."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-__all__ = ["Held", "held"]
-
 Row = Mapping[str, Any]
 
 
@@ -26,7 +24,6 @@ class Held:
 
     @property
     def verdict(self) -> str:
-        """Say it in a word or two."""
         if not self.days:
             return "was not in force"
         return "held" if self.kept else "did not hold"

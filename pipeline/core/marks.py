@@ -13,19 +13,6 @@ from typing import Final, NamedTuple
 
 from pipeline.core.errors import PipelineError
 
-__all__ = [
-    "ADAPTIVE_MARKS",
-    "HOLD_SECONDS",
-    "MOST_MARKS",
-    "THRESHOLD_MARKS",
-    "Marks",
-    "MarksStep",
-    "MarksThrottle",
-    "add_marks",
-    "given_marks",
-    "replay_marks",
-]
-
 # overloadMemory{High,Low}Watermark and adaptivePublisherThrottlingMemory{High,Low}WatermarkPct.
 MIN_RATE_FACTOR: Final = 0.1
 MAX_CHANGE: Final = 0.25
@@ -35,6 +22,8 @@ SMALLEST_STEP: Final = 0.01
 # Memory is in events of decisions only. For longer than this the last one says nothing.
 HOLD_SECONDS: Final = 60
 MOST_MARKS: Final = 20
+# After the last sample: more seconds than any rate needs to be natural again.
+FOREVER: Final = 1 << 60
 
 
 class Marks(NamedTuple):
@@ -76,11 +65,9 @@ class MarksThrottle:
 
     @property
     def is_calm(self) -> bool:
-        """Return whether nobody is slowed."""
         return self.share is None and not self.paused
 
     def step(self, second: int, ratio: float | None) -> MarksStep:
-        """Take a sample of memory."""
         pressure = self.marks.pressure(ratio)
         if ratio is not None and ratio >= self.marks.high:
             self.paused = True
@@ -113,10 +100,6 @@ def replay_marks(samples: Sequence[tuple[int, float | None]], marks: Marks) -> I
             if known is None and throttle.is_calm:
                 break
             yield throttle.step(second, known)
-
-
-# After the last sample: more seconds than any rate needs to be natural again.
-FOREVER: Final = 1 << 60
 
 
 def add_marks(parser: argparse.ArgumentParser) -> None:

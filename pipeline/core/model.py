@@ -10,29 +10,10 @@ real limiter. The numbers of the rules are those of the proxy and its limiter.
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = [
-    "LISTS_AT_ONCE",
-    "MIB",
-    "MILLION",
-    "MOST_IDLE_DEBTORS",
-    "NEVER",
-    "PAYERS_ASKED",
-    "QUANTA_PER_LIMIT",
-    "WAITS",
-    "Aggregates",
-    "Fairness",
-    "Limits",
-    "Outcome",
-    "Phase",
-    "Result",
-    "Trace",
-    "rounded_up",
-]
 
 MIB: Final = 1024 * 1024
 NEVER: Final = -1
@@ -100,6 +81,32 @@ class Limits:
         if self.max_answer_bytes is not None:
             return self.max_answer_bytes
         return min((limit for limit in (self.heap_bytes, self.direct_bytes) if limit), default=0)
+
+
+class LimitKey(NamedTuple):
+    """Where a limit comes from and goes to: the field of events, the key of proxy.conf, and the unit of the key."""
+
+    event: str
+    key: str
+    unit: int = 1
+
+
+# By the fields of `Limits`.
+LIMIT_KEYS: Final = {
+    "heap_bytes": LimitKey("heap_limit_bytes", "maxTopicListInFlightHeapMemSizeMB", MIB),
+    "direct_bytes": LimitKey("direct_limit_bytes", "maxTopicListInFlightDirectMemSizeMB", MIB),
+    "heap_timeout_us": LimitKey("heap_timeout_ms", "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis", 1000),
+    "direct_timeout_us": LimitKey(
+        "direct_timeout_ms", "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis", 1000
+    ),
+    "heap_queue": LimitKey("heap_queue_max", "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"),
+    "direct_queue": LimitKey("direct_queue_max", "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"),
+    "request_timeout_us": LimitKey("request_timeout_ms", "topicListRequestTimeoutMillis", 1000),
+    "max_outstanding_per_broker": LimitKey("max_outstanding_per_broker", "topicListMaxOutstandingPerBroker"),
+    "coalescing": LimitKey("coalescing", "topicListCoalescingEnabled"),
+    "fairness": LimitKey("fairness", "topicListFairness"),
+    "key_cap_percent": LimitKey("key_cap_percent", "topicListMaxMemoryPercentPerKey"),
+}
 
 
 @dataclass(frozen=True, slots=True)

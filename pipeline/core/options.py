@@ -12,8 +12,6 @@ from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import PipelineError
 from pipeline.core.paths import mounted
 
-__all__ = ["FORMATS", "CommonSettings", "TableFormat", "add_common", "add_promise", "common_settings", "key_values"]
-
 TableFormat = Literal["parquet", "delta"]
 FORMATS: Final[tuple[TableFormat, ...]] = ("parquet", "delta")
 
@@ -51,6 +49,13 @@ def add_promise(parser: argparse.ArgumentParser, *, of_advice: bool = False) -> 
         default=None if of_advice else PROMISED_MS,
         metavar="MS",
         help=f"longest wait of 99 %% that is promised; errors of waits are weighed by it (default: {default})",
+    )
+
+
+def add_number(parser: argparse.ArgumentParser, option: str, default: float, metavar: str, text: str) -> None:
+    """Declare an option for a number, of the type of its default; the help says the default."""
+    parser.add_argument(
+        option, type=type(default), default=default, metavar=metavar, help=f"{text} (default: %(default)s)"
     )
 
 

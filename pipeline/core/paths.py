@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["PATTERN_SIGNS", "conf_path", "escaped", "mounted"]
-
 PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
-
-__all__ = ["ALWAYS", "Period", "add_period", "given_period", "in_period", "whole_days", "window_seconds"]
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,16 +75,10 @@ def window_seconds(option: str, word: str) -> int:
 
 def in_period(events: DataFrame, period: Period) -> DataFrame:
     """Choose the events of a period; days outside of it are not read."""
-    conditions: list[Column] = []
+    events = whole_days(events, period)
     if period.since_us is not None:
-        conditions += [F.col("ts_us") >= period.since_us, F.col("date") >= F.lit(_date(period.since_us))]
-    if period.until_us is not None:
-        conditions += [F.col("ts_us") < period.until_us, F.col("date") <= F.lit(_date(period.until_us))]
-    if period.cluster is not None:
-        conditions.append(F.col("cluster") == period.cluster)
-    for condition in conditions:
-        events = events.where(condition)
-    return events
+        events = events.where(F.col("ts_us") >= period.since_us)
+    return events if period.until_us is None else events.where(F.col("ts_us") < period.until_us)
 
 
 def whole_days(events: DataFrame, period: Period) -> DataFrame:

@@ -3,47 +3,32 @@
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from eventlog.schema import FIELDS
 from pipeline.core.tables.table import Table
 
-__all__ = ["event_schema", "require_table", "table_schema"]
-
-_TYPES: Final[dict[str, DataType]] = {
-    "string": StringType(),
-    "int16": ShortType(),
-    "int32": IntegerType(),
-    "int64": LongType(),
-    "double": DoubleType(),
-    "bool": BooleanType(),
-    "timestamp": TimestampType(),
-    "date": DateType(),
-    "map<int32,int64>": MapType(IntegerType(), LongType(), valueContainsNull=False),
+_TYPES: Final[dict[str, T.DataType]] = {
+    "string": T.StringType(),
+    "int16": T.ShortType(),
+    "int32": T.IntegerType(),
+    "int64": T.LongType(),
+    "double": T.DoubleType(),
+    "bool": T.BooleanType(),
+    "timestamp": T.TimestampType(),
+    "date": T.DateType(),
+    "map<int32,int64>": T.MapType(T.IntegerType(), T.LongType(), valueContainsNull=False),
 }
 
 
-def event_schema() -> StructType:
+def event_schema() -> T.StructType:
     """Give the schema with which events are read: every field nullable, since what is read may be malformed."""
-    return StructType([StructField(field.name, _TYPES[field.type]) for field in FIELDS])
+    return T.StructType([T.StructField(field.name, _TYPES[field.type]) for field in FIELDS])
 
 
-def table_schema(table: Table) -> StructType:
+def table_schema(table: Table) -> T.StructType:
     """Give the schema of a table of the pipeline."""
-    return StructType([StructField(column.name, _TYPES[column.type], column.nullable) for column in table.columns])
+    return T.StructType([T.StructField(column.name, _TYPES[column.type], column.nullable) for column in table.columns])
 
 
 def require_table(frame: DataFrame, table: Table) -> None:
@@ -51,7 +36,7 @@ def require_table(frame: DataFrame, table: Table) -> None:
 
     Whether a value may be null is not in it: what is read from a file always may.
     """
-    got = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+    got = frame.dtypes
     expected = [(field.name, field.dataType.simpleString()) for field in table_schema(table)]
     if got != expected:
         odd = sorted({name for name, _ in set(got) ^ set(expected)}) or "their order"

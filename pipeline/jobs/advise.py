@@ -5,53 +5,40 @@ earlier run advised is withdrawn first: however this one ends, nothing is left t
 """
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
+from pipeline.core import choice
 from pipeline.core.advice_text import Advice, advised, fragment
 from pipeline.core.bounds import WatchShare, extrapolated, floor_of, watch_share
-from pipeline.core.buckets import quantile
-from pipeline.core.calibration import ALL, judge
-from pipeline.core.choice import (
-    Point,
-    Target,
-    above,
-    best_of_each_fleet,
-    cheapest,
-    holds,
-    refinements,
-    refuse_headroom,
-    why_nothing,
-    with_headroom,
-)
+from pipeline.core.calibration import ALL, Trust, judge
+from pipeline.core.choice import Point, Target
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import Limits
-from pipeline.core.options import CommonSettings, add_common, add_promise, common_settings
+from pipeline.core.options import CommonSettings, add_common, add_number, add_promise, common_settings
 from pipeline.core.paths import conf_path
 from pipeline.core.tables.history import ADVICE_HISTORY
 from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
-from pipeline.core.trust import Trust
-from pipeline.jobs.whatif import TOTAL, Say, limit_values, replay_path, run_row, withdraw_advice
-from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.jobs.whatif import Say, replay_path, run_row, scenario_rows, withdraw_advice
+from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.tally import growths_waited, refused
-from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepared_before
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before
 from pipeline.replay.windows import window_rows
+from pipeline.report.units import size
 from pipeline.running.progress import at_work, watched
 from pipeline.store.hadoop import exists
 from pipeline.store.history import add_row
 from pipeline.store.sinks import read_table, write_rows
 
-__all__ = ["AdviseSettings", "AdviseSummary", "add_arguments", "add_target", "advise", "run", "settings_of"]
-
 MOST_ROUNDS: Final = 6
 REFUSALS: Final = tuple(
     column.name for column in OUTCOME_COLUMNS if column.name.startswith(("timeout", "queue_full", "oversize"))
 )
+_SHOWN: Final = ("fleet", "requests", "refused", "wait_p99_us", "growths_waited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +57,13 @@ class AdviseSettings:
     min_requests: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse options that make no sense."""
-        refuse_headroom(self.headroom)
+        choice.refuse_headroom(self.headroom)
         _ = self.trust
         if self.conf_file is not None and not Path(self.conf_file).resolve().parent.is_dir():
             raise PipelineError(f"--conf-file: got {self.conf_file}, expected a file in a directory that is there")
 
     @property
     def trust(self) -> Trust:
-        """Give what is asked of the calibration."""
         return Trust(self.max_error, self.max_imputed, self.min_requests)
 
     @property
@@ -95,6 +80,11 @@ class AdviseSummary:
     conf: str
     conf_path: Path | None
 
+    def __str__(self) -> str:
+        final = self.advice.final
+        sizes = f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)}"
+        return f"{sizes} for each of {final.proxies} proxies{f', in {self.conf_path}' if self.conf_path else ''}"
+
 
 class _Trials:
     """Points that were tried at the load of the target, by step, and the means to try more.
@@ -104,7 +94,7 @@ class _Trials:
 
     def __init__(self, spark: SparkSession, prepared: Prepared, found: Survey, load: int) -> None:
         self._spark = spark
-        self._prepared = prepared
+        self.prepared = prepared
         self._found = found
         self._load = load
         self.steps: list[tuple[str, int, Point]] = []
@@ -114,48 +104,31 @@ class _Trials:
         """Give all that were tried and may be advised, but the final one."""
         return [point for step, _, point in self.steps if step != "final" and self.allows(point)]
 
-    @property
-    def prepared(self) -> Prepared:
-        """Give what is replayed."""
-        return self._prepared
-
-    @property
-    def load(self) -> int:
-        """Give the load of the target."""
-        return self._load
-
     def floor(self, fleet: int) -> tuple[int, int]:
         """Give the least memory of both kinds that may be advised to a proxy of that fleet."""
-        prepared = self._prepared
-        outstanding = prepared.usual_limits.max_outstanding_per_broker
-        return floor_of(prepared.largest, prepared.seen.peak_heap_bytes, outstanding, fleet)
+        outstanding = self.prepared.usual_limits.max_outstanding_per_broker
+        return floor_of(self.prepared.largest, self.prepared.seen.peak_heap_bytes, outstanding, fleet)
 
     def allows(self, point: Point) -> bool:
         """Tell whether a point is above the floor."""
-        return above(point.limits, self.floor(point.fleet)) == point.limits
+        return choice.above(point.limits, self.floor(point.fleet)) == point.limits
 
     def raise_to_floor(self) -> None:
         """Try what of the grid is below the floor once more, at the floor."""
         tried = {(point.fleet, point.limits) for _, _, point in self.steps}
         for fleet in sorted({point.fleet for _, _, point in self.steps}):
             below = [p.limits for _, _, p in self.steps if p.fleet == fleet and not self.allows(p)]
-            raised = dict.fromkeys(above(limits, self.floor(fleet)) for limits in below)
+            raised = dict.fromkeys(choice.above(limits, self.floor(fleet)) for limits in below)
             if wanted := [limits for limits in raised if (fleet, limits) not in tried]:
                 self.add("floor", self.run(fleet, wanted))
 
     def add(self, step: str, points: Sequence[Point]) -> None:
-        """Remember points of a step."""
-        self.steps += [(step, number, point) for number, point in enumerate(points, self._next(step))]
+        first = sum(step == other for other, _, _ in self.steps)
+        self.steps += [(step, number, point) for number, point in enumerate(points, first)]
 
     def run(self, fleet: int, limits: Sequence[Limits]) -> list[Point]:
-        """Try limits on a fleet."""
-        place = Place(self._load, fleet)
-        totals = replay_grid(self._spark, self._prepared, self._found, [place], limits)
-        proxies = fleet * len(self._prepared.proxies)
-        return [_point(limits[number], fleet, proxies, total) for (_, number), total in totals.items()]
-
-    def _next(self, step: str) -> int:
-        return sum(step == other for other, _, _ in self.steps)
+        totals = replay_grid(self._spark, self.prepared, self._found, [Place(self._load, fleet)], limits)
+        return [_point(row) for row in scenario_rows(self.prepared, limits, totals)]
 
 
 def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> AdviseSummary:
@@ -178,7 +151,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         )
     prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))
     trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
-    trials.add("grid", [_point_of(row) for row in tried])
+    trials.add("grid", [_point(row.asDict()) for row in tried])
     with watched(spark, "refining"):
         trials.raise_to_floor()
         held = _refined(trials, target)
@@ -188,8 +161,8 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     final = _final(trials, held, settings)
     seen = prepared.seen
     watch = watch_share(seen.peak_watch_bytes, seen.largest_watch_bytes, target.load, held.fleet)
-    _write(spark, common, trials, target, final if holds(final, target) else None, watch)
-    if not holds(final, target):
+    _write(spark, common, trials, target, final if choice.holds(final, target) else None, watch)
+    if not choice.holds(final, target):
         raise PipelineError(
             f"{_missed(final)}, although less memory held the target: try a larger --headroom or an easier target"
         )
@@ -216,33 +189,37 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
 
 
 def _history_row(prepared: Prepared, advice: Advice) -> dict[str, Any]:
-    columns = {name: column for column, name in LIMIT_NAMES.items()}
     return run_row(prepared, advice.target.p99_wait_us) | {
         "load": advice.target.load,
         "fleet": advice.final.fleet,
         "proxies": advice.final.proxies,
         "max_refused": float(advice.target.max_refused),
         "watch_direct_bytes": advice.watch.size_bytes,
-        "extrapolated": ", ".join(columns.get(name, name) for name in advice.extrapolated),
+        "extrapolated": _columns_of(advice.extrapolated),
         **limit_values(advice.limits),
     }
+
+
+def _columns_of(extrapolated: Iterable[str]) -> str:
+    columns = {name: column for column, name in LIMIT_NAMES.items()}
+    return ", ".join(columns.get(name, name) for name in extrapolated)
 
 
 def _refined(trials: _Trials, target: Target) -> Point | None:
     """Try sizes between the smallest that hold and the largest that fail, on each fleet, until none is left."""
     for _ in range(MOST_ROUNDS):
         new = []
-        for fleet, best in best_of_each_fleet(trials.points, target).items():
-            if limits := refinements(trials.points, best, target, trials.floor(fleet)):
+        for fleet, best in choice.best_of_each_fleet(trials.points, target).items():
+            if limits := choice.refinements(trials.points, best, target, trials.floor(fleet)):
                 new += trials.run(fleet, limits)
         if not new:
             break
         trials.add("refined", new)
-    return cheapest(trials.points, target)
+    return choice.cheapest(trials.points, target)
 
 
 def _final(trials: _Trials, held: Point, settings: AdviseSettings) -> Point:
-    final = trials.run(held.fleet, [with_headroom(held.limits, settings.headroom, trials.floor(held.fleet))])
+    final = trials.run(held.fleet, [choice.with_headroom(held.limits, settings.headroom, trials.floor(held.fleet))])
     trials.add("final", final)
     return final[0]
 
@@ -253,7 +230,7 @@ def _next_steps(trials: _Trials, target: Target) -> str:
         for fleet in sorted({point.fleet for point in trials.points})
         for point in trials.run(fleet, [replace(trials.points[0].limits, heap_bytes=0, direct_bytes=0)])
     ]
-    return why_nothing(trials.points, free, target)
+    return choice.why_nothing(trials.points, free, target)
 
 
 def _save(path: Path, conf: str) -> None:
@@ -268,36 +245,10 @@ def _missed(final: Point) -> str:
     return f"with headroom {final.refused} of {final.requests} requests are refused and {waited}"
 
 
-def _point(limits: Limits, fleet: int, proxies: int, total: Total) -> Point:
-    counts = total.counts
-    return Point(
-        limits,
-        fleet,
-        proxies,
-        int(counts.outcomes.sum()),
-        refused(counts.outcomes),
-        quantile(counts.waits[TOTAL], 0.99),
-        counts.peak_heap_bytes,
-        counts.peak_direct_bytes,
-        growths_waited(counts),
-    )
-
-
-def _point_of(row: Row) -> Point:
-    found = row.asDict()
-    limits = Limits(**{name: found[column] for column, name in LIMIT_NAMES.items()})
-    turned_away = sum(found[name] for name in REFUSALS)
-    return Point(
-        limits,
-        row.fleet,
-        row.proxies,
-        row.requests,
-        turned_away,
-        row.wait_p99_us,
-        row.peak_heap_bytes,
-        row.peak_direct_bytes,
-        row.growths_waited,
-    )
+def _point(row: Mapping[str, Any]) -> Point:
+    """Read a row of the table `whatif`."""
+    same = {field.name: row[field.name] for field in fields(Point) if field.name not in ("limits", "refused")}
+    return Point(limits=limits_of(row), refused=sum(row[name] for name in REFUSALS), **same)
 
 
 def _write(
@@ -308,7 +259,7 @@ def _write(
     chosen: Point | None = None,
     watch: WatchShare | None = None,
 ) -> None:
-    best = list(best_of_each_fleet(trials.points, target).values())
+    best = list(choice.best_of_each_fleet(trials.points, target).values())
     recorded = trials.prepared.usual_limits
     rows: list[dict[str, Any]] = []
     for step, number, point in trials.steps:
@@ -317,8 +268,6 @@ def _write(
         if watch is not None and point is chosen:
             limits = advised(limits, watch, trials.prepared.seen.unproven_readers_percent)
             room = watch.size_bytes
-        columns = {name: column for column, name in LIMIT_NAMES.items()}
-        beyond = extrapolated(limits, recorded, target.load)
         rows.append(
             {
                 "step": step,
@@ -326,15 +275,11 @@ def _write(
                 **limit_values(limits),
                 "load": target.load,
                 "promised_wait_us": float(target.p99_wait_us),
-                "fleet": point.fleet,
-                "requests": point.requests,
-                "refused": point.refused,
-                "wait_p99_us": point.wait_p99_us,
-                "growths_waited": point.growths_waited,
+                **{name: getattr(point, name) for name in _SHOWN},
                 "memory_bytes": replace(point, limits=limits).memory_bytes,
                 "watch_direct_bytes": room,
-                "extrapolated": ", ".join(columns.get(name, name) for name in beyond),
-                "holds": holds(point, target) and trials.allows(point),
+                "extrapolated": _columns_of(extrapolated(limits, recorded, target.load)),
+                "holds": choice.holds(point, target) and trials.allows(point),
                 "best": any(point is each for each in best),
                 "chosen": point is chosen,
             }
@@ -346,32 +291,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_common(parser)
     add_target(parser)
-    parser.add_argument("--load", type=int, default=10, metavar="N", help="of the target (default: %(default)s)")
+    add_number(parser, "--load", 10, "N", "of the target")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Declare what must be held; the load is another option, since `whatif` has a list of loads."""
-    parser.add_argument(
-        "--max-refused", type=float, default=0.0, metavar="SHARE", help="of all requests (default: %(default)s)"
-    )
+    add_number(parser, "--max-refused", 0.0, "SHARE", "of all requests")
     add_promise(parser)
-    parser.add_argument(
-        "--headroom", type=float, default=0.25, metavar="SHARE", help="on top of what holds (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--max-error", type=float, default=0.2, metavar="E", help="of the calibration (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--max-imputed",
-        type=float,
-        default=0.5,
-        metavar="SHARE",
-        help="of requests with sizes or times of others (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--min-requests", type=int, default=100, metavar="N",
-        help="that the calibration must have compared (default: %(default)s)",
-    )  # fmt: skip
+    add_number(parser, "--headroom", 0.25, "SHARE", "on top of what holds")
+    add_number(parser, "--max-error", 0.2, "E", "of the calibration")
+    add_number(parser, "--max-imputed", 0.5, "SHARE", "of requests with sizes or times of others")
+    add_number(parser, "--min-requests", 100, "N", "that the calibration must have compared")
     parser.add_argument(
         "--conf-file", metavar="FILE", help="for the fragment of proxy.conf (default: advice.conf in --out)"
     )
@@ -380,14 +310,9 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace, load: int) -> AdviseSettings:
     """Read the settings; raises PipelineError."""
     target = Target(load, options.max_refused, options.p99_wait_ms * 1000)
+    trust = options.max_imputed, options.min_requests
     return AdviseSettings(
-        common_settings(options),
-        target,
-        options.headroom,
-        options.max_error,
-        options.conf_file,
-        options.max_imputed,
-        options.min_requests,
+        common_settings(options), target, options.headroom, options.max_error, options.conf_file, *trust
     )
 
 

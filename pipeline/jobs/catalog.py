@@ -8,7 +8,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pipeline.core.errors import ExitCode, PipelineError
@@ -17,8 +17,6 @@ from pipeline.core.paths import mounted
 from pipeline.core.tables import TABLES, Table
 from pipeline.core.tables.usage import USAGE, WAITS
 from pipeline.core.tables.whatif import REPLAY_INPUT
-
-__all__ = ["DIALECTS", "OFFERED", "add_arguments", "run", "statements"]
 
 DIALECTS: Final = ("spark", "trino", "duckdb")
 # `replay_input` is between two jobs.
@@ -31,8 +29,12 @@ def statements(dialect: str, schema: str, out: str, format_: str, names: Iterabl
     if dialect == "trino" and format_ != "delta":
         raise PipelineError("--dialect trino: got --format parquet, expected delta: Trino needs a log to know a table")
     chosen = [TABLES[name] for name in names]
-    named: Callable[[Table], str] = _TABLE_OF[(dialect, format_)]
-    made = [named(table).format(schema=schema, name=table.name, place=f"{out}/{table.name}") for table in chosen]
+    form = _TABLE_OF[(dialect, format_)]
+    made = []
+    for table in chosen:
+        partitions = ", hive_partitioning = true" if table.partition_by else ""
+        place = f"{out}/{table.name}"
+        made.append(form.format(schema=schema, name=table.name, place=place, partitions=partitions))
     made += [_added(table, schema) for table in chosen if table in (USAGE, WAITS)]
     return [f"CREATE SCHEMA IF NOT EXISTS {schema}", *made]
 
@@ -48,23 +50,14 @@ def _added(table: Table, schema: str) -> str:
     )
 
 
-def _always(text: str) -> Callable[[Table], str]:
-    return lambda _: text
-
-
-def _duckdb_files(table: Table) -> str:
-    options = ", hive_partitioning = true" if table.partition_by else ""
-    return f"CREATE OR REPLACE VIEW {{schema}}.{{name}} AS FROM read_parquet('{{place}}/**/*.parquet'{options})"
-
-
-_TABLE_OF: Final[Mapping[tuple[str, str], Callable[[Table], str]]] = {
-    ("spark", "delta"): _always("CREATE TABLE IF NOT EXISTS {schema}.{name} USING delta LOCATION '{place}'"),
-    ("spark", "parquet"): _always("CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM parquet.`{place}`"),
-    ("trino", "delta"): _always(
-        "CALL system.register_table(schema_name => '{schema}', table_name => '{name}', table_location => '{place}')"
-    ),
-    ("duckdb", "delta"): _always("CREATE OR REPLACE VIEW {schema}.{name} AS FROM delta_scan('{place}')"),
-    ("duckdb", "parquet"): _duckdb_files,
+_TABLE_OF: Final[Mapping[tuple[str, str], str]] = {
+    ("spark", "delta"): "CREATE TABLE IF NOT EXISTS {schema}.{name} USING delta LOCATION '{place}'",
+    ("spark", "parquet"): "CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM parquet.`{place}`",
+    ("trino", "delta"): "CALL system.register_table(schema_name => '{schema}', table_name => '{name}',"
+    " table_location => '{place}')",
+    ("duckdb", "delta"): "CREATE OR REPLACE VIEW {schema}.{name} AS FROM delta_scan('{place}')",
+    ("duckdb", "parquet"): "CREATE OR REPLACE VIEW {schema}.{name} AS"
+    " FROM read_parquet('{place}/**/*.parquet'{partitions})",
 }
 
 

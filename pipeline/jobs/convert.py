@@ -20,8 +20,6 @@ from pipeline.core.tables.whatif import REPLAY_INPUT
 from pipeline.running.progress import at_work
 from pipeline.store.sinks import open_store, write_table
 
-__all__ = ["add_arguments", "convert", "run"]
-
 # Where version 0.1 wrote down what files it was about to move and to remove.
 JOURNAL: Final = "_journal"
 

@@ -10,8 +10,6 @@ from pipeline.ingest import settings as told
 from pipeline.running.progress import at_work
 from pipeline.running.stopping import set_by_sigterm
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""

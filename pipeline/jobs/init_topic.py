@@ -5,10 +5,9 @@ from typing import Final
 
 from eventlog.topic_admin import topic_name
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import add_number
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import add_connection, connection
-
-__all__ = ["add_arguments", "run"]
 
 _MINUTES: Final = 60
 _FOR_EVER: Final = -1
@@ -19,23 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic", required=True, metavar="TOPIC", help="as in eventLogTopic: persistent://TENANT/NAMESPACE/TOPIC"
     )
-    parser.add_argument(
-        "--partitions", type=int, default=4, metavar="N", help="of the topic; 0: none (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--retention-hours",
-        type=int,
-        default=168,
-        metavar="H",
-        help="how long events stay, read or not; -1: for ever (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--retention-mb",
-        type=int,
-        default=_FOR_EVER,
-        metavar="MB",
-        help="how many megabytes of each partition stay; -1: all (default: %(default)s)",
-    )
+    add_number(parser, "--partitions", 4, "N", "of the topic; 0: none")
+    add_number(parser, "--retention-hours", 168, "H", "how long events stay, read or not; -1: for ever")
+    add_number(parser, "--retention-mb", _FOR_EVER, "MB", "how many megabytes of each partition stay; -1: all")
     parser.add_argument(
         "--level",
         choices=("namespace", "topic"),

@@ -9,8 +9,6 @@ from pipeline.core.periods import add_period, given_period
 from pipeline.report.write import ReportSettings, report_path, write_report
 from pipeline.running.progress import at_work
 
-__all__ = ["add_arguments", "add_page", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""

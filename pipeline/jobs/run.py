@@ -15,20 +15,17 @@ from pipeline.core.options import add_common, common_settings
 from pipeline.core.periods import add_period, given_period
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.jobs.advise import AdviseSummary, add_target, advise, settings_of
+from pipeline.jobs.advise import add_target, advise, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.jobs.storms import StormSettings, find_storms
 from pipeline.jobs.usage import UsageSettings, make_usage
-from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
+from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid, add_grid, grid_of
-from pipeline.report.units import size
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.running.chain import Outcome, Step, run_steps
 from pipeline.running.progress import at_work, watched
 from pipeline.store.drift import push, write_metrics
 from pipeline.store.history import drift_of
-
-__all__ = ["add_arguments", "run"]
 
 TARGET_LOAD: Final = 10
 
@@ -87,24 +84,19 @@ class _Steps:
             )
 
     def over(self, spark: SparkSession) -> list[Step]:
-        """Give the jobs in their order."""
-        source = self._ingest
-        period = self._period
+        source, period = self._ingest, self._period
 
         def step(name: str, work: Callable[[Outcome], object], *needs: str) -> Step:
-            def shown(so_far: Outcome) -> object:
-                with watched(spark, name):
-                    return work(so_far)
-
-            return Step(name, shown, needs)
+            return Step(name, watched(spark, name)(work), needs)
 
         first = [] if source is None else [step("ingest", lambda _: ingest(spark, source))]
+        # The fragment of `advise` is in its file and in the report: nothing is said of it here.
         return [
             *first,
             step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
             step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
-            step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), "ingest"),
-            step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), "whatif"),
+            step("whatif", lambda _: whatif(spark, self._whatif), "ingest"),
+            step("advise", lambda _: advise(spark, self._advise, lambda _: None), "whatif"),
             step("report", partial(self._report, spark), "ingest"),
             *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
@@ -133,21 +125,3 @@ def _target_load(given: int | None, grid: Grid) -> int:
     if load not in grid.loads:
         raise PipelineError(f"--target-load: got {load}, expected one of --load {','.join(map(str, grid.loads))}")
     return load
-
-
-def _replayed(summary: WhatifSummary) -> str:
-    return f"{summary.scenarios} scenarios, error of the calibration {summary.calibration.error:.3f}"
-
-
-def _advised(summary: AdviseSummary) -> str:
-    final = summary.advice.final
-    where = "" if summary.conf_path is None else f", in {summary.conf_path}"
-    return (
-        f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)} for each of"
-        f" {final.proxies} proxies{where}"
-    )
-
-
-def _quiet(_: str) -> None:
-    # The fragment is in its file and in the report.
-    return

@@ -9,7 +9,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.core.options import CommonSettings, add_common, common_settings
+from pipeline.core.options import CommonSettings, add_common, add_number, common_settings
 from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
@@ -18,9 +18,6 @@ from pipeline.running.progress import at_work
 from pipeline.store.protocol import Staged
 from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms import storms as made
-from pipeline.transforms.storms import USUAL_RULE, BurstRule
-
-__all__ = ["StormSettings", "StormSummary", "add_arguments", "find_storms", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +76,20 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""
-    usual = USUAL_RULE
     add_common(parser)
     add_period(parser)
-    parser.add_argument(
-        "--times", type=float, default=usual.times, metavar="K",
-        help="a second is stormy with K times the usual arrivals, the median of all seconds (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--floor", type=int, default=usual.floor, metavar="N", help="and with at least N (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--gap", type=int, default=usual.gap_seconds, metavar="S",
-        help="calmer seconds that a storm may have within it (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--top",
-        type=int,
-        default=10,
-        metavar="N",
-        help="names of each ranking in `storm_members` (default: %(default)s)",
-    )
+    usual = made.USUAL_RULE
+    stormy = "a second is stormy with K times the usual arrivals, the median of all seconds"
+    add_number(parser, "--times", usual.times, "K", stormy)
+    add_number(parser, "--floor", usual.floor, "N", "and with at least N")
+    add_number(parser, "--gap", usual.gap_seconds, "S", "calmer seconds that a storm may have within it")
+    add_number(parser, "--top", 10, "N", "names of each ranking in `storm_members`")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what it found; raises PipelineError."""
     common = common_settings(options)
-    rule = BurstRule(options.times, options.floor, options.gap)
+    rule = made.BurstRule(options.times, options.floor, options.gap)
     settings = StormSettings(common, rule, options.top, given_period(options))
     if not 1 <= rule.times < math.inf or rule.floor < 1 or rule.gap_seconds < 0 or settings.top < 1:
         got = f"{rule.times:g}, {rule.floor}, {rule.gap_seconds} and {settings.top}"

@@ -17,6 +17,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -37,36 +38,18 @@ from pipeline.replay.calibrate import calibrate
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.replay.job import Place, Total, replay_grid
 from pipeline.replay.marks import replayed
-from pipeline.replay.parts import Survey, survey
-from pipeline.replay.tally import growths_waited, longest, wait_counts
-from pipeline.replay.traces import LIMIT_NAMES, Prepared, prepare, replayed_rows
+from pipeline.replay.parts import survey
+from pipeline.replay.tally import longest
+from pipeline.replay.traces import Prepared, limit_values, prepare, replayed_rows
 from pipeline.replay.windows import window_rows
 from pipeline.running.progress import at_work, watched
 from pipeline.store.history import add_row, keep_days
 from pipeline.store.sinks import open_store, read_table, write_rows, write_table
 
-__all__ = [
-    "WhatifSettings",
-    "WhatifSummary",
-    "add_arguments",
-    "limit_values",
-    "replay_other_marks",
-    "replay_path",
-    "run",
-    "run_row",
-    "shown_calibration",
-    "whatif",
-    "withdraw_advice",
-]
-
 Say = Callable[[str], None]
-# The row of all waits together; see `pipeline.core.model.WAITS`.
-TOTAL: Final = WAITS.index("total")
+# Rows of `Aggregates.waits`: all waits together, and those for heap memory to grow.
+_TOTAL, _GROWTH = WAITS.index("total"), WAITS.index("heap_update")
 # For a proxy with an empty name, which no directory of `replay_input` can have.
-_KEPT: Final = (
-    "requests", "outcome_error", "recorded_refused", "simulated_refused", "recorded_p99_us", "simulated_p99_us",
-    "late_p99_us", "imputed_share",
-)  # fmt: skip
 NAMELESS: Final = "(no name)"
 
 
@@ -84,7 +67,6 @@ class WhatifSettings:
     period: Period = ALWAYS
 
     def __post_init__(self) -> None:
-        """Refuse a promise that cannot be meant."""
         refuse_promise(self.promised_us)
 
 
@@ -96,32 +78,42 @@ class WhatifSummary:
     calibration: Judged
     scenarios: int
 
+    def __str__(self) -> str:
+        return f"{self.scenarios} scenarios, error of the calibration {self.calibration.error:.3f}"
+
 
 def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> WhatifSummary:
     """Write `replay_input`, `calibration` and `whatif`; raises PipelineError if there is nothing to replay."""
     common, grid = settings.common, settings.grid
-    whole = _named(read_table(spark, common, EVENTS))
+    name = F.col("proxy_id")
+    whole = read_table(spark, common, EVENTS).withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
     events = in_period(whole, settings.period)
     replay_other_marks(spark, events, settings, say)
     prepared = prepare(spark, events, replay_path(common), lambda: _withdraw_all(spark, common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
-    say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
+    imputed = f"{100 * prepared.imputed_share:.1f} % imputed"
+    say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {imputed}")
     write_rows(spark, common, REPLAYED, replayed_rows(prepared))
     with watched(spark, "calibration"):
         calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
-    rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
+    shares = {ALL: prepared.imputed_share} | {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
+    rows = [each.row(shares[each.proxy_id]) for each in calibrated]
     write_rows(spark, common, CALIBRATION, rows)
     judged = judge(rows, settings.promised_us)
-    add_row(spark, common, CALIBRATION_HISTORY, _history_row(prepared, judged[ALL], settings))
+    error = judged[ALL].error
+    history = run_row(prepared, settings.promised_us) | {"error": None if isnan(error) else float(error)}
+    names = [column.name for column in CALIBRATION_HISTORY.columns if column.name not in history]
+    add_row(spark, common, CALIBRATION_HISTORY, history | {name: judged[ALL].row[name] for name in names})
     keep_days(spark, common, whole, settings.period)
     for each in judged.values():
         say(shown_calibration(each))
     found = survey(spark, prepared, rows=window_rows(grid.loads))
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
-    say(f"{len(limits)} sets of limits at loads {_list(grid.loads)} on fleets {_list(grid.fleets)}")
+    loads, fleets = (", ".join(map(str, numbers)) for numbers in (grid.loads, grid.fleets))
+    say(f"{len(limits)} sets of limits at loads {loads} on fleets {fleets}")
     with watched(spark, "replay"):
         totals = replay_grid(spark, prepared, found, places, limits)
-    write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
+    write_rows(spark, common, WHATIF, scenario_rows(prepared, limits, totals))
     return WhatifSummary(prepared, judged[ALL], len(totals))
 
 
@@ -144,13 +136,6 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
         )
 
 
-def _history_row(prepared: Prepared, judged: Judged, settings: WhatifSettings) -> dict[str, Any]:
-    return run_row(prepared, settings.promised_us) | {
-        **{name: judged.row[name] for name in _KEPT},
-        "error": None if isnan(judged.error) else float(judged.error),
-    }
-
-
 def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
     """Give the columns that all histories have."""
     return {
@@ -162,20 +147,10 @@ def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
     }
 
 
-def _named(events: DataFrame) -> DataFrame:
-    name = F.col("proxy_id")
-    return events.withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
-
-
 def replay_path(common: CommonSettings) -> str:
     """Give where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
     place = common.out if "://" in common.out else f"file://{os.path.abspath(common.out)}"
     return f"{place}/{REPLAY_INPUT.name}"
-
-
-def limit_values(limits: Limits) -> dict[str, Any]:
-    """Give the columns of limits."""
-    return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
 
 
 def shown_calibration(found: Judged) -> str:
@@ -198,14 +173,15 @@ def shown_calibration(found: Judged) -> str:
     )
 
 
-def _rows(
-    prepared: Prepared, found: Survey, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
+def scenario_rows(
+    prepared: Prepared, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
 ) -> list[dict[str, Any]]:
+    """Give the rows of the table `whatif`."""
     rows = []
     for (place, scenario), total in totals.items():
         counts = total.counts
-        waits = counts.waits[TOTAL]
-        outcomes = zip((column.name for column in OUTCOME_COLUMNS), counts.outcomes.tolist(), strict=True)
+        waits = counts.waits[_TOTAL]
+        names = (column.name for column in OUTCOME_COLUMNS)
         rows.append(
             {
                 "scenario": scenario,
@@ -214,24 +190,20 @@ def _rows(
                 "fleet": place.fleet,
                 "proxies": place.fleet * len(prepared.proxies),
                 "requests": int(counts.outcomes.sum()),
-                **dict(outcomes),
+                **dict(zip(names, counts.outcomes.tolist(), strict=True)),
                 **{f"wait_p{share}_us": quantile(waits, share / 100) for share in (50, 95, 99)},
                 "wait_max_us": longest(waits),
                 "peak_heap_bytes": counts.peak_heap_bytes,
                 "peak_direct_bytes": counts.peak_direct_bytes,
                 "questions": counts.questions,
-                "growths_waited": growths_waited(counts),
+                "growths_waited": int(counts.waits[_GROWTH][1:].sum()),
                 "imputed_share": prepared.imputed_share,
                 "short_warm_ups": total.short_warm_ups,
-                "wait_buckets": wait_counts(waits),
+                # Position 0 counts waits of nothing, which have the bucket -1.
+                "wait_buckets": {int(at) - 1: int(waits[at]) for at in np.flatnonzero(waits)},
             }
         )
     return rows
-
-
-def _imputed_share(prepared: Prepared, proxy_id: str) -> float:
-    shares = {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
-    return shares.get(proxy_id, prepared.imputed_share)
 
 
 def _withdraw_all(spark: SparkSession, common: CommonSettings) -> None:
@@ -251,14 +223,6 @@ def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | No
     with suppress(FileNotFoundError):
         if conf.read_text("utf-8", "replace").startswith(FIRST_WORDS):
             conf.unlink()
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

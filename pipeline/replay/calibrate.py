@@ -15,12 +15,11 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from pipeline.core.buckets import BUCKETS, count_waits, quantile
 from pipeline.core.calibration import ALL, outcome_error
-from pipeline.core.model import Limits, Outcome, Result
+from pipeline.core.model import Int64s, Limits, Outcome, Result
 from pipeline.replay.kernel import replay
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
@@ -28,10 +27,10 @@ from pipeline.replay.tally import longest, refused, rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["Calibration", "Lateness", "Seen", "calibrate", "compare", "together"]
-
 _COLUMNS: Final = "proxy int, what int, at int, count long"
-Int64s = NDArray[np.int64]
+# Counts by outcome, and waits by bucket, of both sides; both parts of the recorded waits.
+_SIZES: Final = (len(Outcome), BUCKETS, len(Outcome), BUCKETS, BUCKETS, BUCKETS)
+_NOTHING: Final = [np.zeros(size, np.int64) for size in _SIZES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,7 @@ class Seen:
     waits: Int64s
 
     def __add__(self, other: "Seen") -> "Seen":
-        """Put two parts together."""
         return Seen(self.outcomes + other.outcomes, self.waits + other.waits)
-
-
-NOTHING_SEEN: Final = Seen(np.zeros(len(Outcome), np.int64), np.zeros(BUCKETS, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +52,7 @@ class Lateness:
     machine: Int64s
 
     def __add__(self, other: "Lateness") -> "Lateness":
-        """Put two parts together."""
         return Lateness(self.limiter + other.limiter, self.machine + other.machine)
-
-
-NEVER_LATE: Final = Lateness(np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +64,17 @@ class Calibration:
     simulated: Seen
     late: Lateness | None = None
 
+    def __add__(self, other: "Calibration") -> "Calibration":
+        recorded, simulated = self.recorded + other.recorded, self.simulated + other.simulated
+        return Calibration(self.proxy_id, recorded, simulated, self._lateness + other._lateness)
+
     @property
-    def requests(self) -> int:
-        """Count the requests that are compared."""
-        return int(self.recorded.outcomes.sum())
+    def _lateness(self) -> Lateness:
+        return self.late or Lateness(self.recorded.waits, np.zeros(BUCKETS, np.int64))
 
     def row(self, imputed_share: float) -> dict[str, object]:
         """Give the row of the table `calibration`."""
-        found: dict[str, object] = {"proxy_id": self.proxy_id, "requests": self.requests}
+        found: dict[str, object] = {"proxy_id": self.proxy_id, "requests": int(self.recorded.outcomes.sum())}
         for side, seen in (("recorded", self.recorded), ("simulated", self.simulated)):
             found |= {
                 f"{side}_ok": int(seen.outcomes[Outcome.OK]),
@@ -89,7 +83,7 @@ class Calibration:
                 **{f"{side}_p{share}_us": quantile(seen.waits, share / 100) for share in (50, 95, 99)},
                 f"{side}_max_us": longest(seen.waits),
             }
-        late = self.late or Lateness(self.recorded.waits, NEVER_LATE.machine)
+        late = self._lateness
         found["limiter_p99_us"] = quantile(late.limiter, 0.99)
         found |= {f"late_p{share}_us": quantile(late.machine, share / 100) for share in (50, 99)}
         return found | {"outcome_error": outcome_error(found), "imputed_share": imputed_share}
@@ -105,42 +99,21 @@ def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Ca
 
     def work(number: int, part: Slice) -> pd.DataFrame:
         recorded, simulated, late = compare(part, limits[number])
-        arrays = [recorded.outcomes, simulated.outcomes, recorded.waits, simulated.waits, late.limiter, late.machine]
+        arrays = [recorded.outcomes, recorded.waits, simulated.outcomes, simulated.waits, late.limiter, late.machine]
         return rows_of(arrays, proxy=names.index(parts[number].proxy_id))
 
-    sides = [_Sums() for _ in names]
-    for row in summed(over_parts(spark, prepared.path, found.way, parts, work, _COLUMNS), "proxy"):
-        sides[row.proxy].arrays[row.what][row.at] = row["sum"]
-    each = [side.calibration(name) for name, side in zip(names, sides, strict=True)]
+    sums = summed(over_parts(spark, prepared.path, found.way, parts, work, _COLUMNS), ["proxy"], _SIZES)
+    each = [_of(name, sums.get((number,), _NOTHING)) for number, name in enumerate(names)]
     return [together(each), *each]
-
-
-class _Sums:
-    """The counts of one proxy, in the order in which tasks give them."""
-
-    def __init__(self) -> None:
-        self.arrays = [np.zeros(len(Outcome), np.int64) for _ in range(2)]
-        self.arrays += [np.zeros(BUCKETS, np.int64) for _ in range(4)]
-
-    def calibration(self, name: str) -> Calibration:
-        """Give both sides, and the machine's lateness."""
-        recorded, simulated, *waits = self.arrays
-        late = Lateness(waits[2], waits[3])
-        return Calibration(name, Seen(recorded, waits[0]), Seen(simulated, waits[1]), late)
 
 
 def together(each: Sequence[Calibration]) -> Calibration:
     """Put all proxies together."""
-    found = Calibration(ALL, NOTHING_SEEN, NOTHING_SEEN, NEVER_LATE)
-    for one in each:
-        found = _added(found, one)
-    return found
+    return sum(each, _of(ALL, _NOTHING))
 
 
-def _added(one: Calibration, other: Calibration) -> Calibration:
-    late = [each.late or Lateness(each.recorded.waits, NEVER_LATE.machine) for each in (one, other)]
-    recorded, simulated = one.recorded + other.recorded, one.simulated + other.simulated
-    return Calibration(one.proxy_id, recorded, simulated, late[0] + late[1])
+def _of(proxy_id: str, arrays: Sequence[Int64s]) -> Calibration:
+    return Calibration(proxy_id, Seen(*arrays[:2]), Seen(*arrays[2:4]), Lateness(*arrays[4:]))
 
 
 def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen, Lateness]:

@@ -13,8 +13,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SOURCES_HASH", "Ints", "compiled", "compiled_and_kept", "inlined"]
-
 Ints = NDArray[np.int64]
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,8 +6,8 @@ from the largest single list upwards. Pure; sizes are given in MiB and times in 
 
 import argparse
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -15,17 +15,16 @@ from typing import Any, Final, get_args
 from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Fairness, Limits, rounded_up
 
-__all__ = ["GRID_OPTIONS", "MOST_SCENARIOS", "Grid", "add_grid", "grid_of"]
-
 MOST_SCENARIOS: Final = 10_000
 LOADS: Final = (1, 10)
 FLEETS: Final = (1, 2)
+_FAIRNESS: Final = get_args(Fairness)
 FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One option of the grid: the field of `Limits` it varies (None: load and fleet), its factor, and its bounds."""
+    """One option of the grid: the field of `Limits` it varies (None: load and fleet), its factor, bounds or words."""
 
     option: str
     field: str | None
@@ -33,6 +32,7 @@ class Dimension:
     factor: int = 1
     least: int = 0
     most: int = 1 << 40
+    words: Mapping[str, Any] | None = None
 
 
 GRID_OPTIONS: Final = (
@@ -45,15 +45,11 @@ GRID_OPTIONS: Final = (
     Dimension("request-timeout-ms", "request_timeout_us", "clock over a request in ms", 1000, least=1),
     Dimension("outstanding", "max_outstanding_per_broker", "questions to a broker at a time", least=1),
     Dimension("key-cap-percent", "key_cap_percent", "most of a limit for one key", least=1, most=100),
-    Dimension("fairness", "fairness", f"of {', '.join(get_args(Fairness))}"),
-    Dimension("coalescing", "coalescing", "on, off"),
+    Dimension("fairness", "fairness", f"of {', '.join(_FAIRNESS)}", words={name: name for name in _FAIRNESS}),
+    Dimension("coalescing", "coalescing", "on, off", words={"on": True, "off": False}),
     Dimension("load", None, "how many times the recorded clients", least=1, most=10_000),
     Dimension("fleet", None, "proxies for each recorded one", least=1, most=1000),
 )
-_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "fairness": {name: name for name in get_args(Fairness)},
-    "coalescing": {"on": True, "off": False},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +119,21 @@ def _word(value: object) -> str:
 
 
 def _values(dimension: Dimension, words: Sequence[str]) -> tuple[Any, ...]:
-    read = _reader(dimension)
-    values = tuple(dict.fromkeys(read(word) for word in words))
-    if not values:
+    if not words:
         raise PipelineError(f"--{dimension.option}: got no value, expected {dimension.meaning}")
-    return values
+    return tuple(dict.fromkeys(_value(dimension, word) for word in words))
 
 
-def _reader(dimension: Dimension) -> Callable[[str], Any]:
-    words = _WORDS.get(dimension.option)
-
-    def read(word: str) -> Any:
-        if words is not None and word in words:
-            return words[word]
-        if words is None and word.isascii() and word.isdigit() and dimension.least <= int(word) <= dimension.most:
+def _value(dimension: Dimension, word: str) -> Any:
+    if dimension.words is not None:
+        expected = "words"
+        if word in dimension.words:
+            return dimension.words[word]
+    else:
+        expected = f"whole numbers from {dimension.least}"
+        if word.isascii() and word.isdigit() and dimension.least <= int(word) <= dimension.most:
             return int(word) * dimension.factor
-        numbers = f"whole numbers from {dimension.least}" if words is None else "words"
-        raise PipelineError(f"--{dimension.option}: got {word!r}, expected {numbers}: {dimension.meaning}")
-
-    return read
+    raise PipelineError(f"--{dimension.option}: got {word!r}, expected {expected}: {dimension.meaning}")
 
 
 def _around(recorded_bytes: int, largest_bytes: int) -> tuple[int, ...]:
@@ -149,6 +141,3 @@ def _around(recorded_bytes: int, largest_bytes: int) -> tuple[int, ...]:
     least = rounded_up(largest_bytes)
     middle = recorded_bytes or 8 * least
     return tuple(sorted({max(least, rounded_up(middle * factor)) for factor in FACTORS}))
-
-
-assert {dimension.field for dimension in GRID_OPTIONS} - {None} <= {field.name for field in fields(Limits)}

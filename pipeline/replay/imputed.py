@@ -21,19 +21,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-__all__ = ["DESCRIBED", "HELPERS", "MEASURED", "filled", "written"]
-
-# Columns of `replay_input` that a request may lack; the broker is a hash, the others are numbers.
-MEASURED: Final = (
-    "estimate_bytes",
-    "heap_bytes",
-    "direct_bytes",
-    "upstream_us",
-    "hold_us",
-    "write_us",
-    "direct_us",
-    "broker",
-)
+# Columns of `replay_input` that a request may lack, and the fields of events; the broker is a hash, the others are
+# numbers.
+MEASURED: Final = {
+    "estimate_bytes": "heap_estimate_bytes",
+    "heap_bytes": "heap_actual_bytes",
+    "direct_bytes": "direct_bytes",
+    "upstream_us": "upstream_us",
+    "hold_us": "read_us",
+    "write_us": "write_us",
+    "direct_us": "direct_us",
+    "broker": "broker",
+}
 # What rows have beside the columns of `replay_input`: a key, and whether others may take what theirs is.
 HELPERS: Final = ("mode", "shown")
 DESCRIBED: Final = (

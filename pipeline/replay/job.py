@@ -10,26 +10,23 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.core.buckets import BUCKETS
-from pipeline.core.model import WAITS, Aggregates, Limits, Outcome
-from pipeline.replay.engine import simulate
+from pipeline.core.model import WAITS, Aggregates, Int64s, Limits, Outcome
+from pipeline.replay.kernel import replay_many
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import rows_of, summed
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import warm_up_from
 
-__all__ = ["Place", "Total", "WorkItem", "replay_grid", "work_items"]
-
 # Requests times scenarios of one work item: seconds of work, so that there is progress to show and work to share out.
 ITEM_ROWS: Final = 8_000_000
 _COLUMNS: Final = "place int, scenario int, what int, at int, count long"
-# What counts are of, in the order of the arrays of `_done`.
-_OUTCOMES, _WAITS = 0, 1
-_QUESTIONS: Final = _WAITS + len(WAITS)
+# The arrays of `_arrays`: outcomes, waits of all kinds in a row, questions, and what is the largest of all parts.
+_SIZES: Final = (len(Outcome), len(WAITS) * BUCKETS, 1, 3)
+_LARGEST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +66,27 @@ def replay_grid(
         item = items[number]
         place = places[item.place]
         mine = part.times(place.load).of_replica(item.replica, place.fleet)
-        return _done(item, simulate(mine, limits[item.first : item.last]))
+        counted = enumerate(simulate(mine, limits[item.first : item.last]), item.first)
+        return pd.concat([rows_of(_arrays(each), place=item.place, scenario=scenario) for scenario, each in counted])
 
     rows = over_parts(spark, prepared.path, found.way, [item.part for item in items], work, _COLUMNS)
-    found_counts: dict[tuple[Place, int], list[Row]] = {}
-    for row in summed(rows, "place", "scenario"):
-        found_counts.setdefault((places[row.place], row.scenario), []).append(row)
-    totals = {
-        (place, number): _counts(found_counts.get((place, number), []))
-        for place in places
-        for number in range(len(limits))
-    }
+    counts = summed(rows, ("place", "scenario"), _SIZES, _LARGEST)
+    nothing = [np.zeros(size, np.int64) for size in _SIZES]
     short = _short_warm_ups(prepared, found, limits)
-    return {key: Total(counts, short) for key, counts in totals.items()}
+    return {
+        (place, scenario): Total(_counts(counts.get((number, scenario), nothing)), short)
+        for number, place in enumerate(places)
+        for scenario in range(len(limits))
+    }
+
+
+def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggregates]:
+    """Give what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere."""
+    found: dict[Limits, Aggregates] = {}
+    for fairness in dict.fromkeys(each.fairness for each in limits):
+        mine = [each for each in limits if each.fairness == fairness]
+        found.update(zip(mine, replay_many(part.trace(fairness), mine, load, part.warm_up), strict=True))
+    return [found[each] for each in limits]
 
 
 def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limits: Sequence[Limits]) -> list[WorkItem]:
@@ -118,26 +123,13 @@ def _short_warm_ups(prepared: Prepared, found: Survey, limits: Sequence[Limits])
     )
 
 
-def _done(item: WorkItem, counted: Sequence[Aggregates]) -> pd.DataFrame:
-    scenarios = zip(range(item.first, item.last), counted, strict=True)
-    return pd.concat([rows_of(_arrays(each), place=item.place, scenario=number) for number, each in scenarios])
+def _arrays(counted: Aggregates) -> list[Int64s]:
+    largest = np.array([counted.peak_heap_bytes, counted.peak_direct_bytes, counted.last_end_us], np.int64)
+    return [counted.outcomes, counted.waits.ravel(), np.array([counted.questions], np.int64), largest]
 
 
-def _arrays(counted: Aggregates) -> list[NDArray[np.int64]]:
-    most = np.array([counted.peak_heap_bytes, counted.peak_direct_bytes, counted.last_end_us], np.int64)
-    return [counted.outcomes, *counted.waits, np.array([counted.questions], np.int64), most]
-
-
-def _counts(rows: Sequence[Row]) -> Aggregates:
-    outcomes, waits = np.zeros(len(Outcome), np.int64), np.zeros((len(WAITS), BUCKETS), np.int64)
-    questions, most = 0, [0, 0, 0]
-    for row in rows:
-        if row["what"] == _OUTCOMES:
-            outcomes[row["at"]] = row["sum"]
-        elif row["what"] < _QUESTIONS:
-            waits[row["what"] - _WAITS, row["at"]] = row["sum"]
-        elif row["what"] == _QUESTIONS:
-            questions = row["sum"]
-        else:
-            most[row["at"]] = row["most"]
-    return Aggregates(outcomes, waits, most[0], most[1], questions, most[2])
+def _counts(arrays: Sequence[Int64s]) -> Aggregates:
+    outcomes, waits, (questions,), (heap, direct, last_end) = arrays
+    return Aggregates(
+        outcomes, waits.reshape(len(WAITS), BUCKETS), int(heap), int(direct), int(questions), int(last_end)
+    )

@@ -6,13 +6,12 @@ are there at the same time. The tests hold it equal to the limiter itself, reque
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from pipeline.core.buckets import BUCKETS, EDGES
-from pipeline.core.model import WAITS, Aggregates, Limits, Outcome, Result, Trace
+from pipeline.core.model import WAITS, Aggregates, Int8s, Limits, Outcome, Result, Trace
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import SOURCES_HASH, Ints, compiled, compiled_and_kept, inlined
 from pipeline.replay.kernel_chains import soon, take_event
@@ -28,12 +27,9 @@ from pipeline.replay.kernel_members import (
 )
 from pipeline.replay.prepare import Prepared
 
-__all__ = ["Prepared", "replay", "replay_many"]
-
 FOREVER: Final = (1 << 63) - 1
 ALL_DONE, MORE_SLOTS = 0, 1
 FIRST_SLOTS: Final = 1024
-OUTCOMES: Final = len(Outcome)
 ANSWERED: Final = L.number(Outcome.OK)
 OF_TOTAL: Final = WAITS.index("total")
 
@@ -41,18 +37,8 @@ OF_TOTAL: Final = WAITS.index("total")
 def replay(trace: Trace | Prepared, limits: Limits, load: int = 1) -> Result:
     """Replay a trace with arrivals `load` times as fast; raises ValueError for what is no trace."""
     prepared = Prepared.of(trace)
-    out = _Out(len(prepared.trace))
-    m = _run(prepared, limits, load, out)
-    return Result(
-        outcome=out.outcomes,
-        heap_wait_us=out.waits[0],
-        heap_update_wait_us=out.waits[1],
-        direct_wait_us=out.waits[2],
-        end_us=out.waits[3],
-        peak_heap_bytes=int(m[L.HEAP + L.PEAK]),
-        peak_direct_bytes=int(m[L.DIRECT + L.PEAK]),
-        questions=int(m[L.QUESTIONS_ASKED]),
-    )
+    m, outcomes, (heap, update, direct, ends), _, _ = _run(prepared, limits, load, len(prepared.trace))
+    return Result(outcomes, heap, update, direct, ends, *_sums(m))
 
 
 def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1, warm_up: int = 0) -> list[Aggregates]:
@@ -62,46 +48,34 @@ def replay_many(trace: Trace | Prepared, limits: Sequence[Limits], load: int = 1
 
 
 def _counted(prepared: Prepared, limits: Limits, load: int, warm_up: int) -> Aggregates:
-    out = _Out(0)
-    m = _run(prepared, limits, load, out, warm_up)
-    return Aggregates(
-        outcomes=out.counts,
-        waits=out.lengths,
-        peak_heap_bytes=int(m[L.HEAP + L.PEAK]),
-        peak_direct_bytes=int(m[L.DIRECT + L.PEAK]),
-        questions=int(m[L.QUESTIONS_ASKED]),
-        last_end_us=int(m[L.LAST_END]),
-    )
+    m, _, _, counts, lengths = _run(prepared, limits, load, 0, warm_up)
+    return Aggregates(counts, lengths, *_sums(m), int(m[L.LAST_END]))
 
 
-@dataclass(init=False, slots=True)
-class _Out:
-    """Where the kernel writes: for each request, or (for none) only counts."""
-
-    outcomes: np.ndarray[tuple[int], np.dtype[np.int8]]
-    waits: Ints
-    counts: Ints
-    lengths: Ints
-
-    def __init__(self, requests: int) -> None:
-        self.outcomes = np.zeros(requests, np.int8)
-        self.waits = np.zeros((4, requests), np.int64)
-        self.counts = np.zeros(OUTCOMES, np.int64)
-        self.lengths = np.zeros((len(WAITS), BUCKETS), np.int64)
+def _sums(m: Ints) -> tuple[int, int, int]:
+    return int(m[L.HEAP + L.PEAK]), int(m[L.DIRECT + L.PEAK]), int(m[L.QUESTIONS_ASKED])
 
 
-def _run(prepared: Prepared, limits: Limits, load: int, out: _Out, warm_up: int = 0) -> Ints:
-    """Run to the end, with as much memory as it turns out to need; gives the books."""
+def _run(
+    prepared: Prepared, limits: Limits, load: int, requests: int, warm_up: int = 0
+) -> tuple[Ints, Int8s, Ints, Ints, Ints]:
+    """Run to the end, with as much memory as it turns out to need.
+
+    Gives the books, the outcome of each request and its waits and end, or (for no `requests`) only counts of outcomes
+    and of waits by length.
+    """
     m = prepared.books(limits, load, FIRST_SLOTS)
     m[L.COUNTED_FROM] = warm_up
     c = np.zeros(4 * FIRST_SLOTS, np.int64)
-    while _until_short(m, c, prepared.needs, out.outcomes, out.waits, out.counts, out.lengths) == MORE_SLOTS:
+    outcomes, waits = np.zeros(requests, np.int8), np.zeros((4, requests), np.int64)
+    counts, lengths = np.zeros(len(Outcome), np.int64), np.zeros((len(WAITS), BUCKETS), np.int64)
+    while _until_short(m, c, prepared.needs, outcomes, waits, counts, lengths) == MORE_SLOTS:
         slots = int(m[L.END] - m[L.SLOTS_BEGIN]) // L.SLOT_WORDS
         m = np.concatenate([m, np.zeros(slots * L.SLOT_WORDS, np.int64)])
         m[L.END] = len(m)
         events = 2 * 2 * slots + 2 * int(m[L.LEAVINGS])
         c = np.concatenate([c, np.zeros(max(0, 2 * events - len(c)), np.int64)])
-    return m
+    return m, outcomes, waits, counts, lengths
 
 
 # --- compiled -------------------------------------------------------------------------------------

@@ -25,63 +25,39 @@ OVERSIZE = L.number(Outcome.OVERSIZE)
 
 
 @compiled
-def _key_of(m: Ints, of: int, r: int) -> int:
-    """Give the key that request `r` is, at the semaphore of that permit."""
-    if of == L.OF_GATE:
-        return int(m[r + L.KEY_OF_GATE])
-    if of == L.OF_HEAP:
-        return int(m[r + L.KEY_OF_HEAP])
-    if of == L.OF_SLOT:
-        return int(m[r + L.KEY_OF_GATE] + m[L.KEYS_OF_SLOTS] - m[L.KEYS_OF_GATES])
-    return int(m[r + L.KEY_OF_HEAP] + m[L.KEYS_OF_DIRECT] - m[L.KEYS_OF_HEAP])
-
-
-@inlined
-def _semaphore_of(m: Ints, g: int, of: int) -> int:
-    if of == L.OF_GATE:
-        return int(m[g + L.G_GATE])
-    if of == L.OF_HEAP:
-        return L.HEAP
-    if of == L.OF_SLOT:
-        return int(m[g + L.G_SLOTS])
-    return L.DIRECT
-
-
-@compiled
-def _payer(m: Ints, s: int, g: int, of: int, n: int) -> int:
+def _payer(m: Ints, s: int, g: int, n: int) -> int:
     """Give the member that is there longest, or one whose key is not at its cap."""
     r = m[g + L.MEMBERS]
     for _ in range(PAYERS_ASKED):
         if r == 0:
             break
-        if not turns.at_cap(m, s, _key_of(m, of, r), n):
+        if not turns.at_cap(m, s, m[r + m[s + L.KEYS]], n):
             return int(r)
         r = m[r + L.MEMBER_LINK + 1]
     return int(m[g + L.MEMBERS])
 
 
 @compiled
-def _claim(m: Ints, s: int, g: int, of: int, n: int) -> int:
+def _claim(m: Ints, s: int, g: int, n: int) -> int:
     """Ask for a permit, on the payer's account."""
-    permit = g + of
+    permit = g + m[s + L.PERMITS]
     m[permit + L.ASKED_FOR] = n
     if m[L.IN_TURNS]:
-        payer = _payer(m, s, g, of, n)
+        payer = _payer(m, s, g, n)
         m[permit + L.PAYER] = payer
-        m[permit + L.KEY] = _key_of(m, of, payer)
+        m[permit + L.KEY] = m[payer + m[s + L.KEYS]]
     return lines.acquire(m, s, g, n)
 
 
 @compiled
 def charge_next(m: Ints, g: int, r: int) -> None:
     """Charge somebody else for all that member `r` was charged for."""
-    for of in range(L.OF_GATE, L.OF_DIRECT + 1, L.PERMIT_WORDS):
-        permit = g + of
+    for s in (m[g + L.G_GATE], L.HEAP, m[g + L.G_SLOTS], L.DIRECT):
+        permit = g + m[s + L.PERMITS]
         if m[permit + L.PAYER] == r:
-            s = _semaphore_of(m, g, of)
-            payer = _payer(m, s, g, of, m[permit + L.ASKED_FOR])
+            payer = _payer(m, s, g, m[permit + L.ASKED_FOR])
             m[permit + L.PAYER] = payer
-            key = _key_of(m, of, payer)
+            key = m[payer + m[s + L.KEYS]]
             if key != m[permit + L.KEY]:
                 lines.recharge(m, s, g, key)
 
@@ -141,34 +117,6 @@ def _fail(m: Ints, g: int, outcome: int) -> None:
 
 
 @inlined
-def _is_full(stage: int) -> int:
-    return QUEUE_FULL_HEAP if stage == TIMEOUT_HEAP else QUEUE_FULL_DIRECT
-
-
-@inlined
-def _enter(m: Ints, g: int) -> int:
-    """Ask for heap memory, first in the line of the broker."""
-    m[g + L.STAGE] = TIMEOUT_HEAP
-    m[g + L.SPANS] = m[L.NOW]
-    m[g + L.STATE] = L.G_AT_GATE
-    return _claim(m, m[g + L.G_GATE], g, L.OF_GATE, m[g + L.ESTIMATE])
-
-
-@inlined
-def _enter_heap(m: Ints, g: int) -> int:
-    m[g + L.STATE] = L.G_AT_HEAP
-    return _claim(m, L.HEAP, g, L.OF_HEAP, m[g + L.ESTIMATE])
-
-
-@inlined
-def _has_heap(m: Ints, g: int) -> int:
-    m[g + L.SPANS + 1] = m[L.NOW]
-    m[g + L.STAGE] = TIMEOUT_OTHER
-    m[g + L.STATE] = L.G_AT_SLOT
-    return _claim(m, m[g + L.G_SLOTS], g, L.OF_SLOT, L.ONE)
-
-
-@inlined
 def _ask(m: Ints, c: Ints, g: int) -> int:
     """Write the question; nobody joins any more."""
     if m[g - L.REQUEST_WORDS + L.INDEX] >= m[L.COUNTED_FROM]:
@@ -213,15 +161,6 @@ def _admit(m: Ints, g: int) -> int:
     return lines.GRANTED
 
 
-@inlined
-def _hold(m: Ints, c: Ints, g: int) -> int:
-    m[g + L.SPANS + 3] = m[L.NOW]
-    m[g + L.STAGE] = TIMEOUT_OTHER
-    m[g + L.STATE] = L.G_HOLDS
-    begin_done(m, c, m[g + L.HOLD_TIME], L.ANSWER_WHOLE, g)
-    return lines.WAITS
-
-
 @compiled
 def _promise(m: Ints, g: int) -> bool:
     """Promise the list to the first client that can take it."""
@@ -246,41 +185,48 @@ def _look_for_reader(m: Ints, g: int) -> int:
     m[g + L.STAGE] = TIMEOUT_DIRECT
     m[g + L.SPANS + 4] = m[L.NOW]
     m[g + L.STATE] = L.G_AT_DIRECT
-    return _claim(m, L.DIRECT, g, L.OF_DIRECT, m[g + L.DIRECT_BYTES])
-
-
-@inlined
-def _has_direct(m: Ints, g: int) -> int:
-    m[g + L.SPANS + 5] = m[L.NOW]
-    m[g + L.STATE] = L.G_IS_WRITTEN
-    m[g + L.ALONE] = m[g + L.MEMBERS] == m[g + L.MEMBERS + 1]
-    lines.release(m, L.HEAP, g)
-    m[g + L.STAGE] = TIMEOUT_OTHER
-    _settle(m, g, OK)
-    m[g + L.WORKS] = 0
-    return lines.WAITS
+    return _claim(m, L.DIRECT, g, m[g + L.DIRECT_BYTES])
 
 
 @inlined
 def _step(m: Ints, c: Ints, g: int) -> int:
     """Go on from the state that the group has come through, to the next wait that there may be."""
-    state = m[g + L.STATE]
+    state, now = m[g + L.STATE], m[L.NOW]
     if state <= L.G_FOLLOWS:
-        came_to = _enter(m, g)
+        # Heap memory, first in the line of the broker.
+        m[g + L.STAGE] = TIMEOUT_HEAP
+        m[g + L.SPANS] = now
+        m[g + L.STATE] = L.G_AT_GATE
+        came_to = _claim(m, m[g + L.G_GATE], g, m[g + L.ESTIMATE])
     elif state == L.G_AT_GATE:
-        came_to = _enter_heap(m, g)
+        m[g + L.STATE] = L.G_AT_HEAP
+        came_to = _claim(m, L.HEAP, g, m[g + L.ESTIMATE])
     elif state == L.G_AT_HEAP:
-        came_to = _has_heap(m, g)
+        m[g + L.SPANS + 1] = now
+        m[g + L.STAGE] = TIMEOUT_OTHER
+        m[g + L.STATE] = L.G_AT_SLOT
+        came_to = _claim(m, m[g + L.G_SLOTS], g, L.ONE)
     elif state == L.G_AT_SLOT:
         came_to = _ask(m, c, g)
     elif state == L.G_ASKS:
         came_to = _admit(m, g)
     elif state == L.G_GROWS:
-        came_to = _hold(m, c, g)
-    elif state == L.G_AT_DIRECT:
-        came_to = _has_direct(m, g)
-    else:
+        m[g + L.SPANS + 3] = now
+        m[g + L.STAGE] = TIMEOUT_OTHER
+        m[g + L.STATE] = L.G_HOLDS
+        begin_done(m, c, m[g + L.HOLD_TIME], L.ANSWER_WHOLE, g)
+        came_to = lines.WAITS
+    elif state != L.G_AT_DIRECT:
         came_to = _look_for_reader(m, g)
+    else:
+        m[g + L.SPANS + 5] = now
+        m[g + L.STATE] = L.G_IS_WRITTEN
+        m[g + L.ALONE] = m[g + L.MEMBERS] == m[g + L.MEMBERS + 1]
+        lines.release(m, L.HEAP, g)
+        m[g + L.STAGE] = TIMEOUT_OTHER
+        _settle(m, g, OK)
+        m[g + L.WORKS] = 0
+        came_to = lines.WAITS
     return came_to
 
 
@@ -297,7 +243,7 @@ def run_group(m: Ints, c: Ints, g: int) -> None:
     while came_to == lines.GRANTED:
         came_to = _step(m, c, g)
     if came_to == lines.FULL:
-        _fail(m, g, _is_full(m[g + L.STAGE]))
+        _fail(m, g, QUEUE_FULL_HEAP if m[g + L.STAGE] == TIMEOUT_HEAP else QUEUE_FULL_DIRECT)
     elif came_to == lines.TOO_LATE:
         _fail(m, g, m[g + L.STAGE])
 
@@ -347,9 +293,8 @@ def join(m: Ints, g: int, r: int) -> None:
 @inlined
 def lead_group(m: Ints, g: int, r: int) -> None:
     """Begin a group; what it needs has been written into its row."""
-    for of in range(L.OF_GATE, L.OF_DIRECT + 1, L.PERMIT_WORDS):
-        for word in range(L.PERMIT_WORDS):
-            m[g + of + word] = 0
+    for word in range(L.OF_GATE, L.GROUP_WORDS):
+        m[g + word] = 0
     for span in range(6):
         m[g + L.SPANS + span] = NEVER
     m[g + L.MEMBERS] = m[g + L.MEMBERS + 1] = 0

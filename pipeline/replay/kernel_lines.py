@@ -78,15 +78,6 @@ def watch(m: Ints, s: int, g: int) -> None:
 
 
 @inlined
-def _first(m: Ints, s: int) -> int:
-    """Give the newcomer that goes next, 0 if there is none."""
-    if not m[L.IN_TURNS]:
-        return int(m[s + L.HEAD])
-    key = turns.lead(m, s)
-    return 0 if key == 0 else int(m[key + L.HEAD])
-
-
-@inlined
 def _let_in(m: Ints, s: int, g: int, size: int) -> None:
     """Book the permit of the newcomer that goes next, and wake it."""
     permit = g + m[s + L.PERMITS]
@@ -106,15 +97,6 @@ def _let_in(m: Ints, s: int, g: int, size: int) -> None:
     soon(m, g)
 
 
-@inlined
-def _let_grow(m: Ints, s: int, g: int) -> None:
-    unlink(m, s + L.GROWERS, g, L.WAIT_LINK)
-    unwatch(m, s, g)
-    _grow(m, s, g + m[s + L.PERMITS], m[g + L.WAITS_FOR])
-    m[g + L.WAITS_AT] = 0
-    soon(m, g)
-
-
 @compiled
 def serve(m: Ints, s: int) -> None:
     """Serve all who may go now: growers first, but a key in debt lets the first newcomer pass if that fits."""
@@ -122,17 +104,21 @@ def serve(m: Ints, s: int) -> None:
         growth = m[s + L.GROWERS]
         if growth == 0 and m[s + L.COUNT] == 0:
             return
-        newcomer = _first(m, s)
-        if newcomer != 0 and (
-            growth == 0 or (m[L.IN_TURNS] and turns.behind(m, s, m[growth + m[s + L.PERMITS] + L.KEY]))
-        ):
+        permit = growth + m[s + L.PERMITS]
+        line = turns.lead(m, s) if m[L.IN_TURNS] else s
+        newcomer = m[line + L.HEAD] if line != 0 else 0
+        if newcomer != 0 and (growth == 0 or (m[L.IN_TURNS] and turns.behind(m, s, m[permit + L.KEY]))):
             size = _room_for(m, s, m[newcomer + L.WAITS_FOR])
             if size != MUST_WAIT:
                 _let_in(m, s, newcomer, size)
                 continue
-        if growth == 0 or not _may_grow(m, s, growth + m[s + L.PERMITS], m[growth + L.WAITS_FOR]):
+        if growth == 0 or not _may_grow(m, s, permit, m[growth + L.WAITS_FOR]):
             return
-        _let_grow(m, s, growth)
+        unlink(m, s + L.GROWERS, growth, L.WAIT_LINK)
+        unwatch(m, s, growth)
+        _grow(m, s, permit, m[growth + L.WAITS_FOR])
+        m[growth + L.WAITS_AT] = 0
+        soon(m, growth)
 
 
 @inlined
@@ -175,26 +161,22 @@ def acquire(m: Ints, s: int, g: int, n: int) -> int:
 
 
 @inlined
-def release(m: Ints, s: int, g: int) -> None:
-    """Give a group's permit back; nothing if it has none."""
+def shrink(m: Ints, s: int, g: int, n: int) -> None:
+    """Give a part of a group's permit back, down to `n`."""
     permit = g + m[s + L.PERMITS]
-    if m[permit + L.CLAIMED] != L.HOLDING:
-        return
-    m[permit + L.CLAIMED] = L.NOTHING
-    _resize(m, s, permit, L.ZERO)
+    _resize(m, s, permit, n)
     if m[L.IN_TURNS]:
         turns.freed(m, s, m[permit + L.KEY])
     serve(m, s)
 
 
 @inlined
-def shrink(m: Ints, s: int, g: int, n: int) -> None:
-    """Give a part of a group's permit back; `n` is smaller than it."""
+def release(m: Ints, s: int, g: int) -> None:
+    """Give a group's permit back; nothing if it has none."""
     permit = g + m[s + L.PERMITS]
-    _resize(m, s, permit, n)
-    if m[L.IN_TURNS]:
-        turns.freed(m, s, m[permit + L.KEY])
-    serve(m, s)
+    if m[permit + L.CLAIMED] == L.HOLDING:
+        m[permit + L.CLAIMED] = L.NOTHING
+        shrink(m, s, g, L.ZERO)
 
 
 @inlined

@@ -22,17 +22,6 @@ CANCELLED = L.number(Outcome.CANCELLED)
 # --- slots --------------------------------------------------------------------------------------
 
 
-@inlined
-def _take_slot(m: Ints) -> int:
-    r = m[L.FREE]
-    if r != 0:
-        m[L.FREE] = m[r + L.READY_NEXT]
-    else:
-        r = m[L.NEW]
-        m[L.NEW] = r + L.SLOT_WORDS
-    return int(r)
-
-
 @compiled
 def give_up_part(m: Ints, r: int) -> None:
     """End the use of a slot by its request or by its group."""
@@ -81,19 +70,6 @@ def _let_start(m: Ints, r: int) -> None:
     at = L.FIRST if m[client + L.FIRST] == 0 else L.SECOND
     m[client + at] = r
     m[r + L.STATE] = L.STARTING
-
-
-@inlined
-def _end_under_way(m: Ints, r: int) -> None:
-    client = m[r + L.CLIENT]
-    m[client + L.UNDER_WAY] -= 1
-    at = L.FIRST if m[client + L.FIRST] == r else L.SECOND
-    m[client + at] = 0
-    following = m[client + L.HEAD]
-    if following != 0:
-        unlink(m, client, following, L.MEMBER_LINK)
-        _let_start(m, following)
-        soon(m, following)
 
 
 # --- the end of a request -----------------------------------------------------------------------
@@ -155,7 +131,15 @@ def _finish(m: Ints, r: int, outcome: int) -> None:
     _record(m, r, outcome)
     if m[r + L.GROUP] != 0:
         _leave(m, r)
-    _end_under_way(m, r)
+    client = m[r + L.CLIENT]
+    m[client + L.UNDER_WAY] -= 1
+    at = L.FIRST if m[client + L.FIRST] == r else L.SECOND
+    m[client + at] = 0
+    following = m[client + L.HEAD]
+    if following != 0:
+        unlink(m, client, following, L.MEMBER_LINK)
+        _let_start(m, following)
+        soon(m, following)
 
 
 # --- the life of a request ------------------------------------------------------------------------
@@ -164,14 +148,22 @@ def _finish(m: Ints, r: int, outcome: int) -> None:
 @inlined
 def _prepare(m: Ints, need: Ints, index: int) -> int:
     """Write what is known of a request, and what a group would need that it leads, into a slot."""
-    r, n = _take_slot(m), index * L.NEED_WORDS
+    r, n = m[L.FREE], index * L.NEED_WORDS
+    if r != 0:
+        m[L.FREE] = m[r + L.READY_NEXT]
+    else:
+        r = m[L.NEW]
+        m[L.NEW] = r + L.SLOT_WORDS
     m[r + L.PARTS] = 1
     m[r + L.INDEX] = index
     m[r + L.CLIENT] = m[L.CLIENTS] + need[n + L.N_CLIENT] * L.CLIENT_WORDS
     m[r + L.QUESTION] = m[L.QUESTIONS] + need[n + L.N_QUESTION] * L.QUESTION_WORDS if m[L.COALESCING] else 0
     if m[L.IN_TURNS]:
-        m[r + L.KEY_OF_HEAP] = m[L.KEYS_OF_HEAP] + need[n + L.N_KEY] * L.KEY_WORDS
-        m[r + L.KEY_OF_GATE] = m[L.KEYS_OF_GATES] + need[n + L.N_PAIR] * L.KEY_WORDS
+        key, pair = need[n + L.N_KEY] * L.KEY_WORDS, need[n + L.N_PAIR] * L.KEY_WORDS
+        m[r + L.KEY_OF_GATE] = m[L.KEYS_OF_GATES] + pair
+        m[r + L.KEY_OF_HEAP] = m[L.KEYS_OF_HEAP] + key
+        m[r + L.KEY_OF_SLOT] = m[L.KEYS_OF_SLOTS] + pair
+        m[r + L.KEY_OF_DIRECT] = m[L.KEYS_OF_DIRECT] + key
     m[r + L.ARRIVAL] = m[L.NOW]
     m[r + L.DEADLINE] = m[L.NOW] + m[L.REQUEST_TIMEOUT]
     m[r + L.WRITE_TIME] = need[n + L.N_WRITE]
@@ -184,7 +176,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
     m[g + L.G_SLOTS] = m[L.SLOTS] + broker
     for word in range(5):
         m[g + L.ESTIMATE + word] = need[n + L.N_ESTIMATE + word]
-    return r
+    return int(r)
 
 
 @compiled

@@ -2,12 +2,13 @@
 
 A row is known by its address; `row + FIELD` is a number in it, and 0 is no row. First the header, then a row for each
 semaphore, client, question and key, then slots: a request and, behind it, the group that it may come to lead. Slots are
-used again; when there are too few the kernel stops between two events and goes on with more.
+used again; when there are too few the kernel stops between two events and goes on with more. A chain or a link has two
+words, head and tail or previous and next, of which the first has the name.
 """
 
 from collections.abc import Iterator
-from itertools import count
-from typing import Final, cast
+from itertools import count, islice
+from typing import cast
 
 import numpy as np
 
@@ -18,178 +19,80 @@ def number(value: int) -> int:
     return cast(int, np.int64(value))
 
 
-def _count(first: int) -> Iterator[int]:
-    return map(number, count(first))
+def _take(words: Iterator[int], how_many: int) -> Iterator[int]:
+    return map(number, islice(words, how_many))
 
 
-# The header.
-_of_header = _count(1)
-NOW: Final = next(_of_header)
-ARRIVED: Final = next(_of_header)
-BEGUN: Final = next(_of_header)  # events that were begun: their order in a microsecond
-EVENTS: Final = next(_of_header)  # that will come, in the heap of events
-LEAVINGS: Final = next(_of_header)  # of them
-READY: Final = next(_of_header)  # a chain of rows that are to run, linked by READY_NEXT
-READY_LAST: Final = next(_of_header)
-ENDED: Final = next(_of_header)  # a stack of requests whose end is to be told
-FREE: Final = next(_of_header)  # a stack of slots that were used before
-NEW: Final = next(_of_header)  # the first slot that never was
-END: Final = next(_of_header)  # of the slots
-CLOCKS: Final = next(_of_header)  # a chain: head and tail
-CLOCKS_TAIL: Final = next(_of_header)
-MEMORY_DEADLINES: Final = next(_of_header)
-MEMORY_DEADLINES_TAIL: Final = next(_of_header)
-DIRECT_DEADLINES: Final = next(_of_header)
-DIRECT_DEADLINES_TAIL: Final = next(_of_header)
-QUESTIONS_ASKED: Final = next(_of_header)
-LAST_END: Final = next(_of_header)
-ARRIVALS: Final = next(_of_header)  # of newcomers in lines, and of keys in rings
-LOAD: Final = next(_of_header)
-REQUEST_TIMEOUT: Final = next(_of_header)
-COALESCING: Final = next(_of_header)
-IN_TURNS: Final = next(_of_header)
-ANSWER_LIMIT: Final = next(_of_header)
-GATES: Final = next(_of_header)  # address of the first semaphore of that kind
-SLOTS: Final = next(_of_header)
-CLIENTS: Final = next(_of_header)
-QUESTIONS: Final = next(_of_header)
-KEYS_OF_GATES: Final = next(_of_header)
-KEYS_OF_SLOTS: Final = next(_of_header)
-KEYS_OF_HEAP: Final = next(_of_header)
-KEYS_OF_DIRECT: Final = next(_of_header)
-RINGS_BEGIN: Final = next(_of_header)
-SLOTS_BEGIN: Final = next(_of_header)
-SOURCES: Final = next(_of_header)
-COUNTED_FROM: Final = next(_of_header)  # the index of the first request that is no warm-up
-MOST_IDLE: Final = next(_of_header)  # keys of a semaphore that owe while nobody waits with them
-HEAP: Final = number(64)  # the two semaphores that are always there
-SEMAPHORE_WORDS: Final = number(24)
-DIRECT: Final = HEAP + SEMAPHORE_WORDS
-ROWS: Final = DIRECT + SEMAPHORE_WORDS  # what comes behind depends on the trace
+# The header. BEGUN counts events that were begun: their order in a microsecond.
+_header = count(1)
+NOW, ARRIVED, BEGUN, QUESTIONS_ASKED, LAST_END, SOURCES = _take(_header, 6)
+EVENTS, LEAVINGS = _take(_header, 2)  # that will come, in the heap of events; those of them that are leavings
+READY, READY_LAST, ENDED = _take(_header, 3)  # rows to run, linked by READY_NEXT; a stack of ends that are to be told
+FREE, NEW, END = _take(_header, 3)  # a stack of slots that were used before; the first that never was; the end of all
+CLOCKS, _, MEMORY_DEADLINES, _, DIRECT_DEADLINES, _ = _take(_header, 6)  # chains
+(ARRIVALS,) = _take(_header, 1)  # of newcomers in lines, and of keys in rings
+LOAD, REQUEST_TIMEOUT, COALESCING, IN_TURNS, ANSWER_LIMIT = _take(_header, 5)
+COUNTED_FROM, MOST_IDLE = _take(_header, 2)  # the first request that is no warm-up; idle debtors of a semaphore
+# Addresses of the first of each kind.
+GATES, SLOTS, CLIENTS, QUESTIONS, RINGS_BEGIN, SLOTS_BEGIN = _take(_header, 6)
+KEYS_OF_GATES, KEYS_OF_SLOTS, KEYS_OF_HEAP, KEYS_OF_DIRECT = _take(_header, 4)
 
-# A line: head and tail of a chain; semaphores and keys begin with one.
-HEAD: Final = number(0)
-TAIL: Final = number(1)
+# A line is a chain; semaphores and keys begin with one.
+HEAD, TAIL = map(number, (0, 1))
 
-# A semaphore.
-GROWERS: Final = number(2)  # head and tail of a chain
-COUNT: Final = number(4)
-LIMIT: Final = number(5)
-MAX_QUEUE: Final = number(6)
-TIMEOUT: Final = number(7)
-DEADLINES: Final = number(8)  # address of a chain, 0: nobody's wait ends
-HELD: Final = number(9)
-PEAK: Final = number(10)
-OVERSHOOTER: Final = number(11)
-OVERSHOT_FROM: Final = number(12)
-QUANTUM: Final = number(13)
-CAP: Final = number(14)
-ROUND: Final = number(15)
-IDLE: Final = number(16)  # head and tail of a chain
-IDLE_COUNT: Final = number(18)
-RINGS: Final = number(19)  # address of a heap of keys, by round and place
-RINGS_COUNT: Final = number(20)
-PERMITS: Final = number(21)  # where a group keeps its permit of this semaphore
+_semaphore = count(2)
+GROWERS, _, IDLE, _ = _take(_semaphore, 4)  # chains: of groups that wait to grow, of keys that owe and do not wait
+COUNT, LIMIT, MAX_QUEUE, TIMEOUT, HELD, PEAK, IDLE_COUNT = _take(_semaphore, 7)
+(DEADLINES,) = _take(_semaphore, 1)  # a chain's address, 0: nobody's wait ends
+PERMITS, KEYS = _take(_semaphore, 2)  # which words of a group are its permit, which of a request is its key
+OVERSHOOTER, OVERSHOT_FROM, QUANTUM, CAP, ROUND = _take(_semaphore, 5)
+RINGS, RINGS_COUNT = _take(_semaphore, 2)  # a heap of keys, by round and place
+(SEMAPHORE_WORDS,) = _take(_semaphore, 1)
+HEAP = number(next(_header))  # the two semaphores that are always there
+DIRECT = HEAP + SEMAPHORE_WORDS
+ROWS = DIRECT + SEMAPHORE_WORDS  # what comes behind depends on the trace
 
 # A key of a semaphore, which begins with the line of those that wait.
-SPENT: Final = number(2)
-WHERE: Final = number(3)
-RING: Final = number(4)
-PLACE: Final = number(5)
-AT: Final = number(6)  # its position in the heap of rings
-KEY_LINK: Final = number(7)  # previous and next
-KEY_HELD: Final = number(9)
-KEY_WORDS: Final = number(10)
+_key = count(2)
+SPENT, WHERE, RING, PLACE, AT, KEY_HELD = _take(_key, 6)  # AT: its position in the heap of rings
+KEY_LINK, _, KEY_WORDS = _take(_key, 3)
 UNKNOWN, RESTING, IDLING, IN_RING, PARKED = map(number, range(5))
 
-# A client.
-UNDER_WAY: Final = number(2)
-PROMISED: Final = number(3)
-WRITES: Final = number(4)
-WRITES_NEXT: Final = number(5)  # the request that waits for the right to write
-FIRST: Final = number(6)
-SECOND: Final = number(7)  # the requests under way
-CLIENT_WORDS: Final = number(8)
+# A client, which begins with the line of its requests that are not under way.
+_client = count(2)
+UNDER_WAY, FIRST, SECOND, PROMISED = _take(_client, 4)  # FIRST, SECOND: the requests under way
+WRITES, WRITES_NEXT = _take(_client, 2)  # the request that writes, and that which waits for the right to write
+(CLIENT_WORDS,) = _take(_client, 1)
 
 # A question.
-JOINABLE: Final = number(0)
-ASKED: Final = number(1)
-QUESTION_WORDS: Final = number(2)
+JOINABLE, ASKED, QUESTION_WORDS = map(number, range(3))
 
-# A request, and a group: both begin with these.
-READY_NEXT: Final = number(0)
-STATE: Final = number(1)
-PENDING: Final = number(2)  # an event for it will come
-_of_request = _count(3)
-INDEX: Final = next(_of_request)
-CLIENT: Final = next(_of_request)
-QUESTION: Final = next(_of_request)
-KEY_OF_HEAP: Final = next(_of_request)
-KEY_OF_GATE: Final = next(_of_request)
-ARRIVAL: Final = next(_of_request)
-STARTED: Final = next(_of_request)
-DEADLINE: Final = next(_of_request)
-CLOCKED: Final = next(_of_request)
-GROUP: Final = next(_of_request)
-HAS_PROMISE: Final = next(_of_request)
-RESULT: Final = next(_of_request)
-MEMBER_LINK: Final = next(_of_request)
-_next = next(_of_request)
-CLOCK_LINK: Final = next(_of_request)
-_next = next(_of_request)
-WRITE_TIME: Final = next(_of_request)
-HEAP_WAIT: Final = next(_of_request)
-UPDATE_WAIT: Final = next(_of_request)
-DIRECT_WAIT: Final = next(_of_request)
-ENDED_AT: Final = next(_of_request)
-TELL_NEXT: Final = next(_of_request)
-PARTS: Final = next(_of_request)  # of the slot that are in use: the request, the group
-WORK_TIME: Final = next(_of_request)  # what of its life is no wait: broker, reading, writing
-KEPT_PPM: Final = next(_of_request)  # of direct memory, while a list for it alone is written
-REQUEST_WORDS: Final = number(28)
+# A request and a group begin with the same; PENDING: an event for it will come.
+READY_NEXT, STATE, PENDING = map(number, range(3))
+_request = count(3)
+INDEX, CLIENT, QUESTION, GROUP = _take(_request, 4)
+KEY_OF_GATE, KEY_OF_HEAP, KEY_OF_SLOT, KEY_OF_DIRECT = _take(_request, 4)
+ARRIVAL, STARTED, DEADLINE, CLOCKED, HAS_PROMISE, RESULT, ENDED_AT, TELL_NEXT = _take(_request, 8)
+MEMBER_LINK, _, CLOCK_LINK, _ = _take(_request, 4)
+HEAP_WAIT, UPDATE_WAIT, DIRECT_WAIT = _take(_request, 3)
+PARTS, WRITE_TIME = _take(_request, 2)  # parts of the slot that are in use: the request, the group
+WORK_TIME, KEPT_PPM = _take(_request, 2)  # what of its life is no wait; of direct memory, while it is written alone
+(REQUEST_WORDS,) = _take(_request, 1)
 
-_of_group = _count(3)
-G_RESULT: Final = next(_of_group)
-G_QUESTION: Final = next(_of_group)
-G_GATE: Final = next(_of_group)
-G_SLOTS: Final = next(_of_group)
-ESTIMATE: Final = next(_of_group)
-HEAP_BYTES: Final = next(_of_group)
-DIRECT_BYTES: Final = next(_of_group)
-UPSTREAM_TIME: Final = next(_of_group)
-HOLD_TIME: Final = next(_of_group)
-MEMBERS: Final = next(_of_group)  # head and tail of a chain
-_next = next(_of_group)
-PREDECESSOR: Final = next(_of_group)
-FOLLOWER: Final = next(_of_group)
-STAGE: Final = next(_of_group)
-WORKS: Final = next(_of_group)
-LOOKS_AGAIN: Final = next(_of_group)
-WAKES_LATE: Final = next(_of_group)  # its wait was ended
-ALONE: Final = next(_of_group)  # one member was there when direct memory was granted
-SPANS: Final = next(_of_group)  # since and until of heap, update and direct; NEVER if not yet
-_after_spans = [next(_of_group) for _ in range(5)]
-WAITS_AT: Final = next(_of_group)  # the semaphore
-WAITS_FOR: Final = next(_of_group)  # the size
-WAITS_LATE: Final = next(_of_group)  # until when
-WAITS_SINCE: Final = next(_of_group)  # its place in the order of newcomers
-WAIT_LINK: Final = next(_of_group)
-_next = next(_of_group)
-DEADLINE_LINK: Final = next(_of_group)
-_next = next(_of_group)
-PERMIT: Final = next(_of_group)  # four, each of these words
-SIZE: Final = number(0)
-KEY: Final = number(1)
-ASKED_FOR: Final = number(2)
-PAYER: Final = number(3)
-CLAIMED: Final = number(4)
-PERMIT_WORDS: Final = number(5)
-OF_GATE: Final = PERMIT
-OF_HEAP: Final = PERMIT + PERMIT_WORDS
-OF_SLOT: Final = PERMIT + 2 * PERMIT_WORDS
-OF_DIRECT: Final = PERMIT + 3 * PERMIT_WORDS
-GROUP_WORDS: Final = PERMIT + 4 * PERMIT_WORDS
-SLOT_WORDS: Final = REQUEST_WORDS + GROUP_WORDS
+_group = count(3)
+G_RESULT, G_QUESTION, G_GATE, G_SLOTS = _take(_group, 4)
+ESTIMATE, HEAP_BYTES, DIRECT_BYTES, UPSTREAM_TIME, HOLD_TIME = _take(_group, 5)
+MEMBERS, _, PREDECESSOR, FOLLOWER = _take(_group, 4)
+STAGE, WORKS, LOOKS_AGAIN, WAKES_LATE = _take(_group, 4)  # WAKES_LATE: its wait was ended
+ALONE, SPANS, _, _, _, _, _ = _take(_group, 7)  # one member when direct memory was granted; six times, see `lead_group`
+# At which semaphore it waits, for how much, until when, and its place in the order of newcomers.
+WAITS_AT, WAITS_FOR, WAITS_LATE, WAITS_SINCE = _take(_group, 4)
+WAIT_LINK, _, DEADLINE_LINK, _ = _take(_group, 4)
+# Four permits, in the order of a request's keys, each of these words.
+SIZE, KEY, ASKED_FOR, PAYER, CLAIMED, PERMIT_WORDS = map(number, range(6))
+OF_GATE = number(next(_group))
+OF_DIRECT, GROUP_WORDS = (OF_GATE + n * PERMIT_WORDS for n in map(number, (3, 4)))
+SLOT_WORDS = REQUEST_WORDS + GROUP_WORDS
 
 # What a claim has come to.
 ZERO, ONE = map(number, (0, 1))
@@ -198,19 +101,16 @@ NOTHING, WAITING, HOLDING = map(number, (0, 1, 2))
 # The states of a request.
 BEHIND, STARTING, AWAITING, ANSWERED, IN_LINE, NEXT_TO_WRITE, WRITING, OVER = map(number, range(1, 9))
 # The states of a group; all from `G_BEGINS` on, so that a row tells by its state what it is.
-G_BEGINS, G_FOLLOWS, G_AT_GATE, G_AT_HEAP, G_AT_SLOT, G_ASKS, G_GROWS, G_HOLDS, G_READS, G_AT_DIRECT = map(
-    number, range(11, 21)
-)
-G_IS_WRITTEN, G_STOPS, G_ABANDONED, G_FAILED = map(number, range(21, 25))
+G_BEGINS, G_FOLLOWS, G_AT_GATE, G_AT_HEAP, G_AT_SLOT, G_ASKS, G_GROWS = map(number, range(11, 18))
+G_HOLDS, G_READS, G_AT_DIRECT, G_IS_WRITTEN, G_STOPS, G_ABANDONED, G_FAILED = map(number, range(18, 25))
 # What the beginning of an answer comes to.
 GRANTED, MUST_GROW, TOO_LARGE = map(number, range(3))
 # The kinds of events.
-ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN = map(number, (0, 1, 2))
-LEAVING_BIT: Final = number(1) << 62
-ORDER_SHIFT: Final = number(34)
-KIND_SHIFT: Final = number(32)
-ROW_MASK: Final = number((1 << KIND_SHIFT) - 1)
+ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN = map(number, range(3))
+LEAVING_BIT = number(1) << 62
+ORDER_SHIFT = number(34)
+KIND_SHIFT = number(32)
+ROW_MASK = number((1 << KIND_SHIFT) - 1)
 # What a request needs, as it lies in the array of needs.
 N_ARRIVAL, N_QUESTION, N_CLIENT, N_BROKER, N_KEY, N_PAIR, N_ESTIMATE, N_HEAP, N_DIRECT = map(number, range(9))
-N_UPSTREAM, N_HOLD, N_WRITE, N_KEPT, N_CANCEL = map(number, range(9, 14))
-NEED_WORDS: Final = number(14)
+N_UPSTREAM, N_HOLD, N_WRITE, N_KEPT, N_CANCEL, NEED_WORDS = map(number, range(9, 15))

@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 from pipeline.core.marks import Marks, replay_marks
 from pipeline.core.tables.slowed import WHATIF_MARKS
 
-__all__ = ["minutes", "replayed"]
-
 MICROS: Final = 1_000_000
 MINUTE: Final = 60
 _SUMS: Final = ("seconds", "pressed_seconds", "paused_seconds", "known", "ratio_sum", "pressure_sum", "share_sum")

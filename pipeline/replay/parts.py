@@ -7,22 +7,23 @@ Which of both is said by the path alone: where a task does not see what a mounte
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, fields
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
 from pipeline.replay.traces import Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut
-
-__all__ = ["Part", "Survey", "Way", "over_parts", "survey", "way_to"]
 
 _WINDOWS: Final = "proxy_id string, start_us long, end_us long, floor_us long, rows long, limits_id long"
 _PARTS: Final = "part int, proxy_id string, warm_us long, start_us long, end_us long"
@@ -59,22 +60,17 @@ def way_to(path: str) -> Way:
 
 
 def survey(
-    spark: SparkSession,
-    prepared: Prepared,
-    *,
-    by_limits: bool = False,
-    rows: int = WINDOW_ROWS,
-    way: Way | None = None,
+    spark: SparkSession, prepared: Prepared, *, by_limits: bool = False, rows: int = WINDOW_ROWS, way: Way | None = None
 ) -> Survey:
     """Find the windows of each proxy; raises PipelineError where tasks do not see every request."""
     names, path = [proxy.proxy_id for proxy in prepared.proxies], prepared.path
     way = way or way_to(path)
 
-    def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        for batch in batches:
-            for number in batch["id"]:
-                windows = _cuts(path, names[number], rows, by_limits=by_limits)
-                yield pd.DataFrame(_table(names[number], windows).to_pandas())
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for name in (names[number] for batch in batches for number in batch.column("id").to_pylist()):
+            # Not to be seen from here; the sum of the rows tells.
+            with suppress(FileNotFoundError):
+                yield from _table(name, cut(batches_of(path, name), rows, by_limits=by_limits)).to_batches()
 
     def look_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for name, arrivals in _by_name(batches, "proxy_id"):
@@ -82,12 +78,14 @@ def survey(
             yield from _table(name, cut(pairs, rows, by_limits=by_limits)).to_batches()
 
     if way is Way.DIRECT:
-        found = spark.range(0, len(names), 1, len(names)).mapInPandas(look, _WINDOWS).collect()
+        found = spark.range(0, len(names), 1, len(names)).mapInArrow(look, _WINDOWS).collect()
     else:
         columns = _rows(spark, path).select("proxy_id", "arrival_us", "limits_id")
         sorted_rows = columns.repartition(len(names), "proxy_id").sortWithinPartitions("proxy_id", "arrival_us")
         found = sorted_rows.mapInArrow(look_in_order, _WINDOWS).collect()
-    windows = _by_proxy(found, names)
+    # A proxy whose rows are not seen has no windows.
+    by_name = {name: tuple(Window(*row[1:]) for row in mine) for name, mine in groupby(sorted(found), itemgetter(0))}
+    windows = {name: by_name.get(name, ()) for name in names}
     for proxy in prepared.proxies:
         if (seen := sum(window.rows for window in windows[proxy.proxy_id])) != proxy.rows:
             raise PipelineError(
@@ -107,7 +105,6 @@ def over_parts(
     columns: str,
 ) -> DataFrame:
     """Run `work(number, slice)` on each part, in tasks; `columns` are those that it gives. Nothing is collected."""
-    whole = sorted(set(parts))
     if way is Way.DIRECT:
         numbered = spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "part")
 
@@ -119,17 +116,16 @@ def over_parts(
 
         return numbered.mapInPandas(direct, columns)
     # The same rows for all that is done with a part: a task does it one after the other.
-    of_whole: dict[int, list[int]] = {}
-    numbers = {part: number for number, part in enumerate(whole)}
+    whole = sorted(set(parts))
+    numbers: dict[Part, list[int]] = {part: [] for part in whole}
     for number, part in enumerate(parts):
-        of_whole.setdefault(numbers[part], []).append(number)
+        numbers[part].append(number)
 
     def brought(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, mine in _by_name(batches, "part"):
             part = whole[int(number)]
-            table = pa.Table.from_batches(list(mine))
-            one = slice_of(table, part.warm_us, part.start_us, part.end_us)
-            done = pd.concat([work(each, one) for each in of_whole[int(number)]])
+            one = slice_of(pa.Table.from_batches(list(mine)), part.warm_us, part.start_us, part.end_us)
+            done = pd.concat([work(each, one) for each in numbers[part]])
             yield from pa.Table.from_pandas(done, preserve_index=False).to_batches()
 
     bounds = spark.createDataFrame([(number, *astuple(part)) for number, part in enumerate(whole)], _PARTS)
@@ -142,29 +138,16 @@ def over_parts(
 
 def _by_name(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
     """Cut sorted batches where the name in a column changes; each name's batches must be taken before the next."""
-    found = _pieces(batches, column)
-    following = next(found, None)
-
-    def of(name: str) -> Iterator[pa.RecordBatch]:
-        nonlocal following
-        while following is not None and following[0] == name:
-            yield following[1]
-            following = next(found, None)
-
-    while following is not None:
-        name = following[0]
-        yield name, of(name)
+    for name, pieces in groupby(_pieces(batches, column), itemgetter(0)):
+        yield name, (piece for _, piece in pieces)
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], column: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     for batch in batches:
-        names, begin = batch.column(column), 0
-        while begin < batch.num_rows:
-            rest = names.slice(begin)
-            other = pc.index(pc.equal(rest, names[begin]), pa.scalar(False)).as_py()
-            count = len(rest) if other < 0 else other
-            yield str(names[begin].as_py()), batch.slice(begin, count)
-            begin += count
+        runs = pc.run_end_encode(batch.column(column))
+        ends = runs.run_ends.to_pylist()
+        for name, begin, end in zip(runs.values.to_pylist(), [0, *ends], ends, strict=False):
+            yield str(name), batch.slice(begin, end - begin)
 
 
 def _rows(spark: SparkSession, path: str) -> DataFrame:
@@ -172,25 +155,6 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.parquet(path).withColumn("proxy_id", F.col("proxy_id").cast("string"))
 
 
-def _cuts(path: str, proxy_id: str, rows: int, *, by_limits: bool) -> list[Window]:
-    try:
-        return cut(batches_of(path, proxy_id), rows, by_limits=by_limits)
-    except FileNotFoundError:
-        # Not to be seen from here; the sum of the rows tells.
-        return []
-
-
 def _table(proxy_id: str, windows: Sequence[Window]) -> pa.Table:
-    rows = [{"proxy_id": proxy_id} | asdict(window) for window in windows]
-    names = [part.split()[0] for part in _WINDOWS.split(", ")]
-    types = pa.schema([(name, pa.string() if name == "proxy_id" else pa.int64()) for name in names])
-    return pa.Table.from_pylist(rows, schema=types)
-
-
-def _by_proxy(found: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[Window, ...]]:
-    windows: dict[str, tuple[Window, ...]] = dict.fromkeys(names, ())
-    for row in sorted(found):
-        fields = row.asDict()
-        name = fields.pop("proxy_id")
-        windows[name] = (*windows[name], Window(**fields))
-    return windows
+    types = pa.schema([("proxy_id", pa.string()), *((field.name, pa.int64()) for field in fields(Window))])
+    return pa.Table.from_pylist([{"proxy_id": proxy_id} | asdict(window) for window in windows], schema=types)

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Limits, Trace
+from pipeline.core.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Int32s, Limits, Trace
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints
 
-__all__ = ["Prepared"]
-
 NO_CAP = 1 << 62
+GATE, HEAP, SLOT, DIRECT = range(4)  # the order of a group's permits and of a request's keys
 MOST_REQUESTS = 1 << (62 - L.ORDER_SHIFT - 2)  # each begins up to three events, whose order has so many bits
 
 
@@ -36,18 +35,13 @@ class Prepared:
             raise ValueError(f"expected at most {MOST_REQUESTS} requests in one trace, got {len(trace)}")
         brokers, keys = _count(trace.broker), _count(trace.share)
         pairs, pair = np.unique(trace.broker.astype(np.int64) * keys + trace.share, return_inverse=True)
-        needs = np.empty((len(trace), L.NEED_WORDS), np.int64)
-        for at, column in _columns(trace, pair.astype(np.int64)).items():
-            needs[:, at] = column
-        return cls(
-            trace=trace,
-            needs=needs.reshape(-1),
-            clients=_count(trace.client),
-            questions=_count(trace.question),
-            brokers=brokers,
-            keys=keys,
-            keys_of_brokers=np.searchsorted(pairs, np.arange(brokers + 1) * keys).astype(np.int64),
-        )
+        who = trace.arrival_us, trace.question, trace.client, trace.broker, trace.share, pair
+        sizes = trace.estimate_bytes, trace.heap_bytes, trace.direct_bytes
+        times = trace.upstream_us, trace.hold_us, trace.write_us, trace.kept_ppm, trace.cancel_us
+        # In the order of `L.N_ARRIVAL` to `L.N_CANCEL`.
+        needs = np.stack([*who, *sizes, *times], axis=1, dtype=np.int64)
+        starts = np.searchsorted(pairs, np.arange(brokers + 1) * keys).astype(np.int64)
+        return cls(trace, needs.reshape(-1), _count(trace.client), _count(trace.question), brokers, keys, starts)
 
     def books(self, limits: Limits, load: int, slots: int) -> Ints:
         """Make the empty books of a replay."""
@@ -80,52 +74,30 @@ class Prepared:
         return m
 
     def _semaphores(self, m: Ints, limits: Limits) -> None:
-        rings = int(m[L.RINGS_BEGIN])
-        pairs = int(self.keys_of_brokers[-1])
+        rings, pairs = int(m[L.RINGS_BEGIN]), int(self.keys_of_brokers[-1])
         half = max(1, limits.heap_bytes // 2) if limits.heap_bytes > 0 else 0
+        of_heap = limits.heap_queue, limits.heap_timeout_us, L.MEMORY_DEADLINES
+        of_direct = limits.direct_queue, limits.direct_timeout_us, L.DIRECT_DEADLINES
         for broker, keys in enumerate(self.keys_of_brokers[:-1]):
-            gate = int(m[L.GATES]) + broker * L.SEMAPHORE_WORDS
-            _semaphore(m, gate, half, limits, L.OF_GATE, rings + int(keys))
-            _waits(m, gate, limits.heap_queue, limits.heap_timeout_us, L.MEMORY_DEADLINES)
-            slots = int(m[L.SLOTS]) + broker * L.SEMAPHORE_WORDS
-            _semaphore(m, slots, limits.max_outstanding_per_broker, limits, L.OF_SLOT, rings + pairs + int(keys))
-        _semaphore(m, L.HEAP, limits.heap_bytes, limits, L.OF_HEAP, rings + 2 * pairs)
-        _waits(m, L.HEAP, limits.heap_queue, limits.heap_timeout_us, L.MEMORY_DEADLINES)
-        _semaphore(m, L.DIRECT, limits.direct_bytes, limits, L.OF_DIRECT, rings + 2 * pairs + self.keys)
-        _waits(m, L.DIRECT, limits.direct_queue, limits.direct_timeout_us, L.DIRECT_DEADLINES)
+            gate, slots = (int(m[first]) + broker * L.SEMAPHORE_WORDS for first in (L.GATES, L.SLOTS))
+            _semaphore(m, gate, GATE, half, limits, rings + int(keys), of_heap)
+            _semaphore(m, slots, SLOT, limits.max_outstanding_per_broker, limits, rings + pairs + int(keys))
+        _semaphore(m, L.HEAP, HEAP, limits.heap_bytes, limits, rings + 2 * pairs, of_heap)
+        _semaphore(m, L.DIRECT, DIRECT, limits.direct_bytes, limits, rings + 2 * pairs + self.keys, of_direct)
 
 
-def _semaphore(m: Ints, s: int, limit: int, limits: Limits, permits: int, rings: int) -> None:
+def _semaphore(
+    m: Ints, s: int, kind: int, limit: int, limits: Limits, rings: int, waits: tuple[int, int, int] = (0, 0, 0)
+) -> None:
+    """Write what a semaphore goes by; `waits` are its longest queue, its timeout, and the chain of deadlines."""
     m[s + L.LIMIT] = limit
     m[s + L.QUANTUM] = max(1, limit // QUANTA_PER_LIMIT)
     capped = limit > 0 and limits.key_cap_percent < 100 and limits.fairness != "fifo"
     m[s + L.CAP] = limit * limits.key_cap_percent // 100 if capped else NO_CAP
-    m[s + L.PERMITS] = permits
+    m[s + L.PERMITS], m[s + L.KEYS] = L.OF_GATE + kind * L.PERMIT_WORDS, L.KEY_OF_GATE + kind
     m[s + L.RINGS] = rings
+    m[s + L.MAX_QUEUE], m[s + L.TIMEOUT], m[s + L.DEADLINES] = waits
 
 
-def _waits(m: Ints, s: int, max_queue: int, timeout_us: int, deadlines: int) -> None:
-    m[s + L.MAX_QUEUE], m[s + L.TIMEOUT], m[s + L.DEADLINES] = max_queue, timeout_us, deadlines
-
-
-def _count(numbers: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> int:
+def _count(numbers: Int32s) -> int:
     return int(numbers.max(initial=-1)) + 1
-
-
-def _columns(trace: Trace, pair: Ints) -> "dict[int, np.ndarray[tuple[int], np.dtype[np.int64 | np.int32]]]":
-    return {
-        L.N_ARRIVAL: trace.arrival_us,
-        L.N_QUESTION: trace.question,
-        L.N_CLIENT: trace.client,
-        L.N_BROKER: trace.broker,
-        L.N_KEY: trace.share,
-        L.N_PAIR: pair,
-        L.N_ESTIMATE: trace.estimate_bytes,
-        L.N_HEAP: trace.heap_bytes,
-        L.N_DIRECT: trace.direct_bytes,
-        L.N_UPSTREAM: trace.upstream_us,
-        L.N_HOLD: trace.hold_us,
-        L.N_WRITE: trace.write_us,
-        L.N_KEPT: trace.kept_ppm,
-        L.N_CANCEL: trace.cancel_us,
-    }

@@ -4,31 +4,18 @@ What a load and a fleet make of a trace is here, too (`times`, `of_replica`).
 Rule: memory is that of one window and its warm-up. Names become small numbers here, once for each slice.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
-from numpy.typing import NDArray
 
-from pipeline.core.model import Fairness, Trace
+from pipeline.core.model import Fairness, Int32s, Int64s, Trace
 
-__all__ = ["Slice", "batches_of", "read_slice", "slice_of"]
-
-_NUMBERS: Final = (
-    "arrival_us",
-    "estimate_bytes",
-    "heap_bytes",
-    "direct_bytes",
-    "upstream_us",
-    "hold_us",
-    "write_us",
-    "direct_us",
-    "cancel_us",
-)
+_NUMBERS: Final = tuple(field.name for field in fields(Trace) if field.type is Int64s)
 _NAMES: Final = ("question", "client", "broker", "principal", "tenant", "namespace")
 _RECORDED: Final = ("recorded_outcome", "recorded_wait_us", "recorded_memory_wait_us")
 COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED)
@@ -38,11 +25,11 @@ COLUMNS: Final = (*_NUMBERS, *_NAMES, *_RECORDED)
 class Slice:
     """Requests of one proxy in the order of arrival; the first `warm_up` of them are history, and not counted."""
 
-    numbers: dict[str, NDArray[np.int64]]
-    names: dict[str, NDArray[np.int64]]
-    recorded_outcome: NDArray[np.int64]
-    recorded_wait_us: NDArray[np.int64]
-    recorded_memory_wait_us: NDArray[np.int64]
+    numbers: dict[str, Int64s]
+    names: dict[str, Int64s]
+    recorded_outcome: Int64s
+    recorded_wait_us: Int64s
+    recorded_memory_wait_us: Int64s
     warm_up: int
 
     def __len__(self) -> int:
@@ -50,14 +37,14 @@ class Slice:
 
     @property
     def counted(self) -> int:
-        """Count the requests that are no warm-up."""
         return len(self) - self.warm_up
 
     def trace(self, fairness: Fairness) -> Trace:
         """Make the trace for that fairness; arrivals count from the first."""
         arrival = self.numbers["arrival_us"]
         start = arrival[0] if len(arrival) else 0
-        share = np.zeros(len(self), np.int32) if fairness == "fifo" else _codes(self.names[_SHARES[fairness]])
+        by = "client" if fairness == "connection" else fairness
+        share = np.zeros(len(self), np.int32) if by == "fifo" else _codes(self.names[by])
         others = {name: self.numbers[name] for name in _NUMBERS if name != "arrival_us"}
         return Trace(
             arrival_us=arrival - start,
@@ -76,38 +63,30 @@ class Slice:
         """
         if load == 1:
             return self
-        copy = np.tile(np.arange(load, dtype=np.uint64), len(self))
-        names = {name: np.repeat(values, load) for name, values in self.names.items()}
-        return Slice(
-            {name: np.repeat(values, load) for name, values in self.numbers.items()},
-            names | {name: _of_copy(names[name], copy) for name in ("client", "question")},
-            np.repeat(self.recorded_outcome, load),
-            np.repeat(self.recorded_wait_us, load),
-            np.repeat(self.recorded_memory_wait_us, load),
-            self.warm_up * load,
-        )
+        repeated = self._each(lambda values: np.repeat(values, load), self.warm_up * load)
+        # Hashes again, and those of the first copy as they are.
+        copy = np.tile(np.arange(load, dtype=np.uint64) * np.uint64(0x9E37_79B9_7F4A_7C15), len(self))
+        others = {name: (repeated.names[name].view(np.uint64) ^ copy).view(np.int64) for name in ("client", "question")}
+        return replace(repeated, names=repeated.names | others)
 
     def of_replica(self, replica: int, fleet: int) -> "Slice":
         """Give what one of `fleet` proxies sees of it: a connection is on one of them, for good."""
         if fleet == 1:
             return self
-        mine = _spread(self.names["client"]) % np.uint64(fleet) == replica
+        # The upper bits of the hashes: their remainders are fair for any fleet.
+        mine = (self.names["client"].view(np.uint64) >> np.uint64(17)) % np.uint64(fleet) == replica
+        return self._each(lambda values: values[mine], int(np.count_nonzero(mine[: self.warm_up])))
+
+    def _each(self, change: Callable[[Int64s], Int64s], warm_up: int) -> "Slice":
+        """Give the slice with all its columns changed alike."""
         return Slice(
-            {name: values[mine] for name, values in self.numbers.items()},
-            {name: values[mine] for name, values in self.names.items()},
-            self.recorded_outcome[mine],
-            self.recorded_wait_us[mine],
-            self.recorded_memory_wait_us[mine],
-            int(np.count_nonzero(mine[: self.warm_up])),
+            {name: change(values) for name, values in self.numbers.items()},
+            {name: change(values) for name, values in self.names.items()},
+            change(self.recorded_outcome),
+            change(self.recorded_wait_us),
+            change(self.recorded_memory_wait_us),
+            warm_up,
         )
-
-
-_SHARES: Final[dict[Fairness, str]] = {
-    "connection": "client",
-    "principal": "principal",
-    "tenant": "tenant",
-    "namespace": "namespace",
-}
 
 
 def read_slice(path: str, proxy_id: str, warm_us: int, start_us: int, end_us: int) -> Slice:
@@ -132,7 +111,7 @@ def slice_of(table: pa.Table, warm_us: int, start_us: int, end_us: int) -> Slice
     )
 
 
-def batches_of(path: str, proxy_id: str) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def batches_of(path: str, proxy_id: str) -> Iterator[tuple[Int64s, Int64s]]:
     """Give the arrivals of a proxy, and which limits were in force, batch by batch in their order."""
     wanted = ds.field("proxy_id") == proxy_id
     scanner = _dataset(path).scanner(columns=["arrival_us", "limits_id"], filter=wanted, use_threads=False)
@@ -146,17 +125,7 @@ def _dataset(path: str) -> ds.Dataset:
     return ds.dataset(path, format="parquet", partitioning=named)
 
 
-def _codes(names: NDArray[np.int64]) -> NDArray[np.int32]:
+def _codes(names: Int64s) -> Int32s:
     """Number names in the order of their first appearance."""
     codes, _ = pd.factorize(names)
     return codes.astype(np.int32)
-
-
-def _spread(names: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Take the upper bits of the hashes: their remainders are fair for any fleet."""
-    return names.view(np.uint64) >> np.uint64(17)
-
-
-def _of_copy(names: NDArray[np.int64], copy: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Give the names of copies: hashes again, and those of the first copy as they are."""
-    return (names.view(np.uint64) ^ (copy * np.uint64(0x9E37_79B9_7F4A_7C15))).view(np.int64)

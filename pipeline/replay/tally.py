@@ -8,52 +8,23 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.core.buckets import BUCKETS, EDGES
-from pipeline.core.model import WAITS, Aggregates, Outcome
-
-__all__ = ["NOTHING", "added", "growths_waited", "longest", "refused", "rows_of", "summed", "wait_counts"]
+from pipeline.core.model import Int64s, Outcome
 
 REFUSED: Final = tuple(
     outcome for outcome in Outcome if outcome.name.startswith(("TIMEOUT", "QUEUE")) or outcome is Outcome.OVERSIZE
 )
-_GROWTH: Final = WAITS.index("heap_update")
-NOTHING: Final = Aggregates(
-    outcomes=np.zeros(len(Outcome), np.int64),
-    waits=np.zeros((len(WAITS), BUCKETS), np.int64),
-    peak_heap_bytes=0,
-    peak_direct_bytes=0,
-    questions=0,
-    last_end_us=0,
-)
 
 
-def added(one: Aggregates, other: Aggregates) -> Aggregates:
-    """Put two parts together."""
-    return Aggregates(
-        outcomes=one.outcomes + other.outcomes,
-        waits=one.waits + other.waits,
-        peak_heap_bytes=max(one.peak_heap_bytes, other.peak_heap_bytes),
-        peak_direct_bytes=max(one.peak_direct_bytes, other.peak_direct_bytes),
-        questions=one.questions + other.questions,
-        last_end_us=max(one.last_end_us, other.last_end_us),
-    )
-
-
-def refused(outcomes: NDArray[np.int64]) -> int:
+def refused(outcomes: Int64s) -> int:
     """Count the requests that the proxy did not serve: timed out, queue full, too large."""
     return int(outcomes[list(REFUSED)].sum())
 
 
-def growths_waited(counts: Aggregates) -> int:
-    """Count the requests whose answer waited for heap memory to grow."""
-    return int(counts.waits[_GROWTH][1:].sum())
-
-
-def longest(counts: NDArray[np.int64]) -> float:
+def longest(counts: Int64s) -> float:
     """Give what no wait exceeded, in us: the upper edge of the last bucket that has any."""
     taken = np.flatnonzero(counts)
     if not len(taken) or taken[-1] == 0:
@@ -61,12 +32,7 @@ def longest(counts: NDArray[np.int64]) -> float:
     return float(EDGES[min(int(taken[-1]) + 1, BUCKETS - 1)])
 
 
-def wait_counts(waits: NDArray[np.int64]) -> dict[int, int]:
-    """Give the buckets that have any, by the number of their bucket (-1: waits of nothing)."""
-    return {int(position) - 1: int(waits[position]) for position in np.flatnonzero(waits)}
-
-
-def rows_of(arrays: Sequence[NDArray[np.int64]], **same: int) -> pd.DataFrame:
+def rows_of(arrays: Sequence[Int64s], **same: int) -> pd.DataFrame:
     """Give the counts that are not 0 as rows that Spark adds up: number of the array (`what`), place (`at`), `count`.
 
     `same` are columns with one value.
@@ -80,7 +46,16 @@ def rows_of(arrays: Sequence[NDArray[np.int64]], **same: int) -> pd.DataFrame:
     return pd.DataFrame(columns | found | {"count": counts.astype(np.int64)})
 
 
-def summed(rows: DataFrame, *by: str) -> list[Row]:
-    """Add rows up in Spark, by these columns too: what comes back does not grow with the data. Also the largest."""
-    columns = [*by, "what", "at"]
-    return rows.groupBy(*columns).agg(F.sum("count").alias("sum"), F.max("count").alias("most")).collect()
+def summed(
+    rows: DataFrame, by: Sequence[str], sizes: Sequence[int], largest: int = -1
+) -> dict[tuple[int, ...], list[Int64s]]:
+    """Add rows up in Spark, by these columns; gives arrays of these sizes, as `rows_of` took them, by their values.
+
+    What comes back does not grow with the data. Of the array with the number `largest` it is the largest of each place.
+    """
+    found: dict[tuple[int, ...], list[Int64s]] = {}
+    sums = rows.groupBy(*by, "what", "at").agg(F.sum("count").alias("sum"), F.max("count").alias("most"))
+    for row in sums.collect():
+        arrays = found.setdefault(tuple(row[name] for name in by), [np.zeros(size, np.int64) for size in sizes])
+        arrays[row["what"]][row["at"]] = row["most" if row["what"] == largest else "sum"]
+    return found

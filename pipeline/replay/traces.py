@@ -7,42 +7,26 @@ second one sorts them; the tasks fill the gaps, and write the files themselves w
 Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
 it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
-What they held at most is seen (`pipeline.replay.seen`), and the advice has room for it.
+The most that they held at one proxy at one time is seen, and the advice has room for it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shutil import rmtree
-from typing import Final
+from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.model import NEVER, Limits, Outcome
+from pipeline.core.model import LIMIT_KEYS, NEVER, Limits, Outcome
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
-from pipeline.replay.seen import NOTHING_SEEN, SeenMemory, watch_memory
 
-__all__ = ["LIMIT_NAMES", "Prepared", "ProxyTrace", "prepare", "prepared_before", "replay_input", "replayed_rows"]
-
-# The value of the event.
-_MEASURED: Final[dict[str, str]] = {
-    "estimate_bytes": "heap_estimate_bytes",
-    "heap_bytes": "heap_actual_bytes",
-    "direct_bytes": "direct_bytes",
-    "upstream_us": "upstream_us",
-    "hold_us": "read_us",
-    "write_us": "write_us",
-    "direct_us": "direct_us",
-    "broker": "broker",
-}
-assert tuple(_MEASURED) == MEASURED
-_NUMBERS: Final = MEASURED[:-1]
+_NUMBERS: Final = tuple(MEASURED)[:-1]
 # A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
 _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
     "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
@@ -52,33 +36,20 @@ _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
 }
 # A list over HTTP asks for direct memory only, when its answer begins; what reading it took is within the writing.
 _NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "read_us", "broker")
-_LIMITS: Final[dict[str, str]] = {
-    "heap_bytes": "heap_limit_bytes",
-    "direct_bytes": "direct_limit_bytes",
-    "heap_timeout_us": "heap_timeout_ms",
-    "direct_timeout_us": "direct_timeout_ms",
-    "heap_queue": "heap_queue_max",
-    "direct_queue": "direct_queue_max",
-    "request_timeout_us": "request_timeout_ms",
-    "max_outstanding_per_broker": "max_outstanding_per_broker",
-    "coalescing": "coalescing",
-    "fairness": "fairness",
-    "key_cap_percent": "key_cap_percent",
-}
+_LIMITS: Final = {name: known.event for name, known in LIMIT_KEYS.items()}
 # From the columns of limits to the fields of `Limits`.
 LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
-_STAGED: Final[dict[tuple[str, str], Outcome]] = {
+# By outcome and stage; without a stage it is all others.
+_ENDED: Final[dict[tuple[str, str | None], Outcome]] = {
+    ("ok", None): Outcome.OK,
+    ("timeout", None): Outcome.TIMEOUT_OTHER,
     ("timeout", "heap"): Outcome.TIMEOUT_HEAP,
     ("timeout", "heap_update"): Outcome.TIMEOUT_HEAP_UPDATE,
     ("timeout", "direct"): Outcome.TIMEOUT_DIRECT,
+    ("queue_full", None): Outcome.QUEUE_FULL_HEAP,
     ("queue_full", "direct"): Outcome.QUEUE_FULL_DIRECT,
-}
-_ENDED: Final[dict[str, Outcome]] = {
-    "ok": Outcome.OK,
-    "timeout": Outcome.TIMEOUT_OTHER,
-    "queue_full": Outcome.QUEUE_FULL_HEAP,
-    "oversize": Outcome.OVERSIZE,
-    "cancelled": Outcome.CANCELLED,
+    ("oversize", None): Outcome.OVERSIZE,
+    ("cancelled", None): Outcome.CANCELLED,
 }
 
 # Tasks that read a window leave the other groups of a file alone.
@@ -86,8 +57,9 @@ ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 NO_BROKER: Final = ""
 # Memory in use when a request arrived.
 PEAKS: Final = ("heap_used_bytes", "direct_used_bytes")
-# Limits in force that are not replayed: the least of each is seen.
-RULES: Final = ("unproven_readers_percent", "spill_limit_bytes")
+# Limits in force that are not replayed: the least of each is seen. Proxies of before do not name them, as if there were
+# no such rules.
+RULES: Final = {"unproven_readers_percent": 100, "spill_limit_bytes": 0}
 # About so many requests of a proxy are sorted and written by one task, which may have several if they come unevenly.
 TASK_ROWS: Final = 500_000
 # A fleet has a handful; so many are a mistake.
@@ -110,13 +82,29 @@ class ProxyTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenMemory:
+    """The most of each memory in use at any one proxy, in bytes; and the largest permit of a frame for watchers.
+
+    And two rules of the proxies that are not replayed: the part of direct memory for clients that have not shown that
+    they read (100 is no rule), and the room on disk for lists of slow readers.
+    """
+
+    peak_heap_bytes: int = 0
+    peak_direct_bytes: int = 0
+    peak_watch_bytes: int = 0
+    largest_watch_bytes: int = 0
+    unproven_readers_percent: int = 100
+    spill_limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """What is ready to be replayed: where it is, the proxies in it, and the limits that were in force."""
 
     path: str
     proxies: tuple[ProxyTrace, ...]
     limits: dict[int, Limits]
-    seen: SeenMemory = NOTHING_SEEN
+    seen: SeenMemory = SeenMemory()
     # By `limits_id`, how many requests met those limits.
     met: Mapping[int, int] = field(default_factory=dict)
     # The cluster of all events, if they name one.
@@ -124,7 +112,6 @@ class Prepared:
 
     @property
     def rows(self) -> int:
-        """Count the requests."""
         return sum(proxy.rows for proxy in self.proxies)
 
     @property
@@ -162,15 +149,13 @@ def prepare(
             " limits are set for the proxies of one cluster"
         )
     heap, direct = (max(row[name] or 0 for row in seen) for name in PEAKS)
-    # Proxies of before do not name them: as if there were no such rules.
-    percent, disk = (min((row[name] for row in seen if row[name] is not None), default=None) for name in RULES)
-    percent = 100 if percent is None else percent
+    rules = (min((row[name] for row in seen if row[name] is not None), default=none) for name, none in RULES.items())
     before_writing()
     return Prepared(
         path,
         _written(spark, requests, seen, path),
         limits,
-        SeenMemory(heap, direct, *watch_memory(events), percent, disk or 0),
+        SeenMemory(heap, direct, *_watch_memory(events), *rules),
         met,
         next(iter(clusters), None),
     )
@@ -178,21 +163,30 @@ def prepare(
 
 def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prepared:
     """Describe what `prepare` wrote, with the rows of the table `replayed`; the same as it gave."""
-    limits = {row.limits_id: Limits(**{ours: row[column] for column, ours in LIMIT_NAMES.items()}) for row in rows}
+    limits = {row.limits_id: limits_of(row) for row in rows}
     order = sorted(rows, key=lambda row: (-row.requests, row.limits_id))
     first = order[0]
-    seen = SeenMemory(**{name: first[name] for name in asdict(NOTHING_SEEN)})
+    seen = SeenMemory(**{name: first[name] for name in asdict(SeenMemory())})
     met = {row.limits_id: row.requests for row in order}
     return Prepared(path, _describe(spark, path), {name: limits[name] for name in met}, seen, met, first["cluster"])
 
 
-def replayed_rows(prepared: Prepared) -> list[dict[str, object]]:
+def limits_of(row: Any) -> Limits:
+    """Read the columns of limits."""
+    return Limits(**{name: row[column] for column, name in LIMIT_NAMES.items()})
+
+
+def limit_values(limits: Limits) -> dict[str, Any]:
+    """Give the columns of limits."""
+    return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
+
+
+def replayed_rows(prepared: Prepared) -> list[dict[str, Any]]:
     """Give the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
-    peaks = asdict(prepared.seen)
     return [
         {"limits_id": limits_id, "requests": prepared.met[limits_id], "cluster": prepared.cluster}
-        | {column: getattr(limits, ours) for column, ours in LIMIT_NAMES.items()}
-        | peaks
+        | limit_values(limits)
+        | asdict(prepared.seen)
         for limits_id, limits in prepared.limits.items()
     ]
 
@@ -212,12 +206,9 @@ def _written(spark: SparkSession, requests: DataFrame, seen: Sequence[Row], path
     new = Path(place).with_name(f".{Path(place).name}.new")
     rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    usual = _usual(seen)
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return written(batches, str(new), usual)
-
-    traces = _traces(_laid_out(spark, requests, seen).mapInArrow(write, DESCRIBED))
+    usual, directory = _usual(seen), str(new)
+    laid_out = _laid_out(spark, requests, seen)
+    traces = _traces(laid_out.mapInArrow(lambda batches: written(batches, directory, usual), DESCRIBED))
     rmtree(place, ignore_errors=True)
     new.rename(place)
     return traces
@@ -225,13 +216,11 @@ def _written(spark: SparkSession, requests: DataFrame, seen: Sequence[Row], path
 
 def _filled(spark: SparkSession, requests: DataFrame, seen: Sequence[Row]) -> DataFrame:
     usual = _usual(seen)
-
-    def fill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in filled(batches, usual):
-            yield from piece.to_batches()
-
     columns = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in table_schema(REPLAY_INPUT))
-    return _laid_out(spark, requests, seen).mapInArrow(fill, columns)
+    laid_out = _laid_out(spark, requests, seen)
+    return laid_out.mapInArrow(
+        lambda pieces: (b for piece in filled(pieces, usual) for b in piece.to_batches()), columns
+    )
 
 
 def _usual(seen: Iterable[Row]) -> Usual:
@@ -278,8 +267,8 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
         counts[row.limits_id] += row.rows
         named = {ours: 1000 * row[name] if name.endswith("_ms") else row[name] for ours, name in _LIMITS.items()}
         found[row.limits_id] = Limits(**named)
-    order = sorted(counts, key=lambda each: (-counts[each], each))
-    return {limits_id: found[limits_id] for limits_id in order}, {limits_id: counts[limits_id] for limits_id in order}
+    met = dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return {limits_id: found[limits_id] for limits_id in met}, met
 
 
 def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
@@ -313,7 +302,7 @@ def _requests(events: DataFrame) -> DataFrame:
         F.xxhash64("tenant").alias("tenant"),
         F.xxhash64("namespace").alias("namespace"),
         F.xxhash64(F.coalesce("mode", F.lit(""))).alias("mode"),
-        *(_measured(theirs).alias(ours) for ours, theirs in _MEASURED.items()),
+        *(_measured(theirs).alias(ours) for ours, theirs in MEASURED.items()),
         F.coalesce("cancelled_after_us", F.lit(NEVER)).alias("cancel_us"),
         F.xxhash64(*_LIMITS.values()).alias("limits_id"),
         *_LIMITS.values(),
@@ -337,7 +326,7 @@ def _complete() -> Column:
     Who was not answered never has them all: the writing is whole only for those that were.
     """
     every, known = (F.col("outcome") == "ok"), F.lit(True)
-    for name in _MEASURED.values():
+    for name in MEASURED.values():
         if name in _NOT_OVER_HTTP or name == "upstream_us":
             known = known & F.col(name).isNotNull()
         elif name != "direct_us":  # made of others
@@ -366,11 +355,29 @@ def _measured(name: str) -> Column:
 
 def _direct_us() -> Column:
     """Give how long all of the booked memory would have been held to make the byte-seconds of a list for one client."""
-    limit = F.col("direct_limit_bytes")
-    booked = F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
-    held = F.ceil(F.col("direct_byte_us") / F.when(booked > 0, booked)).cast("long")
+    held = F.ceil(F.col("direct_byte_us") / F.when(_booked() > 0, _booked())).cast("long")
     left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
     return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
+
+
+def _booked() -> Column:
+    """Give the direct memory of a permit, which is never larger than the limit."""
+    limit = F.col("direct_limit_bytes")
+    return F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
+
+
+def _watch_memory(events: DataFrame) -> tuple[int, int]:
+    """Give the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
+    end_us = F.col("ts_us") + F.col("total_us")
+    begin = F.struct((end_us - F.col("direct_held_us")).alias("at_us"), _booked().alias("change"))
+    end = F.struct(end_us.alias("at_us"), (-_booked()).alias("change"))
+    held = events.where(F.col("kind").isin("watch_init", "watch_update") & (F.col("direct_held_us") > 0))
+    steps = held.select("proxy_id", F.explode(F.array(begin, end)).alias("step")).select("proxy_id", "step.*")
+    # What ends goes before what begins in the same microsecond.
+    line = Window.partitionBy("proxy_id").orderBy("at_us", "change").rowsBetween(Window.unboundedPreceding, 0)
+    sums = steps.select("change", F.sum("change").over(line).alias("held"))
+    ((peak, largest),) = sums.agg(F.max("held"), F.max("change")).collect()
+    return peak or 0, largest or 0
 
 
 def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:
@@ -411,10 +418,10 @@ def _work(*parts: str) -> Column:
 
 
 def _outcome() -> Column:
-    outcome, stage = F.col("outcome"), F.coalesce("outcome_stage", F.lit(""))
     chosen = F.lit(int(Outcome.FAILED))
-    for name, ended in _ENDED.items():
-        chosen = F.when(outcome == name, int(ended)).otherwise(chosen)
-    for (name, where), ended in _STAGED.items():
-        chosen = F.when((outcome == name) & (stage == where), int(ended)).otherwise(chosen)
+    for (outcome, stage), ended in _ENDED.items():
+        like = F.col("outcome") == outcome
+        chosen = F.when(like if stage is None else like & (F.col("outcome_stage") == stage), int(ended)).otherwise(
+            chosen
+        )
     return chosen.cast("short")

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from pipeline.core.errors import PipelineError
 
-__all__ = ["MOST_CHANGES", "WINDOW_ROWS", "Window", "cut", "warm_up_from", "window_rows"]
-
 # A task holds a window and a warm-up that is no larger, at about 400 bytes a request: 0.8 GB at most.
 WINDOW_ROWS: Final = 1_000_000
 LEAST_ROWS: Final = 10_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.model import Fairness, Limits, Outcome, Result, Trace
 from pipeline.replay import kernel
-from pipeline.replay.engine import simulate
+from pipeline.replay.job import simulate
 from pipeline.replay.slices import Slice
 from proxy.auth.fairness_key import FairnessKeys
 from tests.support.pipeline.real_limiter import replay_by_the_real_limiter

@@ -58,7 +58,7 @@ def test_kernel_goes_on_with_more_memory() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_request_is_counted_once(rule: str) -> None:
-    prepared = kernel.Prepared.of(random_trace(5, Shape()))
+    prepared = prepare.Prepared.of(random_trace(5, Shape()))
     trace, warm_up = prepared.trace, 40
     many = [RULES[rule], RULES["fifo"]]
     for counted, limits in zip(kernel.replay_many(prepared, many, 2, warm_up), many, strict=True):

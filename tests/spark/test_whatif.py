@@ -9,12 +9,11 @@ from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Limits, Outcome
 from pipeline.core.schema import event_schema
 from pipeline.replay.calibrate import calibrate
-from pipeline.replay.engine import simulate
-from pipeline.replay.job import Place, Total, replay_grid
+from pipeline.replay.job import Place, Total, replay_grid, simulate
 from pipeline.replay.parts import Way, survey
 from pipeline.replay.slices import read_slice
-from pipeline.replay.tally import NOTHING, added
 from pipeline.replay.traces import Prepared, prepare, replay_input
+from tests.support.pipeline.aggregates import NOTHING, added
 from tests.support.pipeline.replay_events import REFUSED, START_US, requests, storm
 
 TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)

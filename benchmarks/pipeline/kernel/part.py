@@ -17,7 +17,8 @@ from benchmarks.ladder.verdict import check
 from benchmarks.pipeline.kernel import fifo
 from benchmarks.pipeline.rounds import Json
 from pipeline.core.model import MIB, NEVER, Limits, Trace
-from pipeline.replay.kernel import Prepared, replay_many
+from pipeline.replay.kernel import replay_many
+from pipeline.replay.prepare import Prepared
 
 REQUESTS: Final = 1_000_000
 ROUNDS: Final = 5

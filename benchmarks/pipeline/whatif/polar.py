@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.whatif import SCENARIOS, rows_of
 from pipeline.core.model import NEVER, Aggregates, Limits
-from pipeline.replay.engine import simulate
+from pipeline.replay.job import simulate
 from pipeline.replay.slices import Slice
-from pipeline.replay.tally import added
 from pipeline.replay.traces import TASK_ROWS
+from tests.support.pipeline.aggregates import added
 
 # The value of the event, and the stages after which the time of one that was not answered is whole.
 _MEASURED: Final = {

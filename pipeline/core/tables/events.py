@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from eventlog.schema import FIELDS, Field
+from eventlog.schema import FIELDS
 from pipeline.core.tables.table import Column, Table
-
-__all__ = ["EVENTS", "EVENT_KEY", "QUARANTINE", "QUARANTINE_KEY", "REASONS"]
 
 EVENT_KEY: Final = ("proxy_id", "boot_id", "seq")
 QUARANTINE_KEY: Final = ("source", "reason", "digest")
@@ -22,16 +20,12 @@ REASONS: Final[dict[str, str]] = {
 }
 
 
-def _column(field: Field) -> Column:
-    return Column(field.name, field.type, field.unit, field.meaning, field.nullable)
-
-
 EVENTS: Final = Table(
     name="events",
     meaning="One row for each event of the log: a topic-list request, or a limited watch frame, at its end.",
     key=EVENT_KEY,
     columns=(
-        *map(_column, FIELDS),
+        *(Column(field.name, field.type, field.unit, field.meaning, field.nullable) for field in FIELDS),
         Column("date", "date", "", "Day of ts_us, UTC."),
         Column("hour", "int32", "", "Hour of ts_us, UTC."),
     ),
@@ -47,9 +41,7 @@ QUARANTINE: Final = Table(
         Column("source", "string", "", "File, or position in the topic, that it came from."),
         Column("reason", "string", "", f"One of {', '.join(REASONS)}."),
         Column("digest", "string", "", "SHA-256 of the whole text, in hexadecimal."),
-        Column(
-            "detail", "string", "", "Names of the fields at fault, where there are some, or `too_long`.", nullable=True
-        ),
+        Column("detail", "string", "", "Names of the fields at fault, where there are some, or `too_long`.", True),
         Column("raw", "string", "", "The text; its first 65,536 characters."),
         Column("copies", "int64", "lines", "How often the source has it, without what was found before."),
         Column("ingested_at", "timestamp", "", "When the ingest that found it began."),

@@ -5,8 +5,6 @@ from typing import Final
 from pipeline.core.tables.table import Column, Table
 from pipeline.core.tables.whatif import LIMIT_COLUMNS
 
-__all__ = ["ADVICE_HISTORY", "CALIBRATION_HISTORY", "LIMITS_BY_DAY"]
-
 _RUN: Final = (
     Column("made_at", "timestamp", "UTC", "When the job ended."),
     Column("cluster", "string", "", "The cluster, if all events are of one that is named.", True),

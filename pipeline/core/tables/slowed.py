@@ -7,8 +7,6 @@ from typing import Final
 
 from pipeline.core.tables.table import Column, Table
 
-__all__ = ["SLOWED", "WHATIF_MARKS"]
-
 SLOWED: Final = Table(
     "slowed",
     "Producers that were slowed in one hour: a row for each topic whose rate was limited, and one for the connections"

@@ -2,8 +2,6 @@
 
 from pipeline.core.tables.table import Column, Table
 
-__all__ = ["ARRIVALS", "STORMS", "STORM_MEMBERS"]
-
 ARRIVALS = Table(
     "arrivals",
     "What arrived in one second at one proxy. Seconds in which nothing did have no row; a fleet is the sum.",

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Column", "ColumnType", "Table"]
-
 ColumnType = Literal["string", "int16", "int32", "int64", "double", "bool", "timestamp", "date", "map<int32,int64>"]
 
 
@@ -30,7 +28,6 @@ class Table:
     partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a declaration whose key or layout names a column that is not there."""
         known = {column.name for column in self.columns}
         if missing := [name for name in (*self.key, *self.partition_by) if name not in known]:
             raise TypeError(f"table {self.name}: {missing} are no columns of it")

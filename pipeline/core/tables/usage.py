@@ -8,8 +8,6 @@ client version that ended last, whose namespace and principal are those of the w
 
 from pipeline.core.tables.table import Column, Table
 
-__all__ = ["SHARING", "TOP_COSTS", "USAGE", "WAITS"]
-
 WHO = (
     Column("tenant", "string", "", "Tenant; empty for watch frames of a relay that does not know it.", True),
     Column("namespace", "string", "", "`tenant/namespace`; empty where tenant is.", True),

@@ -4,8 +4,6 @@ from typing import Final
 
 from pipeline.core.tables.table import Column, Table
 
-__all__ = ["ADVICE", "CALIBRATION", "LIMIT_COLUMNS", "OUTCOME_COLUMNS", "REPLAYED", "REPLAY_INPUT", "WHATIF"]
-
 LIMIT_COLUMNS: Final[tuple[Column, ...]] = (
     Column("heap_limit_bytes", "int64", "bytes", "Heap memory of one proxy; 0 is no limit."),
     Column("direct_limit_bytes", "int64", "bytes", "Direct memory of one proxy; 0 is no limit."),

@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
-from pipeline.replay.tally import NOTHING, added, rows_of
+from pipeline.replay.tally import rows_of
+from tests.support.pipeline.aggregates import NOTHING, added
 
 
 def table(arrivals: list[int], **named: list[int]) -> pa.Table:

@@ -8,9 +8,9 @@ import numpy as np
 from pipeline.core.model import Limits
 from pipeline.replay.job import _short_warm_ups
 from pipeline.replay.parts import Survey, Way
-from pipeline.replay.tally import NOTHING, added
 from pipeline.replay.traces import Prepared, ProxyTrace
 from pipeline.replay.windows import Window
+from tests.support.pipeline.aggregates import NOTHING, added
 
 
 def test_counts_add_up_and_peaks_are_the_highest() -> None:

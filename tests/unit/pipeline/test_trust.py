@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.calibration import Judged
+from pipeline.core.calibration import Judged, Trust
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.core.trust import Trust
 
 TRUST = Trust(max_error=0.2, max_imputed=0.5, min_requests=100)
 ROW: dict[str, Any] = {
