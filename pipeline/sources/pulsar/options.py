@@ -143,8 +143,7 @@ def _check_auth(options: argparse.Namespace) -> None:
 
 
 def _check_admin_url(url: str) -> None:
-    _refuse_secrets("--admin-url", url)
-    parts = _split(url)
+    parts = _split("--admin-url", url)
     known = url.startswith(("http://", "https://"))
     if parts is None or not known or parts.query or parts.fragment or "," in parts.netloc:
         raise PipelineError(f"--admin-url: got {without_user(url)!r}, expected http://HOST:PORT or https://HOST:PORT")
@@ -152,8 +151,7 @@ def _check_admin_url(url: str) -> None:
 
 def split_source(source: str) -> tuple[str, str]:
     """Part `pulsar://HOST:PORT[,...]/TENANT/NAMESPACE/TOPIC` into service URL and topic; raises PipelineError."""
-    _refuse_secrets("--source", source)
-    parts = _split(source)
+    parts = _split("--source", source)
     words = [] if parts is None else parts.path.removeprefix("/").split("/")
     odd = parts is None or parts.query or parts.fragment or len(words) != 3 or not all(words)
     if odd or not source.startswith(SCHEMES):
@@ -164,20 +162,17 @@ def split_source(source: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", f"persistent://{'/'.join(words)}"
 
 
-def _split(url: str) -> SplitResult | None:
-    """Give the parts of a URL, None if it names no host, or no port that can be."""
+def _split(option: str, url: str) -> SplitResult | None:
+    """Give the parts of a URL, None if it names no host, or no port that can be; raises PipelineError for a user."""
+    # A secret would show in plans and logs.
+    if re.search(r"://[^/?#]*@", url):
+        raise PipelineError(f"{option}: got a URL with a user in it: use --auth, with --auth-file or --auth-env")
     try:
         parts = urlsplit(url)
     except ValueError:
         return None
     ports = [int(port) for port in re.findall(r":([0-9]+)(?:,|$)", parts.netloc)]
     return parts if _HOSTS.fullmatch(parts.netloc) and all(0 < port < 65_536 for port in ports) else None
-
-
-def _refuse_secrets(option: str, url: str) -> None:
-    # It would show in plans and logs.
-    if re.search(r"://[^/?#]*@", url):
-        raise PipelineError(f"{option}: got a URL with a user in it: use --auth, with --auth-file or --auth-env")
 
 
 def without_user(url: str) -> str:
