@@ -32,17 +32,20 @@ class Trust:
         if self.min_requests < 1:
             raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
 
-    def in_all(self, judged: Judged | None) -> Judged:
-        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted."""
+    def in_all(self, judged: Judged | None, unproven_percent: int = 100) -> Judged:
+        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted.
+
+        `unproven_percent` is the part of direct memory that clients had which have not shown that they read.
+        """
         if judged is None:
             why = "the replay was not held against what was recorded, expected it to be: run the job whatif"
         else:
-            why = self._doubt(judged)
+            why = self._doubt(judged, unproven_percent)
         if judged is None or why:
             raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
         return judged
 
-    def _doubt(self, judged: Judged) -> str:
+    def _doubt(self, judged: Judged, unproven_percent: int) -> str:
         row = judged.row
         if row["requests"] < self.min_requests:
             return (
@@ -60,5 +63,16 @@ class Trust:
                 f"the replay of the recorded limits has an error of {judged.error:.3f}, expected at most"
                 f" {self.max_error} (--max-error): outcomes differ by {judged.outcome_error:.3f}, the p99 of waits by"
                 f" {judged.wait_error:.3f} ({judged.waits}), single proxies by {judged.mean_error:.3f} on average"
+                f"{_share(unproven_percent)}"
             )
         return ""
+
+
+def _share(unproven_percent: int) -> str:
+    if unproven_percent == 100:
+        return ""
+    return (
+        f"; clients that have not shown that they read had {unproven_percent} % of direct memory"
+        " (topicListUnprovenReadersMemoryPercent), and how they take turns for it is not replayed: raise the direct"
+        " limit, so that fewer wait, and record again"
+    )

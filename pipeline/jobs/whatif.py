@@ -60,6 +60,8 @@ __all__ = [
 Say = Callable[[str], None]
 # The row of all waits together; see `pipeline.core.model.WAITS`.
 TOTAL: Final = WAITS.index("total")
+# An error up to this leaves nothing to look for.
+CLOSE: Final = 0.05
 # For a proxy with an empty name, which no directory of `replay_input` can have.
 _KEPT: Final = (
     "requests", "outcome_error", "recorded_refused", "simulated_refused", "recorded_p99_us", "simulated_p99_us",
@@ -106,10 +108,8 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {_percent(prepared.imputed_share)} imputed")
     write_rows(spark, common, REPLAYED, replayed_rows(prepared))
     with watched(spark, "calibration"):
-        calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
-    rows = [each.row(_imputed_share(prepared, each.proxy_id)) for each in calibrated]
+        rows, judged = _calibrated(spark, prepared, settings.promised_us, say)
     write_rows(spark, common, CALIBRATION, rows)
-    judged = judge(rows, settings.promised_us)
     add_row(spark, common, CALIBRATION_HISTORY, _history_row(prepared, judged[ALL], settings))
     keep_days(spark, common, whole, settings.period)
     for each in judged.values():
@@ -121,6 +121,34 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
         totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, _rows(prepared, found, limits, totals))
     return WhatifSummary(prepared, judged[ALL], len(totals))
+
+
+def _calibrated(
+    spark: SparkSession, prepared: Prepared, promised_us: float, say: Say
+) -> tuple[list[dict[str, object]], dict[str, Judged]]:
+    """Replay the recorded limits, with all of direct memory; if that is off, with the part of unproven clients, too.
+
+    Events do not tell whose clients have shown that they read. After a network fault nobody has, and the proxy gives
+    lists no more than that part: the replay that is closer to what was recorded tells which it was.
+    """
+    found, percent = survey(spark, prepared, by_limits=True), prepared.seen.unproven_readers_percent
+
+    def judged_with(part: int) -> tuple[list[dict[str, object]], dict[str, Judged]]:
+        each = calibrate(spark, prepared, found, part)
+        rows = [one.row(_imputed_share(prepared, one.proxy_id)) for one in each]
+        return rows, judge(rows, promised_us)
+
+    whole = judged_with(100)
+    if percent == 100 or whole[1][ALL].error <= CLOSE:
+        return whole
+    part = judged_with(percent)
+    if not part[1][ALL].error < whole[1][ALL].error:
+        return whole
+    say(
+        f"lists are replayed with {percent} % of direct memory, which clients have that have not shown that they read"
+        f" (topicListUnprovenReadersMemoryPercent): with all of it the error is {whole[1][ALL].error:.3f}"
+    )
+    return part
 
 
 def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:

@@ -101,7 +101,8 @@ def fullness(frame: pd.DataFrame, clock: Clock, alt_text: str) -> Chart:
         "The fullest proxy, as requests found it",
         drawing,
         alt_text,
-        "The highest use that any request met on arrival. At 100 % the next one waits.",
+        "The highest use that any request met on arrival. At 100 % the next one waits; above it one list that turned"
+        " out larger than expected has grown beyond the limit, as one at a time may, or the limit was lowered.",
         filtered=True,
     )
 
