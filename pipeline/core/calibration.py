@@ -125,14 +125,17 @@ class Trust:
         if self.min_requests < 1:
             raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
 
-    def in_all(self, judged: Judged | None) -> Judged:
-        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted."""
-        why = self._doubt(judged)
+    def in_all(self, judged: Judged | None, unproven_percent: int = 100) -> Judged:
+        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted.
+
+        `unproven_percent` is the part of direct memory that clients had which have not shown that they read.
+        """
+        why = self._doubt(judged, unproven_percent)
         if judged is None or why:
             raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
         return judged
 
-    def _doubt(self, judged: Judged | None) -> str:
+    def _doubt(self, judged: Judged | None, unproven_percent: int) -> str:
         if judged is None:
             return "the replay was not held against what was recorded, expected it to be: run the job whatif"
         row = judged.row
@@ -152,8 +155,19 @@ class Trust:
                 f"the replay of the recorded limits has an error of {judged.error:.3f}, expected at most"
                 f" {self.max_error} (--max-error): outcomes differ by {judged.outcome_error:.3f}, the p99 of waits by"
                 f" {judged.wait_error:.3f} ({judged.waits}), single proxies by {judged.mean_error:.3f} on average"
+                f"{_of_share(unproven_percent)}"
             )
         return ""
+
+
+def _of_share(unproven_percent: int) -> str:
+    if unproven_percent == 100:
+        return ""
+    return (
+        f"; clients that have not shown that they read had {unproven_percent} % of direct memory"
+        " (topicListUnprovenReadersMemoryPercent), and how they take turns for it is not replayed: raise the direct"
+        " limit, so that fewer wait, and record again"
+    )
 
 
 def judge(rows: Iterable[Row], promised_us: float) -> dict[str, Judged]:

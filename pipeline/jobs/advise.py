@@ -141,7 +141,9 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
             f"--out {common.out}: the job whatif was begun and did not end, expected it to: run it again"
         )
     rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
-    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL))
+    before = read_table(spark, common, REPLAYED).collect()
+    percent = min((row.unproven_readers_percent for row in before), default=100)
+    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), percent)
     tried = whole.where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
@@ -149,7 +151,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         raise PipelineError(
             f"--out {common.out}: found no `{REPLAY_INPUT.name}`, which `convert` does not copy: run the job whatif"
         )
-    prepared = prepared_before(spark, read_table(spark, common, REPLAYED).collect(), replay_path(common))
+    prepared = prepared_before(spark, before, replay_path(common))
     trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
     trials.add("grid", [_point(row.asDict()) for row in tried])
     with watched(spark, "refining"):

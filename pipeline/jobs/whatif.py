@@ -49,6 +49,8 @@ from pipeline.store.sinks import open_store, read_table, write_rows, write_table
 Say = Callable[[str], None]
 # Rows of `Aggregates.waits`: all waits together, and those for heap memory to grow.
 _TOTAL, _GROWTH = WAITS.index("total"), WAITS.index("heap_update")
+# An error up to this leaves nothing to look for.
+CLOSE: Final = 0.05
 # For a proxy with an empty name, which no directory of `replay_input` can have.
 NAMELESS: Final = "(no name)"
 
@@ -95,11 +97,8 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {imputed}")
     write_rows(spark, common, REPLAYED, replayed_rows(prepared))
     with watched(spark, "calibration"):
-        calibrated = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))
-    shares = {ALL: prepared.imputed_share} | {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
-    rows = [each.row(shares[each.proxy_id]) for each in calibrated]
+        rows, judged = _calibrated(spark, prepared, settings.promised_us, say)
     write_rows(spark, common, CALIBRATION, rows)
-    judged = judge(rows, settings.promised_us)
     error = judged[ALL].error
     history = run_row(prepared, settings.promised_us) | {"error": None if isnan(error) else float(error)}
     names = [column.name for column in CALIBRATION_HISTORY.columns if column.name not in history]
@@ -115,6 +114,35 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
         totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, scenario_rows(prepared, limits, totals))
     return WhatifSummary(prepared, judged[ALL], len(totals))
+
+
+def _calibrated(
+    spark: SparkSession, prepared: Prepared, promised_us: float, say: Say
+) -> tuple[list[dict[str, object]], dict[str, Judged]]:
+    """Replay the recorded limits, with all of direct memory; if that is off, with the part of unproven clients, too.
+
+    Events do not tell whose clients have shown that they read. After a network fault nobody has, and the proxy gives
+    lists no more than that part: the replay that is closer to what was recorded tells which it was.
+    """
+    found, percent = survey(spark, prepared, by_limits=True), prepared.seen.unproven_readers_percent
+
+    shares = {ALL: prepared.imputed_share} | {proxy.proxy_id: proxy.imputed / proxy.rows for proxy in prepared.proxies}
+
+    def judged_with(part: int) -> tuple[list[dict[str, object]], dict[str, Judged]]:
+        rows = [each.row(shares[each.proxy_id]) for each in calibrate(spark, prepared, found, part)]
+        return rows, judge(rows, promised_us)
+
+    whole = judged_with(100)
+    if percent == 100 or whole[1][ALL].error <= CLOSE:
+        return whole
+    part = judged_with(percent)
+    if not part[1][ALL].error < whole[1][ALL].error:
+        return whole
+    say(
+        f"lists are replayed with {percent} % of direct memory, which clients have that have not shown that they read"
+        f" (topicListUnprovenReadersMemoryPercent): with all of it the error is {whole[1][ALL].error:.3f}"
+    )
+    return part
 
 
 def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:

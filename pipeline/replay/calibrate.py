@@ -10,7 +10,7 @@ waited beyond these, for anything but memory, is the machine's lateness, and is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -89,12 +89,14 @@ class Calibration:
         return found | {"outcome_error": outcome_error(found), "imputed_share": imputed_share}
 
 
-def calibrate(spark: SparkSession, prepared: Prepared, found: Survey) -> list[Calibration]:
+def calibrate(spark: SparkSession, prepared: Prepared, found: Survey, direct_percent: int = 100) -> list[Calibration]:
     """Replay what was recorded under the limits of the time; the first is for all proxies together.
 
-    `found` is a survey whose windows do not go over a change of limits.
+    `found` is a survey whose windows do not go over a change of limits. With `direct_percent` lists have that part of
+    direct memory, as those of clients that have not shown that they read.
     """
-    parts, limits = _parts(prepared, found)
+    parts, whole = _parts(prepared, found)
+    limits = [_with_part(each, direct_percent) for each in whole]
     names = [proxy.proxy_id for proxy in prepared.proxies]
 
     def work(number: int, part: Slice) -> pd.DataFrame:
@@ -149,6 +151,12 @@ def _waits(part: Slice, result: Result) -> Int64s:
 def _seen(outcomes: Int64s, waits: Int64s) -> Seen:
     counts = np.bincount(outcomes, minlength=len(Outcome)).astype(np.int64)
     return Seen(counts, count_waits(waits[outcomes == int(Outcome.OK)]))
+
+
+def _with_part(limits: Limits, direct_percent: int) -> Limits:
+    part = limits.direct_bytes * direct_percent // 100
+    # The proxy goes by all of direct memory when it refuses a list for its size.
+    return replace(limits, direct_bytes=part, max_answer_bytes=limits.answer_limit_bytes)
 
 
 def _parts(prepared: Prepared, found: Survey) -> tuple[list[Part], list[Limits]]:

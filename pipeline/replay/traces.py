@@ -344,6 +344,9 @@ def _measured(name: str) -> Column:
     if name in _COMPLETE_AFTER:
         complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
         value = F.when(complete, value)
+    if name == "direct_bytes":
+        # A list that was refused for its size has told it by the heap memory that it would have taken: a little more.
+        value = F.coalesce(value, F.when(F.col("outcome") == "oversize", F.col("heap_actual_bytes")))
     if name == "upstream_us":
         # Older proxies asked for the memory of lists over HTTP first: those events have no time of the broker.
         value = F.when(_over_http(), F.coalesce(value, F.lit(0))).otherwise(value)

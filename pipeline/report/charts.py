@@ -43,7 +43,8 @@ _TEXTS: Final = {
     ),
     "fullness": (
         "The fullest proxy, as requests found it",
-        "The highest use that any request met on arrival. At 100 % the next one waits.",
+        "The highest use that any request met on arrival. At 100 % the next one waits; above it one list that turned"
+        " out larger than expected has grown beyond the limit, as one at a time may, or the limit was lowered.",
     ),
     "waits-over-time": (
         "Waits for memory",

@@ -216,3 +216,28 @@ def test_new_calibration_withdraws_the_advice_of_before(
     with pytest.raises(PipelineError, match="no calibration"):
         whatif(spark, WhatifSettings(advised_before, Grid({}, (1,), (1,))), lambda _: None)
     assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []
+
+
+@pytest.mark.parametrize(("unproven_percent", "error"), [(50, 0.0), (None, 0.5)])
+def test_recorded_limits_are_replayed_with_the_part_that_unproven_clients_had(
+    spark: SparkSession, tmp_path: Path, unproven_percent: int | None, error: float
+) -> None:
+    # Lists of 40 MiB that take a second to write: two fit into all of direct memory, one into half of it.
+    waits = (0, 1_000_000, 2_000_000, 3_000_000)
+    events = [
+        {
+            "at_us": number, "question_hash": f"q{number}", "client_id": f"c{number}", "direct_bytes": 40 * MIB,
+            "write_us": 1_000_000, "direct_wait_us": wait, "total_us": 1_006_000 + wait,
+            "unproven_readers_percent": unproven_percent,
+        }
+        for number, wait in enumerate(waits)
+    ]  # fmt: skip
+    settings = CommonSettings(str(tmp_path), "parquet", None, {})
+    frame = spark.createDataFrame(requests(*events), event_schema())
+    dated = frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
+    write_table(spark, settings, EVENTS, dated)
+    said: list[str] = []
+    grid = Grid({"direct_bytes": (100 * MIB,)}, loads=(1,), fleets=(1,))
+    found = whatif(spark, WhatifSettings(settings, grid), said.append)
+    assert found.calibration.error == pytest.approx(error, abs=0.2)
+    assert any("lists are replayed with 50 % of direct memory" in line for line in said) is (unproven_percent == 50)

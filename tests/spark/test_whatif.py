@@ -86,6 +86,18 @@ def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession)
     assert found[13].heap_bytes == 20
 
 
+def test_list_refused_for_its_size_is_as_large_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    too_large = {
+        **REFUSED, "outcome": "oversize", "outcome_stage": "upstream", "heap_actual_bytes": 120 * MIB,
+        "heap_wait_us": 0, "total_us": 5000,
+    }  # fmt: skip
+    prepared = prepare(spark, events(spark, {"at_us": 1}, {**too_large, "at_us": 2}), str(tmp_path / "input"))
+    # What the advice may not go below, and what the replay of the recorded limits refuses again.
+    assert prepared.largest == (120 * MIB, 120 * MIB)
+    whole = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))[0]
+    assert whole.recorded.outcomes[Outcome.OVERSIZE] == whole.simulated.outcomes[Outcome.OVERSIZE] == 1
+
+
 @pytest.mark.parametrize(("asked", "heap_bytes"), [("q", 10), ("m", 99)])
 def test_request_is_like_its_question_whether_or_not_others_must_look_further(
     spark: SparkSession, asked: str, heap_bytes: int

@@ -126,7 +126,7 @@ def _lists(settings: GenerateSettings, chunk: Chunk, people: Population, groups:
             "name_bytes": pa.array(names * lengths, mask=~answered),
             "response_bytes": pa.array(groups.direct_bytes[group], mask=~well),
             "heap_estimate_bytes": pa.array(groups.estimate_bytes[group], mask=~reached[HEAP]),
-            "heap_actual_bytes": pa.array(groups.heap_bytes[group], mask=~answered),
+            "heap_actual_bytes": pa.array(groups.heap_bytes[group], mask=~(answered | (outcome == Outcome.OVERSIZE))),
             "direct_bytes": pa.array(groups.direct_bytes[group], mask=~(reached[DIRECT] & answered)),
             "client_wait_us": pa.array(members.looked_us - members.at_us),
             "total_us": pa.array(members.end_us - members.at_us),
@@ -187,13 +187,18 @@ def _costs(groups: Groups, members: Members, parts: Columns) -> Columns:
 
 
 def _arrival_state(groups: Groups, members: Members) -> Columns:
-    """Say what each request found when it arrived: sums over the groups that were under way then."""
+    """Say what each request found when it arrived: sums over the groups that were under way then.
+
+    Heap memory is booked for the estimate first, and for the answer from when that could grow.
+    """
     at, ends = members.at_us, groups.ends
     last_end = np.maximum.reduceat(members.end_us, groups.first)
     waits_heap, waits_direct = ends[HEAP] > ends[GROUP], ends[DIRECT] > ends[READER]
     held = np.minimum(ends[DIRECT], last_end)
+    granted, grown = (np.minimum(ends[stage], held) for stage in (HEAP, HEAP_UPDATE))
+    estimates = _under_way(at, granted, grown, groups.estimate_bytes)
     return {
-        "heap_used_bytes": pa.array(_under_way(at, np.minimum(ends[HEAP], held), held, groups.heap_bytes)),
+        "heap_used_bytes": pa.array(estimates + _under_way(at, grown, held, groups.heap_bytes)),
         "direct_used_bytes": pa.array(
             _under_way(at, held, last_end, np.where(groups.outcome == Outcome.OK, groups.direct_bytes, 0))
         ),

@@ -119,6 +119,36 @@ def test_simulated_waits_come_from_the_limits() -> None:
     assert waited(1 * MIB) > 0
 
 
+@pytest.mark.timeout(600)  # the kernel is compiled
+def test_simulated_memory_in_use_is_what_was_booked() -> None:
+    limits = Limits(heap_bytes=100 * MIB, coalescing=False)
+    events = events_of(GenerateSettings(events=2_000, proxies=1, clients=300, simulate=True, limits=limits))
+    lists = events[events["kind"] == "get_topics"]
+    # Nobody waited, so that this is the sum of what each had asked for by then.
+    assert not lists["heap_wait_us"].sum()
+    # Nor does a replay find waits that were drawn.
+    assert not lists["reader_wait_us"].sum()
+    begin = lists["ts_us"] + lists[["client_wait_us", "group_wait_us"]].sum(axis=1)
+    grown = begin + lists[["broker_wait_us", "upstream_us"]].sum(axis=1)
+    end = grown + lists[["read_us", "reader_wait_us"]].sum(axis=1)
+    for _, one in lists.iloc[::100].iterrows():
+        asking, reading = (
+            (since <= one["ts_us"]) & (one["ts_us"] < until) for since, until in ((begin, grown), (grown, end))
+        )
+        booked = lists["heap_estimate_bytes"][asking].sum() + lists["heap_actual_bytes"][reading].sum()
+        assert one["heap_used_bytes"] == booked
+
+
+@pytest.mark.timeout(600)  # the kernel is compiled
+def test_list_that_is_refused_for_its_size_tells_it_as_a_proxy_does() -> None:
+    limits = Limits(direct_bytes=64 * 1024, coalescing=False)
+    events = events_of(GenerateSettings(events=2_000, proxies=1, clients=300, simulate=True, limits=limits))
+    refused = events[events["outcome"] == "oversize"]
+    assert len(refused)
+    assert (refused["heap_actual_bytes"] > 64 * 1024).all()
+    assert refused[["topic_count", "direct_bytes", "response_bytes"]].isna().all().all()
+
+
 def test_table_is_laid_out_by_day_and_hour(tmp_path: Path) -> None:
     slow = GenerateSettings(events=500, proxies=1, clients=50, rate=0.05)
     assert write_parquet(slow, tmp_path, ignore) == 500

@@ -43,6 +43,16 @@ def test_what_cannot_be_trusted_ends_with_the_reason(row: dict[str, Any] | None,
     assert caught.value.code == ExitCode.CALIBRATION
 
 
+def test_who_is_told_that_there_is_no_advice_hears_of_the_share_that_is_not_replayed() -> None:
+    off = Judged(ROW | {"outcome_error": 0.21}, SECOND, 0.0)
+    with pytest.raises(PipelineError, match=r"had 50 % of direct memory.*raise the direct limit") as caught:
+        TRUST.in_all(off, unproven_percent=50)
+    assert "topicListUnprovenReadersMemoryPercent" in str(caught.value)
+    with pytest.raises(PipelineError) as caught:
+        TRUST.in_all(off)
+    assert "topicListUnprovenReadersMemoryPercent" not in str(caught.value)
+
+
 def test_the_same_waits_are_trusted_by_who_promises_a_second_and_not_by_who_promises_a_quarter() -> None:
     # 52 ms too many.
     row = EXACT | {"simulated_p99_us": 230e3}
