@@ -18,7 +18,7 @@ from pipeline.ingest import settings as told
 from pipeline.jobs.advise import AdviseSummary, add_target, advise, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.jobs.storms import StormSettings, find_storms
-from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.jobs.usage import StreamOwnsError, UsageSettings, make_usage
 from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.units import size
@@ -101,13 +101,20 @@ class _Steps:
         first = [] if source is None else [step("ingest", lambda _: ingest(spark, source))]
         return [
             *first,
-            step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
+            step("usage", lambda _: self._usage(spark), "ingest"),
             step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
             step("whatif", lambda _: _replayed(whatif(spark, self._whatif)), "ingest"),
             step("advise", lambda _: _advised(advise(spark, self._advise, _quiet)), "whatif"),
             step("report", partial(self._report, spark), "ingest"),
             *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
+
+    def _usage(self, spark: SparkSession) -> object:
+        try:
+            return make_usage(spark, UsageSettings(self.common, period=self._period))
+        except StreamOwnsError:
+            # The stream goes on, and adds to them what comes.
+            return "left to the stream that adds to its tables; they are of all events that it has read"
 
     def _drift(self, spark: SparkSession) -> str:
         text = drift_of(spark, self.common)

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.core.errors import PipelineError
 from pipeline.core.paths import escaped
 from pipeline.core.schema import require_table, table_schema
 from pipeline.core.tables import TABLES, Table
@@ -60,6 +61,17 @@ class ParquetStore:
             if hadoop.exists(self.spark, place if place == self.place(table) else f"{place}/{WHOLE}"):
                 return _read(self.spark, table, place)
         return None
+
+    def stream_of(self, table: Table) -> str:
+        """Name no stream: they need Delta."""
+        return ""
+
+    def add_up(self, table: Table, before: date, added: Callable[[DataFrame], DataFrame]) -> int:
+        """Add nothing up: parts are a stream's."""
+        return 0
+
+    def clean(self, table: Table, hours: int | None = None) -> None:
+        """Delete nothing: files that are replaced are gone."""
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
         """Write a table anew if it has more than twice the files that it needs."""
@@ -139,6 +151,10 @@ class OpenParquet:
             hadoop.rename(spark, place, aside)
         self.settle(table)
         hadoop.remove(spark, aside)
+
+    def keep_for(self, table: Table, stream: str) -> None:
+        """Raise PipelineError."""
+        raise PipelineError(f"{self._store.place(table)}: got a stream, expected a table of Delta for it")
 
     def settle(self, table: Table) -> None:
         """Put a table in its place that was written to its end while that of before is gone."""
