@@ -18,7 +18,9 @@ DEPLOY: Final = ROOT / "deploy/pipeline"
 # Where each template of the pipeline goes, by the values that it is rendered with.
 EXAMPLES: Final = {
     "pipeline": {name: f"kubernetes/{name}" for name in ("compact", "ingest", "report", "storage")},
-    "pipeline-spark-operator": {f"spark-{name}": f"spark-operator/{name}" for name in ("compact", "ingest", "report")},
+    "pipeline-spark-operator": {
+        f"spark-{name}": f"spark-operator/{name}" for name in ("compact", "ingest", "report", "usage")
+    },
 }
 DEFAULT: Final = GATEWAY / "ci/default-values.yaml"
 # Renders of the gateway that are kept whole: the base of the diffs, and renders that share too little with the base.

@@ -11,7 +11,8 @@ Json = dict[str, Any]
 
 # In the order of the page. A part's result has `scenario`, `title`, `rows` (name -> figures), `ratios` and `checks`.
 PARTS: Final[dict[str, str]] = {
-    name: f"benchmarks.pipeline.{name}.part" for name in ("usage", "whatif", "kernel", "ingest", "holds", "large")
+    name: f"benchmarks.pipeline.{name}.part"
+    for name in ("usage", "whatif", "kernel", "ingest", "holds", "kills", "large")
 }
 # Hours, and much disk: measured only where they are named.
 NAMED_ONLY: Final = frozenset({"large"})

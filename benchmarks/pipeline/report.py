@@ -68,6 +68,11 @@ COLUMNS: Final[dict[str, Callable[[Json], str]]] = {
     "heap": lambda row: f"{row['advised_heap_mib']:,} MiB" if "advised_heap_mib" in row else "",
     "direct": lambda row: f"{row['advised_direct_mib']:,} MiB" if "advised_direct_mib" in row else "",
     "p99 after": lambda row: f"{row['judged_p99_ms']:,.0f} ms" if "judged_p99_ms" in row else "",
+    "kills": lambda row: _number(row, "kills", ",d"),
+    "tables": lambda row: _number(row, "tables", ",d"),
+    "rows": lambda row: _number(row, "table_rows", ",d"),
+    "differ": lambda row: _number(row, "differing", ",d"),
+    "undisturbed, seconds": lambda row: _number(row, "undisturbed_seconds", ",.0f"),
     "error of the replay": lambda row: _number(row, "calibration_error", ".3f"),
     "peak RSS": lambda row: f"{row['peak_rss_bytes'] / MIB:,.0f} MiB" if "peak_rss_bytes" in row else "",
 }

@@ -1,7 +1,7 @@
 """Copies tables of Parquet into another store, once; first carries out what an older version was about to do with them.
 
-Rule: nothing is copied into a table that is there. What follows from the recorded trace (`replay_input`) is not copied:
-`whatif` makes it anew.
+Rule: nothing is copied into a table that is there; one that was killed is run again, and goes on with the tables that
+are not there yet. What follows from the recorded trace (`replay_input`) is not copied: `whatif` makes it anew.
 """
 
 import argparse
@@ -18,10 +18,13 @@ from pipeline.core.paths import mounted
 from pipeline.core.tables import TABLES
 from pipeline.core.tables.whatif import REPLAY_INPUT
 from pipeline.running.progress import at_work
+from pipeline.store.hadoop import HadoopFiles
 from pipeline.store.sinks import open_store, write_table
 
 # Where version 0.1 wrote down what files it was about to move and to remove.
 JOURNAL: Final = "_journal"
+# Of a store that is being copied into: from where.
+UNDER_WAY: Final = "_convert"
 
 
 def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping[str, int]:
@@ -34,10 +37,17 @@ def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping
     found.pop(REPLAY_INPUT.name, None)
     if not found:
         raise PipelineError(f"--tables {tables}: found no table, expected at least `events`")
-    if there := [name for name in found if target.read(TABLES[name]) is not None]:
+    place = common.out if mounted(common.out) is None else f"file://{mounted(common.out)}"
+    under_way = HadoopFiles(spark, place)
+    there = [name for name in found if target.read(TABLES[name]) is not None]
+    # A copy of a table is wholly there or not at all.
+    if there and under_way.read(UNDER_WAY) != tables:
         raise PipelineError(f"--out {common.out}: got {', '.join(there)}, expected a store without them")
+    under_way.replace(UNDER_WAY, tables)
     for name, rows in found.items():
-        write_table(spark, common, TABLES[name], rows)
+        if name not in there:
+            write_table(spark, common, TABLES[name], rows)
+    under_way.delete(UNDER_WAY)
     return {name: rows.count() for name, rows in found.items()}
 
 

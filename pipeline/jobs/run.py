@@ -18,7 +18,7 @@ from pipeline.ingest import settings as told
 from pipeline.jobs.advise import add_target, advise, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.jobs.storms import StormSettings, find_storms
-from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.jobs.usage import StreamOwnsError, UsageSettings, make_usage
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
@@ -93,13 +93,20 @@ class _Steps:
         # The fragment of `advise` is in its file and in the report: nothing is said of it here.
         return [
             *first,
-            step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
+            step("usage", lambda _: self._usage(spark), "ingest"),
             step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
             step("whatif", lambda _: whatif(spark, self._whatif), "ingest"),
             step("advise", lambda _: advise(spark, self._advise, lambda _: None), "whatif"),
             step("report", partial(self._report, spark), "ingest"),
             *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
+
+    def _usage(self, spark: SparkSession) -> object:
+        try:
+            return make_usage(spark, UsageSettings(self.common, period=self._period))
+        except StreamOwnsError:
+            # The stream goes on, and adds to them what comes.
+            return "left to the stream that adds to its tables; they are of all events that it has read"
 
     def _drift(self, spark: SparkSession) -> str:
         text = drift_of(spark, self.common)

@@ -1,10 +1,10 @@
 """The job `usage`: the table `events`, or a stream of it, into `usage`, `waits`, `sharing`, `top_costs` and `slowed`.
 
 Rule: a batch replaces all five. A stream adds a part to `usage` and to `waits` for each of its batches, in one step and
-once however often the batch is run again; what follows from them it replaces when it ends, and `slowed`,
-which it makes of all events: pauses of one batch end in another. The two do not mix in one
-directory: whatever is there is either a batch's or a stream's, by the number of its parts. A stream needs Delta, which
-says what came to a table since, whatever was merged meanwhile, and takes a batch once.
+once however often the batch is run again; what follows from them it replaces now and then and when it ends, and
+`slowed`, which it makes of all events: pauses of one batch end in another. The two do not mix in one directory:
+whatever is there is either a batch's or a stream's, by a mark that the stream leaves before its first batch. A stream
+needs Delta, which says what came to a table since, whatever was merged meanwhile, and takes a batch once.
 """
 
 import argparse
@@ -35,12 +35,13 @@ from pipeline.core.tables.table import Table
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.ingest.settings import LEAST_US, micros
 from pipeline.running.duck import summed
+from pipeline.running.pace import Pace
 from pipeline.running.progress import at_work
 from pipeline.running.session import cores, heap_bytes, is_local
 from pipeline.running.stopping import Batches, set_by_sigterm
 from pipeline.store.parquet import STAGING
 from pipeline.store.protocol import Batch, Staged, Store
-from pipeline.store.sinks import open_store, read_table, write_table
+from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms import usage as made
 from pipeline.transforms.slowed import THROTTLE, slowed
 
@@ -59,6 +60,12 @@ __all__ = [
 STREAM: Final = "usage"
 ANEW: Final = "to begin anew delete its `usage`, `waits` and the checkpoint"
 OF_STREAM: Final = f"got a table `usage` that a stream adds to, expected to go on with --stream; {ANEW}"
+# Each time three tables are written whole, and their files of before stay for a day: 100 times a day is enough.
+REFRESH_US: Final = 900_000_000
+
+
+class StreamOwnsError(PipelineError):
+    """A batch was to replace what a stream adds to."""
 
 
 Engine = Literal["auto", "spark", "duckdb"]
@@ -78,11 +85,15 @@ class UsageSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Where a stream keeps how far it has come; `trigger_us` (microseconds) None takes what there is and ends."""
+    """Where a stream keeps how far it has come; times are microseconds.
+
+    `trigger_us` None takes what there is and ends; otherwise what follows from `usage` is made anew every `refresh_us`.
+    """
 
     checkpoint: str
     trigger_us: int | None = None
     max_files: int = 200
+    refresh_us: int = REFRESH_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,8 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
         stage(TOP_COSTS, made.top_costs(usage, settings.top))
         waits.result()
         with store.exclusive() as opened:
+            # A stream may have begun meanwhile.
+            _require_owner(store, settings, stream=False)
             for table, new in rows.items():
                 opened.replace(table, new)
     return summary
@@ -184,11 +197,20 @@ def follow_usage(
         )
     store = open_store(spark, settings.common)
     _require_owner(store, settings, stream=True)
+    _await_events(store, stream, note, stop)
+    if stop.is_set() and store.read(EVENTS) is None:
+        return UsageSummary(0, 0, 0, 0, 0.0)
     read_table(spark, settings.common, EVENTS)
+    pace = Pace(stream.refresh_us / 1e6)
 
     def add(events: DataFrame, number: int) -> None:
         add_batch(store, events, settings.window_seconds, number)
         note(f"batch {number}")
+        pace.came()
+
+    def make_what_follows() -> None:
+        refresh(spark, settings)
+        note("`sharing`, `top_costs` and `slowed` made anew")
 
     batches = Batches(add)
     writer = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(batches.take), stream)
@@ -196,7 +218,8 @@ def follow_usage(
     _begin(spark, store, settings, stream)
     query = writer.start()
     try:
-        batches.follow(query, stop)
+        # One that takes what there is makes them at its end.
+        batches.follow(query, stop, lambda: None if stream.trigger_us is None else pace.keep(make_what_follows))
     except StreamingQueryException as error:
         raise _explained(error, settings.common) or error from error
     finally:
@@ -207,11 +230,30 @@ def follow_usage(
 
 
 def _begin(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
-    """Have `usage` be there before a batch is, or a checkpoint without a table is another's; raises PipelineError."""
+    """Have `usage` be there before a batch is, or a checkpoint without a table is another's; raises PipelineError.
+
+    The table is marked as the stream's, so that no batch takes it before there is a part in it.
+    """
     begun = store.read(USAGE) is not None
     _require_checkpoint(settings, stream, begun=begun, read=_has_parts(store, of_stream=True))
-    if not begun:
-        write_table(spark, settings.common, USAGE, spark.createDataFrame([], table_schema(USAGE)))
+    empty = store.stage(USAGE, spark.createDataFrame([], table_schema(USAGE)))
+    try:
+        with store.exclusive() as opened:
+            _require_owner(store, settings, stream=True)
+            if store.read(USAGE) is None:
+                opened.replace(USAGE, empty)
+            opened.keep_for(USAGE, STREAM)
+    finally:
+        empty.discard()
+
+
+def _await_events(store: Store, stream: StreamSettings, note: Callable[[str], None], stop: Event) -> None:
+    """Wait for the table `events`, unless the stream takes what there is: ingest may have begun at the same time."""
+    if stream.trigger_us is None or store.read(EVENTS) is not None:
+        return
+    note("waits for the table `events`")
+    while not stop.wait(stream.trigger_us / 1e6) and store.read(EVENTS) is None:
+        pass
 
 
 def _is_empty(store: Store) -> bool:
@@ -245,12 +287,14 @@ def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     if not summary.rows and decided.isEmpty():
         raise PipelineError(f"--out {settings.common.out}: found no event in the table `events`, expected at least one")
     sharing, top_costs = made.sharing(usage), made.top_costs(usage, settings.top)
-    for table, frame in ((SHARING, sharing), (TOP_COSTS, top_costs), (SLOWED, decided)):
-        with ExitStack() as staged:
-            rows = store.stage(table, frame)
-            staged.callback(rows.discard)
-            with store.exclusive() as opened:
-                opened.replace(table, rows)
+    with ExitStack() as staged:
+        rows: dict[Table, Staged] = {}
+        for table, frame in ((SHARING, sharing), (TOP_COSTS, top_costs), (SLOWED, decided)):
+            rows[table] = store.stage(table, frame)
+            staged.callback(rows[table].discard)
+        with store.exclusive() as opened:
+            for table, new in rows.items():
+                opened.replace(table, new)
     return summary
 
 
@@ -280,10 +324,10 @@ def _summary(usage: DataFrame) -> UsageSummary:
 
 def _require_owner(store: Store, settings: UsageSettings, *, stream: bool) -> None:
     """Refuse to add a stream's parts to a batch's rows, or to replace a stream's."""
-    begun, of_batch = (_has_parts(store, of_stream=of_stream) for of_stream in (True, False))
-    if begun and not stream:
-        raise PipelineError(f"--out {settings.common.out}: {OF_STREAM}")
-    if stream and of_batch:
+    # Tables of before the mark have parts only.
+    if not stream and (store.stream_of(USAGE) == STREAM or _has_parts(store, of_stream=True)):
+        raise StreamOwnsError(f"--out {settings.common.out}: {OF_STREAM}")
+    if stream and _has_parts(store, of_stream=False):
         raise PipelineError(
             f"--out {settings.common.out}: got a table `usage` that was not made by a stream, expected none: without"
             " --stream it is made anew; to have a stream do it delete `usage` and `waits`"
@@ -353,6 +397,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trigger", metavar="TIME", help="with --stream: go on taking what comes, so often: 10s, 1m; until SIGTERM"
     )
     parser.add_argument("--checkpoint", metavar="DIR", help="of --stream (default: _checkpoints/usage in --out)")
+    parser.add_argument(
+        "--refresh", metavar="TIME",
+        help="with --trigger: at most so often `sharing`, `top_costs` and `slowed` are made anew (default: 15m)",
+    )  # fmt: skip
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -388,7 +436,9 @@ def _stream_settings(options: argparse.Namespace, common: CommonSettings) -> Str
     if not options.stream:
         return None
     trigger_us = None if options.trigger is None else micros("--trigger", options.trigger, LEAST_US)
-    return StreamSettings(options.checkpoint or f"{common.out}/_checkpoints/usage", trigger_us)
+    refresh_us = REFRESH_US if options.refresh is None else micros("--refresh", options.refresh, LEAST_US)
+    checkpoint = options.checkpoint or f"{common.out}/_checkpoints/usage"
+    return StreamSettings(checkpoint, trigger_us, refresh_us=refresh_us)
 
 
 def _require_sense(options: argparse.Namespace, settings: UsageSettings) -> None:
@@ -401,6 +451,8 @@ def _require_sense(options: argparse.Namespace, settings: UsageSettings) -> None
         )
     if not options.stream and (options.trigger is not None or options.checkpoint):
         raise PipelineError("--trigger and --checkpoint: got no --stream, which they are for")
+    if options.trigger is None and options.refresh is not None:
+        raise PipelineError("--refresh: got no --trigger, expected one: without it they are made at the end")
     if options.stream and settings.period != ALWAYS:
         raise PipelineError(
             "--since, --until and --cluster: got --stream, which takes every event once; expected none of them"

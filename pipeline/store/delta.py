@@ -5,9 +5,10 @@ its own: after a crash between two tables of a change, the batch comes again, an
 its key. One writer at a time (`pipeline.store.lease`), compaction included: two would each miss what the other adds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
@@ -18,6 +19,9 @@ from pipeline.core.schema import require_table, table_schema
 from pipeline.core.tables import TABLES, Table
 from pipeline.store.lease import Clock, only_writer
 from pipeline.store.protocol import Batch, OpenStore, Staged
+
+# The stream that adds to a table, as a property of it.
+KEPT_FOR: Final = "pulsarProxyPipeline.stream"
 
 
 class DeltaStore:
@@ -51,6 +55,39 @@ class DeltaStore:
         filled = rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in later})
         return filled.select([column.name for column in table.columns])
 
+    def stream_of(self, table: Table) -> str:
+        found = self._delta(table)
+        return "" if found is None else str(found.detail().collect()[0].properties.get(KEPT_FOR, ""))
+
+    def add_up(self, table: Table, before: date, added: Callable[[DataFrame], DataFrame]) -> int:
+        """Have `added` make one part of all that a stream wrote for each earlier day; gives the number of days.
+
+        The part gets a number above 0, as the stream's own; its batches stay marked in the log, so that one that comes
+        again is left out as before.
+        """
+        # Nothing may be added between the look and the commit.
+        with self.exclusive():
+            if (rows := self.read(table)) is None:
+                return 0
+            old = rows.where((F.col("date") < F.lit(before)) & (F.col("part") > 0))
+            counts = old.groupBy("date").agg(F.count_distinct("part").alias("parts"), F.max("part").alias("last"))
+            if not (days := counts.where("parts > 1").collect()):
+                return 0
+            dates = [each.date for each in days]
+            last = F.lit(max(each["last"] for each in days)).cast("long")
+            whole = added(rows.where(F.col("date").isin(dates))).withColumn("part", last)
+            with self.stage(table, whole.select(rows.columns)) as staged:
+                self._replace_days(table, staged, dates)
+            return len(days)
+
+    def clean(self, table: Table, hours: int | None = None) -> None:
+        # Delta takes less than its week for a mistake: somebody may be writing. Here nobody else is.
+        self._spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        if (found := self._delta(table)) is not None:
+            with self.exclusive():
+                self._require()
+                found.vacuum(hours)
+
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
         # Of files of any age: streams of Delta pass by what is merged.
         self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
@@ -68,9 +105,8 @@ class DeltaStore:
                 return 0
             before = _files(found)
             self._require()
+            # The files themselves go with `clean`.
             found.delete(F.col("date") < F.lit(day))
-            # The files themselves go when Delta's own retention is over.
-            found.vacuum()
             return before - _files(found)
 
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
@@ -81,6 +117,18 @@ class DeltaStore:
     def replace(self, table: Table, rows: Staged) -> None:
         # The session overwrites partitions only; here the whole table is meant.
         self._write(table, rows, "overwrite", {"partitionOverwriteMode": "static"})
+
+    def keep_for(self, table: Table, stream: str) -> None:
+        """Note a stream beside a table, also before its first batch; the note stays when rows are replaced."""
+        if self.stream_of(table) != stream:
+            self._require()
+            path = self._path(table).replace("`", "``")
+            self._spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{KEPT_FOR}' = '{stream}')")
+
+    def _replace_days(self, table: Table, rows: Staged, days: Sequence[date]) -> None:
+        named = ", ".join(f"DATE'{day.isoformat()}'" for day in days)
+        options = {"partitionOverwriteMode": "static", "replaceWhere": f"date IN ({named})"}
+        self._write(table, rows, "overwrite", options)
 
     def _write(self, table: Table, rows: Staged, mode: str, options: Mapping[str, str | int]) -> None:
         # New columns may be null, and are added to a table of before.

@@ -7,7 +7,7 @@ and batches that a table takes once are what Delta is for (`pipeline.store.delta
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from typing import Final
@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.core.errors import PipelineError
 from pipeline.core.paths import escaped
 from pipeline.core.schema import require_table, table_schema
 from pipeline.core.tables import TABLES, Table
@@ -61,6 +62,16 @@ class ParquetStore:
         if hadoop.exists(self._spark, place):
             return self._rows(table, place)
         return self._rows(table, following) if hadoop.exists(self._spark, f"{following}/{WHOLE}") else None
+
+    def stream_of(self, table: Table) -> str:
+        return ""
+
+    def add_up(self, table: Table, before: date, added: Callable[[DataFrame], DataFrame]) -> int:
+        # Parts are a stream's, and streams need Delta.
+        return 0
+
+    def clean(self, table: Table, hours: int | None = None) -> None:
+        """Delete nothing: files that are replaced are gone."""
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
         # Written anew if it has more than twice the files that it needs.
@@ -111,6 +122,9 @@ class ParquetStore:
             hadoop.rename(self._spark, place, aside)
         self._settled(table)
         hadoop.remove(self._spark, aside)
+
+    def keep_for(self, table: Table, stream: str) -> None:
+        raise PipelineError(f"{self._places(table)[0]}: got a stream, expected a table of Delta for it")
 
     def _settled(self, table: Table) -> str:
         """Give the place of a table, put there if it was written to its end while that of before is gone."""

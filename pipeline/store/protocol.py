@@ -55,6 +55,9 @@ class OpenStore(Protocol):
     def replace(self, table: Table, rows: Staged) -> None:
         """Have a table hold these rows only."""
 
+    def keep_for(self, table: Table, stream: str) -> None:
+        """Have a table be known as one that a stream adds to; raises PipelineError where no stream can."""
+
 
 class Store(Protocol):
     """The tables of one directory."""
@@ -67,6 +70,15 @@ class Store(Protocol):
 
     def read(self, table: Table) -> DataFrame | None:
         """Give the rows of a table, None if it was never written."""
+
+    def stream_of(self, table: Table) -> str:
+        """Name the stream for which a table is kept, empty without one."""
+
+    def add_up(self, table: Table, before: date, added: Callable[[DataFrame], DataFrame]) -> int:
+        """Have `added` make one part of all that a stream wrote for each earlier day; gives the number of days."""
+
+    def clean(self, table: Table, hours: int | None = None) -> None:
+        """Delete the files that no reader needs since so many hours (default: the store's own time)."""
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
         """Merge small files of a table into such of about this size; gives how many there were, and are."""

@@ -44,13 +44,27 @@ class ObjectStore:
         with urllib.request.urlopen(urllib.request.Request(url, content, method="PUT")):
             pass
 
+    def copy(self, prefix: str, to: str) -> None:
+        """Have all objects whose names begin so under another beginning, too."""
+        for name in self.names(prefix):
+            url = f"http://{LOOPBACK}:{self.port}/{BUCKET}/{quote(to + name.removeprefix(prefix))}"
+            source = {"x-amz-copy-source": f"/{BUCKET}/{quote(name)}"}
+            with urllib.request.urlopen(urllib.request.Request(url, headers=source, method="PUT")):
+                pass
+
     def names(self, prefix: str = "") -> list[str]:
-        """List the objects whose names begin so; raises AssertionError if there are too many for one answer."""
-        query = urlencode({"list-type": "2", "prefix": prefix, "max-keys": "1000"})
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.port}/{BUCKET}?{query}") as answer:
-            root = ET.fromstring(answer.read())
-        assert root.findtext(f"{NAMESPACE}IsTruncated", root.findtext("IsTruncated")) == "false"
-        return [key.text or "" for key in root.iter() if key.tag.removeprefix(NAMESPACE) == "Key"]
+        """List the objects whose names begin so."""
+        found: list[str] = []
+        query = {"list-type": "2", "prefix": prefix, "max-keys": "1000"}
+        while True:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.port}/{BUCKET}?{urlencode(query)}") as answer:
+                root = ET.fromstring(answer.read())
+            texts = [(each.tag.removeprefix(NAMESPACE), each.text or "") for each in root.iter()]
+            found += [text for tag, text in texts if tag == "Key"]
+            following = [text for tag, text in texts if tag == "NextContinuationToken"]
+            if not following:
+                return found
+            query["continuation-token"] = following[0]
 
 
 @contextmanager

@@ -12,13 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period
+from pipeline.core.schema import table_schema
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS
+from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.storms import ARRIVALS, STORMS
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.jobs.compact import CompactSettings, compact
 from pipeline.jobs.storms import StormSettings, find_storms
 from pipeline.jobs.usage import (
+    StreamOwnsError,
     StreamSettings,
     UsageSettings,
     add_batch,
@@ -29,10 +32,11 @@ from pipeline.jobs.usage import (
 )
 from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms.storms import BurstRule
-from pipeline.transforms.usage import usage, waits
+from pipeline.transforms.usage import add_usage, add_waits, usage, waits
 from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Rows = list[tuple[object, ...]]
+ANEW = "`sharing`, `top_costs` and `slowed` made anew"
 
 
 def add_events(spark: SparkSession, common: CommonSettings, *numbers: int) -> None:
@@ -46,7 +50,9 @@ def add_events(spark: SparkSession, common: CommonSettings, *numbers: int) -> No
 
 
 def rows_of(found: DataFrame) -> Rows:
-    return sorted((tuple(row) for row in found.drop("part").collect()), key=str)
+    rows = found.drop("part").collect()
+    # Parts are added up in any order.
+    return sorted((tuple(round(v, 9) if isinstance(v, float) else v for v in row) for row in rows), key=str)
 
 
 @pytest.fixture
@@ -103,6 +109,143 @@ def test_stream_that_is_told_to_stop_ends_after_its_batch_and_makes_what_follows
     # The first may come again, if Spark was ended before it had noted its end.
     assert follow()[-1] == "batch 1"
     assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [2]
+
+
+def test_what_follows_is_made_anew_while_the_stream_goes_on(
+    spark: SparkSession, common: CommonSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.running.pace.REST_TIMES", 0)
+    add_events(spark, common, 1)
+    stop, said = Event(), list[str]()
+    seen: list[int] = []
+
+    def note(text: str) -> None:
+        said.append(text)
+        if not text.startswith("batch"):
+            # In the tables of the moment, the stream still going on.
+            seen.extend(row.requests for row in read_table(spark, common, SHARING).collect())
+            if len(seen) == 1:
+                add_events(spark, common, 2, 3)
+        if sum(seen) == 4:
+            stop.set()
+
+    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=50_000, refresh_us=1_000)
+    assert follow_usage(spark, UsageSettings(common), stream, note, stop).requests == 3
+    assert said == ["batch 0", ANEW, "batch 1", ANEW]
+    assert seen == [1, 3]
+
+
+def test_stream_waits_for_the_table_of_events(spark: SparkSession, common: CommonSettings) -> None:
+    stop, said = Event(), list[str]()
+
+    def note(text: str) -> None:
+        said.append(text)
+        if text.startswith("waits"):
+            add_events(spark, common, 1)
+        elif text == "batch 0":
+            stop.set()
+
+    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=50_000)
+    assert follow_usage(spark, UsageSettings(common), stream, note, stop).requests == 1
+    assert said[:2] == ["waits for the table `events`", "batch 0"]
+
+
+def test_stream_that_has_begun_keeps_its_tables_before_its_first_batch(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    add_events(spark, common, 1)
+    stop = Event()
+    stop.set()
+    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=3_600_000_000)
+    follow_usage(spark, UsageSettings(common), stream, lambda text: None, stop)
+    assert read_table(spark, common, USAGE).isEmpty()
+    with pytest.raises(StreamOwnsError):
+        make_usage(spark, UsageSettings(common))
+    follow()
+    assert [row.requests for row in read_usage(spark, common).collect()] == [1]
+
+
+def test_stream_that_began_while_a_batch_worked_keeps_its_tables(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_events(spark, common, 1)
+    asked: list[object] = []
+
+    def decided(*words: object) -> DataFrame:
+        asked.append(words)
+        if len(asked) == 1:
+            follow()
+        return spark.createDataFrame([], table_schema(SLOWED))
+
+    monkeypatch.setattr("pipeline.jobs.usage._decided", decided)
+    with pytest.raises(StreamOwnsError):
+        make_usage(spark, UsageSettings(common))
+    assert {row.part for row in read_table(spark, common, USAGE).collect()} == {1}
+
+
+def test_parts_of_days_that_are_over_are_added_up_and_the_stream_goes_on(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
+) -> None:
+    day = 86_400
+    for seconds in ((1, 2), (2, 61, day + 1), (day + 2,)):
+        add_events(spark, common, *seconds)
+        follow()
+    before = [rows_of(read(spark, common)) for read in (read_usage, read_waits)]
+    assert add_up(spark, common) == [1, 1]
+    assert [rows_of(read(spark, common)) for read in (read_usage, read_waits)] == before
+    # One part of the day that is over, with a row for each key; those of the other day as they were.
+    for table, added in ((USAGE, read_usage), (WAITS, read_waits)):
+        assert parts(spark, common, table) == {date(2026, 1, 1): [2], date(2026, 1, 2): [2, 3]}
+        rows = read_table(spark, common, table).where("date = '2026-01-01'").count()
+        assert rows == added(spark, common).where("date = '2026-01-01'").count()
+    assert add_up(spark, common) == [0, 0]
+    # A batch that comes again, as after a kill, adds nothing; a new one does, and is added up the next time.
+    commits = Path(common.out, "_checkpoints", "usage", "commits")
+    for name in ("2", ".2.crc"):
+        Path(commits, name).unlink()
+    add_events(spark, common, 4)
+    assert follow() == ["batch 2", "batch 3"]
+    assert parts(spark, common, USAGE) == {date(2026, 1, 1): [2, 4], date(2026, 1, 2): [2, 3]}
+    assert add_up(spark, common) == [1, 1]
+    events = read_table(spark, common, EVENTS)
+    assert rows_of(read_usage(spark, common)) == rows_of(usage(events, 60))
+    assert rows_of(read_waits(spark, common)) == rows_of(waits(events, 60))
+
+
+def add_up(spark: SparkSession, common: CommonSettings) -> list[int]:
+    """Add up the parts of days before the second; gives their number in both tables."""
+    store = open_store(spark, common)
+    return [store.add_up(table, date(2026, 1, 2), added) for table, added in ((USAGE, add_usage), (WAITS, add_waits))]
+
+
+def test_compaction_adds_up_parts_and_frees_what_the_stream_has_replaced(
+    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.jobs.compact.REPLACED_HOURS", 0)
+    for second in (1, 2):
+        add_events(spark, common, second)
+        follow()
+
+    def files() -> list[int]:
+        return [len(list(Path(common.out, table.name).glob("*.parquet"))) for table in (SHARING, TOP_COSTS)]
+
+    before, said = files(), list[str]()
+    compact(spark, CompactSettings(common, date(2026, 1, 2)), said.append)
+    assert [left < there for there, left in zip(before, files(), strict=True)] == [True, True]
+    assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [2]
+    assert [line for line in said if "added up" in line] == [
+        "usage: the parts of 1 days added up",
+        "waits: the parts of 1 days added up",
+    ]
+    assert parts(spark, common, USAGE) == {date(2026, 1, 1): [2]}
+
+
+def parts(spark: SparkSession, common: CommonSettings, table: Table) -> dict[date, list[int]]:
+    """Give the parts of each day of a table."""
+    found: dict[date, set[int]] = {}
+    for row in read_table(spark, common, table).select("date", "part").collect():
+        found.setdefault(row.date, set()).add(row.part)
+    return {day: sorted(numbers) for day, numbers in sorted(found.items())}
 
 
 def test_stream_that_is_told_to_stop_before_it_found_anything_has_not_failed(

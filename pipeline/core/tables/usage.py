@@ -1,9 +1,10 @@
 """Tables of the theme `usage`: who cost how much, how long they waited, what sharing answers saved.
 
 Rule: a row of `usage` and of `waits` may be one of several parts with the same key (a stream adds a part for each of
-its batches); parts add up, and `read_usage` and `read_waits` of `pipeline.jobs.usage` add them. Topic lists and watch
-frames are counted apart, and only events that carry the cost of their group bring its memory: to the principal and
-client version that ended last, whose namespace and principal are those of the whole group.
+its batches, and `compact` adds up those of days that are over); parts add up, and `read_usage` and `read_waits` of
+`pipeline.jobs.usage` add them. Topic lists and watch frames are counted apart, and only events that carry the cost of
+their group bring its memory: to the principal and client version that ended last, whose namespace and principal are
+those of the whole group.
 """
 
 from pipeline.core.tables.table import Column, Table
@@ -19,7 +20,12 @@ _WINDOW = (
     Column("window_start", "timestamp", "UTC", "When the window of arrivals begins."),
     Column("window_seconds", "int32", "s", "How long it is."),
 )
-_PART = Column("part", "int64", "", "0 in what a batch wrote; of a stream the number of its batch, from 1.")
+_PART = Column(
+    "part",
+    "int64",
+    "",
+    "0 in what a batch wrote; of a stream the number of its batch, from 1, or that of the last that was added up.",
+)
 _KEY = ("part", "window_start", "namespace", "principal", "client_version")
 
 

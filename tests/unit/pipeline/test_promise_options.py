@@ -9,6 +9,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.jobs.usage import StreamOwnsError
 
 SUMMARY = SimpleNamespace(
     scenarios=1,
@@ -60,6 +61,18 @@ def test_report_goes_by_the_advice_unless_it_was_given_a_promise(told: dict[str,
     assert told["write_report"].promised_us == 1_234_000
     assert main(["report", "--out", str(tmp_path)]) == ExitCode.OK
     assert told["write_report"].promised_us is None
+
+
+def test_run_leaves_tables_of_usage_to_the_stream_that_adds_to_them(
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StreamOwnsError("got a table `usage` that a stream adds to")
+
+    monkeypatch.setattr("pipeline.jobs.run.make_usage", refuse)
+    assert main(["run", "--out", str(tmp_path)]) == ExitCode.OK
+    assert "usage: left to the stream that adds to its tables" in capsys.readouterr().out
+    assert "write_report" in told
 
 
 def test_run_gives_one_promise_to_all_its_jobs(told: dict[str, Any], tmp_path: Path) -> None:

@@ -88,6 +88,13 @@ def test_trigger_that_is_no_time_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_refresh_is_a_time_beside_a_trigger(streams: list[StreamSettings], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["usage", "--out", "o", "--stream", "--trigger", "10s", "--refresh", "1m"]) == ExitCode.OK
+    assert streams == [StreamSettings("o/_checkpoints/usage", 10_000_000, refresh_us=60_000_000)]
+    assert main(["usage", "--out", "o", "--stream", "--refresh", "1m"]) == ExitCode.USAGE
+    assert "--refresh: got no --trigger" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("no_session")
 def test_trigger_of_no_stream_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["usage", "--out", "o", "--trigger="]) == ExitCode.USAGE

@@ -74,6 +74,26 @@ capabilities:
 {{- .Values.pipeline.storage.existingClaim | default (include "pulsar-proxy.pipeline.name" .) -}}
 {{- end -}}
 
+{{- /* Two directories: Delta would take files of Parquet in its own for left over, and delete them. */ -}}
+{{- define "pulsar-proxy.pipeline.tables" -}}
+{{- if eq .Values.pipeline.format "delta" -}}
+- --out=/data/delta
+- --format=delta
+{{- else -}}
+- --out=/data/tables
+{{- end -}}
+{{- end -}}
+
+{{- /* The volume is ReadWriteOnce and the ingest pod has it all the time: only on its node can it be had, too. */ -}}
+{{- define "pulsar-proxy.pipeline.besideIngest" -}}
+podAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "pulsar-proxy.pipeline.matchLabels" (dict "root" . "component" "ingest") | nindent 10 }}
+{{- end -}}
+
 {{- define "pulsar-proxy.pipeline.sparkAuthMount" -}}
 {{- if .authSecretName -}}
 volumeMounts:
