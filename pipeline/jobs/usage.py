@@ -216,6 +216,8 @@ def follow_usage(
     writer = _triggered(_source(spark, settings.common, stream).writeStream.foreachBatch(batches.take), stream)
     # Not before Spark has taken what it is told: a stream that cannot be has left no note.
     _begin(spark, store, settings, stream)
+    if stop.is_set() and _is_empty(store):
+        return UsageSummary(0, 0, 0, 0, 0.0)
     query = writer.start()
     try:
         # One that takes what there is makes them at its end.

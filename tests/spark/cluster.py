@@ -26,6 +26,8 @@ CONF = {
     "spark.executor.extraJavaOptions": QUICK,
     "spark.ui.enabled": "false",
     "spark.task.maxFailures": "1",
+    # What vacuum lists directories with: sixteen tables, two cores.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 
 
@@ -62,8 +64,10 @@ def shipped(directory: Path) -> tuple[Path, Path]:
     """Make what a job ships, our packages, and the Python of executors; gives both paths."""
     packages = directory / "ours.zip"
     with zipfile.ZipFile(packages, "w") as archive:
-        for path in (path for package in ("pipeline", "eventlog") for path in (ROOT / package).rglob("*.py")):
-            archive.write(path, path.relative_to(ROOT))
+        # As a wheel has them: modules, and what the page is made of.
+        for path in (path for package in ("pipeline", "eventlog") for path in (ROOT / package).rglob("*.*")):
+            if path.suffix in (".py", ".j2", ".css", ".js"):
+                archive.write(path, path.relative_to(ROOT))
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     script = directory / "python"
     # Without `-S` it would read the .pth file of an editable install, and find our packages there.
