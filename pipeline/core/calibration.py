@@ -165,8 +165,8 @@ def _of_share(unproven_percent: int) -> str:
         return ""
     return (
         f"; clients that have not shown that they read had {unproven_percent} % of direct memory"
-        " (topicListUnprovenReadersMemoryPercent), and how they take turns for it is not replayed: raise the direct"
-        " limit, so that fewer wait, and record again"
+        " (topicListUnprovenReadersMemoryPercent), and how they take turns for it is not replayed: record again with"
+        " 100 there, or with limits so large that few wait"
     )
 
 

@@ -20,7 +20,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "integration": 420,
     "without-extension": 25,
     "deploy": 80,
-    "spark and brokers": 780,
+    "spark and brokers": 960,
 }
 
 

@@ -45,7 +45,7 @@ def test_what_cannot_be_trusted_ends_with_the_reason(row: dict[str, Any] | None,
 
 def test_who_is_told_that_there_is_no_advice_hears_of_the_share_that_is_not_replayed() -> None:
     off = Judged(ROW | {"outcome_error": 0.21}, SECOND, 0.0)
-    with pytest.raises(PipelineError, match=r"had 50 % of direct memory.*raise the direct limit") as caught:
+    with pytest.raises(PipelineError, match=r"had 50 % of direct memory.*record again with 100 there") as caught:
         TRUST.in_all(off, unproven_percent=50)
     assert "topicListUnprovenReadersMemoryPercent" in str(caught.value)
     with pytest.raises(PipelineError) as caught:
