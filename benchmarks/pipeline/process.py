@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.pipeline.engine import THREADS
 
-__all__ = ["EngineProcess", "Run"]
+__all__ = ["EngineProcess", "Run", "tree", "tree_rss"]
 
 SAMPLE_SECONDS: Final = 0.05
 # As many as Spark's local[2].
@@ -91,17 +91,19 @@ class EngineProcess:
     def _watch(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             with suppress(psutil.Error):
-                self.peak_rss_bytes = max(self.peak_rss_bytes, _tree_rss(self._root))
+                self.peak_rss_bytes = max(self.peak_rss_bytes, tree_rss(self._root))
 
 
-def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
+def tree(root: psutil.Process) -> Iterator[psutil.Process]:
+    """Give a process and all its children, theirs included."""
     yield root
     yield from root.children(recursive=True)
 
 
-def _tree_rss(root: psutil.Process) -> int:
+def tree_rss(root: psutil.Process) -> int:
+    """Add up their RSS, bytes; one that ends meanwhile has none."""
     total = 0
-    for one in _tree(root):
+    for one in tree(root):
         with suppress(psutil.Error):
             total += one.memory_info().rss
     return total
@@ -110,7 +112,7 @@ def _tree_rss(root: psutil.Process) -> int:
 def _tree_cpu(root: psutil.Process) -> float:
     """Add up what a worker and its children have used, and what children of theirs had that are gone."""
     total = 0.0
-    for one in _tree(root):
+    for one in tree(root):
         with suppress(psutil.Error):
             used = one.cpu_times()
             total += used.user + used.system + used.children_user + used.children_system

@@ -11,10 +11,9 @@ from pathlib import Path
 import duckdb
 
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.model import MIB
 
 __all__ = ["summed"]
-
-MIB = 1024 * 1024
 
 
 @contextmanager

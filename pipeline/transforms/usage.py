@@ -33,6 +33,7 @@ _REFUSALS: Final = [name for name in _NUMBERS if name.startswith(("timeout_", "q
 
 
 # What Spark and DuckDB both compute, of the events of one window and who: SQL that means the same to both.
+_ASKED_FOR: Final = "kind <> 'throttle'"
 _LIST: Final = "kind = 'get_topics'"
 _LATE: Final = f"{_LIST} AND outcome = 'timeout' AND coalesce(outcome_stage, '')"
 _FULL: Final = f"{_LIST} AND outcome = 'queue_full' AND coalesce(outcome_stage, '')"
@@ -101,7 +102,7 @@ TWO_WAITS: Final = (
 def queries(window_seconds: int, condition: str) -> dict[str, str]:
     """Give the SQL that sums the events that meet a condition, of the view `events`, for `usage_of` and `waits_of`."""
     who = ", ".join(WHO)
-    asked = f"FROM events WHERE kind <> 'throttle' AND {condition}"
+    asked = f"FROM events WHERE {_ASKED_FOR} AND {condition}"
     values = ", ".join(f"{sql} AS {name}" for name, sql in AGGREGATES.items())
     hours = window_sql(max(WAITS_SECONDS, window_seconds))
     (one, its), (other, others) = TWO_WAITS
@@ -119,18 +120,18 @@ def window_sql(seconds: int) -> str:
 
 def asked_for(events: DataFrame) -> DataFrame:
     """Choose topic lists and watch frames: what clients caused."""
-    return events.where(F.col("kind") != "throttle")
+    return events.where(_ASKED_FOR)
 
 
 def is_list() -> Column:
     """Say whether an event is of a topic list."""
     # A column is made where it is used: without a session there is none.
-    return F.col("kind") == "get_topics"
+    return F.expr(_LIST)
 
 
 def memory_wait() -> Column:
     """Give the time that a request waited for memory, microseconds."""
-    return F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")
+    return F.expr(_WAITED)
 
 
 def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks.pipeline.process import tree, tree_rss
+
 __all__ = ["looked_at"]
 
 SAMPLE_SECONDS: Final = 0.2
@@ -28,7 +30,9 @@ def looked_at(words: Sequence[str], log: Path) -> dict[str, Any]:
         root = psutil.Process(process.pid)
         while process.poll() is None:
             time.sleep(SAMPLE_SECONDS)
-            peak = max(peak, _sample(root, used))
+            with suppress(psutil.Error):
+                peak = max(peak, tree_rss(root))
+                _note_cpu(root, used)
     return {
         "exit_code": process.returncode,
         "seconds": round(time.monotonic() - began, 1),
@@ -38,13 +42,9 @@ def looked_at(words: Sequence[str], log: Path) -> dict[str, Any]:
     }
 
 
-def _sample(root: psutil.Process, used: dict[tuple[int, float], float]) -> int:
-    rss = 0
-    # A process may end between any two of these.
-    with suppress(psutil.Error):
-        for one in (root, *root.children(recursive=True)):
-            with suppress(psutil.Error):
-                times = one.cpu_times()
-                used[one.pid, one.create_time()] = times.user + times.system
-                rss += one.memory_info().rss
-    return rss
+def _note_cpu(root: psutil.Process, used: dict[tuple[int, float], float]) -> None:
+    """Note the seconds of each process by itself: those of one that is gone stay."""
+    for one in tree(root):
+        with suppress(psutil.Error):
+            times = one.cpu_times()
+            used[one.pid, one.create_time()] = times.user + times.system
