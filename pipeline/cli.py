@@ -30,6 +30,8 @@ JOBS: Final[dict[str, str]] = {
 REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 # What Hadoop says of a URI whose beginning it does not know.
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
+# What it says of a file system that it knows, and whose jar is not there.
+NO_JAR: Final = re.compile(r"Class (\S+\.\w*FileSystem\w*) not found")
 # The packages of this distribution that a job imports: without one of them the installation is broken.
 _OWN: Final = ("eventlog", "pipeline")
 
@@ -61,6 +63,12 @@ def _explained(error: Exception) -> PipelineError | None:
         return PipelineError(
             f"got a URI that begins with {unknown[1]}:, expected a directory or a file system that Spark has here"
             " (--source, --out, --checkpoint)"
+        )
+    if absent := NO_JAR.search(text):
+        return PipelineError(
+            f"found no {absent[1]}, expected the jar of that file system beside Spark's: put it into a directory and"
+            " set PIPELINE_JARS=<directory>, or give spark-submit --jars",
+            ExitCode.FAILED,
         )
     return None
 

@@ -39,6 +39,8 @@ LOCAL: Final = {
 }
 # Tasks after a shuffle, for each core of a local master; a cluster has Spark's own default.
 SHUFFLED_PER_CORE: Final = 2
+# The environment names the directory of jars that Spark does not bring.
+JARS: Final = "PIPELINE_JARS"
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -74,8 +76,7 @@ def build_session(
     settings = dict(USUAL)
     if master is not None and master.startswith("local"):
         settings |= LOCAL | {"spark.sql.shuffle.partitions": str(max(4, SHUFFLED_PER_CORE * _cores(master)))}
-    if delta:
-        settings |= DELTA | ({} if submitted else {"spark.jars": _delta_jars()})
+    settings |= (DELTA if delta else {}) | ({} if submitted else _local_jars(delta=delta))
     if submitted:
         SparkContext._ensure_initialized()
     told = dict(SparkConf().getAll()) if submitted else {}
@@ -133,14 +134,19 @@ def _why_no_session(error: Exception) -> str:
     return f"spark did not start: {text.splitlines()[0]}"
 
 
-def _delta_jars() -> str:
-    """Name the jars that `pipeline/jars/pom.xml` brought."""
-    directory = Path(os.environ.get("PIPELINE_JARS", str(files("pipeline") / "jars" / "lib")))
+def _local_jars(*, delta: bool) -> dict[str, str]:
+    """Return the setting with the jars that `pipeline/jars/pom.xml` brought; raises PipelineError if Delta has none.
+
+    Jars of object stores are among them, so those that the environment names are there for tables of Parquet, too.
+    """
+    if not delta and JARS not in os.environ:
+        return {}
+    directory = Path(os.environ.get(JARS, str(files("pipeline") / "jars" / "lib")))
     jars = sorted(directory.glob("*.jar"))
-    if not jars:
+    if delta and not jars:
         raise PipelineError(
             f"--format delta: found no jar in {directory}, expected those of Delta Lake: run"
             " `mvn -B -q -f pipeline/jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime"
-            " -DoutputDirectory=<directory>` (for s3a with -P s3) and set PIPELINE_JARS=<directory>"
+            f" -DoutputDirectory=<directory>` (for s3a with -P s3) and set {JARS}=<directory>"
         )
-    return ",".join(map(str, jars))
+    return {"spark.jars": ",".join(map(str, jars))} if jars else {}

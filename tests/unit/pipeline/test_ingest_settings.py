@@ -161,7 +161,7 @@ def test_sigterm_tells_a_stream_to_stop(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 late; 4 lost by proxies\n"
 
 
-def test_table_that_was_compacted_meanwhile_is_no_traceback(
+def test_what_a_user_can_mend_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(options: argparse.Namespace) -> int:
@@ -174,6 +174,9 @@ def test_table_that_was_compacted_meanwhile_is_no_traceback(
     said = 'No FileSystem for scheme "foo" at x'
     assert cli.main(["compact", "--out", "foo://a"]) == ExitCode.USAGE
     assert "got a URI that begins with foo:, expected a directory" in capsys.readouterr().err
+    said = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    assert cli.main(["compact", "--out", "s3a://a"]) == ExitCode.FAILED
+    assert "found no org.apache.hadoop.fs.s3a.S3AFileSystem, expected the jar" in capsys.readouterr().err
     said = "SOMETHING_ELSE"
     with pytest.raises(RuntimeError):
         cli.main(["compact", "--out", "o"])

@@ -1,8 +1,9 @@
 import os
+from pathlib import Path
 
 import pytest
 
-from pipeline.running.session import _chosen, _cores
+from pipeline.running.session import _chosen, _cores, _local_jars
 
 
 def test_what_spark_submit_was_told_goes_before_our_defaults_and_conf_before_both() -> None:
@@ -21,3 +22,13 @@ def test_the_time_zone_is_not_to_be_chosen() -> None:
 def test_cores_of_a_local_master(master: str, cores: int) -> None:
     assert _cores(master) == cores
     assert _cores("local[*]") == os.cpu_count()
+
+
+def test_named_jars_are_for_every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hadoop-aws.jar").touch()
+    monkeypatch.delenv("PIPELINE_JARS", raising=False)
+    assert _local_jars(delta=False) == {}
+    monkeypatch.setenv("PIPELINE_JARS", str(tmp_path))
+    assert _local_jars(delta=False) == _local_jars(delta=True) == {"spark.jars": f"{tmp_path}/hadoop-aws.jar"}
+    monkeypatch.setenv("PIPELINE_JARS", str(tmp_path / "nothing"))
+    assert _local_jars(delta=False) == {}
