@@ -24,6 +24,7 @@ from pipeline.jobs.usage import (
     StreamOwnsError,
     StreamSettings,
     UsageSettings,
+    UsageSummary,
     add_batch,
     follow_usage,
     make_usage,
@@ -77,6 +78,13 @@ def follow(spark: SparkSession, common: CommonSettings) -> Callable[[], list[str
         return said
 
     return once
+
+
+@pytest.fixture
+def parts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what follows from the parts, where a test does not look: three more tables for each run of a stream."""
+    nothing = UsageSummary(0, 0, 0, 0, 0.0)
+    monkeypatch.setattr("pipeline.jobs.usage.refresh", lambda spark, settings: nothing)
 
 
 def test_stream_comes_to_what_a_batch_does(
@@ -150,6 +158,7 @@ def test_stream_waits_for_the_table_of_events(spark: SparkSession, common: Commo
     assert said[:2] == ["waits for the table `events`", "batch 0"]
 
 
+@pytest.mark.usefixtures("parts_alone")
 def test_stream_that_has_begun_keeps_its_tables_before_its_first_batch(
     spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
 ) -> None:
@@ -165,6 +174,7 @@ def test_stream_that_has_begun_keeps_its_tables_before_its_first_batch(
     assert [row.requests for row in read_usage(spark, common).collect()] == [1]
 
 
+@pytest.mark.usefixtures("parts_alone")
 def test_stream_that_began_while_a_batch_worked_keeps_its_tables(
     spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +193,7 @@ def test_stream_that_began_while_a_batch_worked_keeps_its_tables(
     assert {row.part for row in read_table(spark, common, USAGE).collect()} == {1}
 
 
+@pytest.mark.usefixtures("parts_alone")
 def test_parts_of_days_that_are_over_are_added_up_and_the_stream_goes_on(
     spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
 ) -> None:
@@ -313,6 +324,7 @@ def count(spark: SparkSession, common: CommonSettings, table: Table) -> int:
     return read_table(spark, common, table).count()
 
 
+@pytest.mark.usefixtures("parts_alone")
 def test_what_was_merged_before_the_stream_had_read_it_is_counted_once(
     spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
 ) -> None:
@@ -335,6 +347,7 @@ def test_stream_of_plain_parquet_is_refused(spark: SparkSession, plain: CommonSe
         follow_usage(spark, UsageSettings(plain), StreamSettings("c"), lambda text: None)
 
 
+@pytest.mark.usefixtures("parts_alone")
 def test_stream_without_its_checkpoint_or_with_anothers_is_refused(
     spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
 ) -> None:
