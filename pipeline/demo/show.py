@@ -111,7 +111,7 @@ def _begun_anew(directory: Path) -> Path:
 
 
 def command(act: Act, events: Path, limits: Sequence[str] = ()) -> list[str]:
-    """Give the command of an act; `limits` are settings that go before the demo's own."""
+    """Return the command of an act; `limits` are settings that go before the demo's own."""
     options = [word for name, value in {**LIMITS, **act.options}.items() for word in (f"--{name}", value)]
     keys = [f"{name}={value}" for name, value in KEYS.items()]
     settings = [word for setting in (*keys, *limits) for word in ("--set", setting)]

@@ -153,7 +153,7 @@ def _extent(events: DataFrame) -> _Extent:
 def _without_duplicates(
     opened: OpenStore, stage: Stage, events: Staged, extent: _Extent
 ) -> tuple[Staged | None, _Extent]:
-    """Give the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
+    """Return the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
     if extent.rows == 0:
         return None, extent
     keys = events.frame.select(*EVENT_KEY)
@@ -190,7 +190,7 @@ def _without(rows: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
-    """Give the keys in the table among which a duplicate could be: equal events have equal times."""
+    """Return the keys in the table among which a duplicate could be: equal events have equal times."""
     if table is None or not extent.hours:
         return None
     if len(extent.hours) <= MOST_HOURS:
@@ -201,7 +201,7 @@ def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
 
 
 def _not_in_events(opened: OpenStore, stage: Stage, late: Staged | None) -> tuple[Staged | None, int]:
-    """Give the late rows whose events the table does not have, and their number; None without any."""
+    """Return the late rows whose events the table does not have, and their number; None without any."""
     if late is None:
         return None, 0
     extent = _extent(late.frame)
@@ -217,7 +217,7 @@ def _not_in_events(opened: OpenStore, stage: Stage, late: Staged | None) -> tupl
 def _not_quarantined_before(
     opened: OpenStore, stage: Stage, bad: Staged | None, late: DataFrame | None
 ) -> Staged | None:
-    """Give what the table does not have yet; of a source that has grown since, the copies that came."""
+    """Return what the table does not have yet; of a source that has grown since, the copies that came."""
     frames = [frame for frame in (bad.frame if bad else None, late) if frame is not None]
     if not frames:
         return None

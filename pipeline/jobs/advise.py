@@ -68,7 +68,7 @@ class AdviseSettings:
 
     @property
     def conf_path(self) -> Path | None:
-        """Give where the fragment goes: by default beside the tables, if that is a directory here."""
+        """Return where the fragment goes: by default beside the tables, if that is a directory here."""
         return conf_path(self.common.out, self.conf_file)
 
 
@@ -101,11 +101,11 @@ class _Trials:
 
     @property
     def points(self) -> list[Point]:
-        """Give all that were tried and may be advised, but the final one."""
+        """Return all that were tried and may be advised, but the final one."""
         return [point for step, _, point in self.steps if step != "final" and self.allows(point)]
 
     def floor(self, fleet: int) -> tuple[int, int]:
-        """Give the least memory of both kinds that may be advised to a proxy of that fleet."""
+        """Return the least memory of both kinds that may be advised to a proxy of that fleet."""
         outstanding = self.prepared.usual_limits.max_outstanding_per_broker
         return floor_of(self.prepared.largest, self.prepared.seen.peak_heap_bytes, outstanding, fleet)
 

@@ -25,7 +25,7 @@ _NUMBERS: Final = ("int64", "double")
 
 
 def statements(dialect: str, schema: str, out: str, format_: str, names: Iterable[str]) -> list[str]:
-    """Give the statements for these tables, and for the views of those that come in parts; raises PipelineError."""
+    """Return the statements for these tables, and for the views of those that come in parts; raises PipelineError."""
     if dialect == "trino" and format_ != "delta":
         raise PipelineError("--dialect trino: got --format parquet, expected delta: Trino needs a log to know a table")
     chosen = [TABLES[name] for name in names]

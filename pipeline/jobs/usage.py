@@ -150,7 +150,7 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
 def _both(
     spark: SparkSession, stack: ExitStack, events: DataFrame, settings: UsageSettings
 ) -> tuple[DataFrame, DataFrame]:
-    """Give `usage` and `waits`: summed by DuckDB where all is on this machine, otherwise by Spark."""
+    """Return `usage` and `waits`: summed by DuckDB where all is on this machine, otherwise by Spark."""
     seconds = settings.window_seconds
     directory = _place_for_duckdb(spark, settings)
     files = [] if directory is None else [unquote(urlsplit(name).path) for name in events.inputFiles()]
@@ -166,7 +166,7 @@ def _both(
 
 
 def _place_for_duckdb(spark: SparkSession, settings: UsageSettings) -> Path | None:
-    """Give the directory of the tables if DuckDB can add up, and may; raises PipelineError if it must and cannot."""
+    """Return the directory of the tables if DuckDB can add up, and may; raises PipelineError if it must and cannot."""
     common = settings.common
     place = mounted(common.out)
     # It takes each path for a pattern.
@@ -301,12 +301,12 @@ def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
 
 
 def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
-    """Give `usage` with its parts added up; raises PipelineError if no job has written it yet."""
+    """Return `usage` with its parts added up; raises PipelineError if no job has written it yet."""
     return made.add_usage(read_table(spark, common, USAGE))
 
 
 def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
-    """Give `waits` with its parts added up; raises PipelineError if no job has written it yet."""
+    """Return `waits` with its parts added up; raises PipelineError if no job has written it yet."""
     return made.add_waits(read_table(spark, common, WAITS))
 
 

@@ -165,7 +165,7 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
 
 
 def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
-    """Give the columns that all histories have."""
+    """Return the columns that all histories have."""
     return {
         "made_at": datetime.now(UTC),
         "cluster": prepared.cluster,
@@ -176,7 +176,7 @@ def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
 
 
 def replay_path(common: CommonSettings) -> str:
-    """Give where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
+    """Return where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
     place = common.out if "://" in common.out else f"file://{os.path.abspath(common.out)}"
     return f"{place}/{REPLAY_INPUT.name}"
 
@@ -204,7 +204,7 @@ def shown_calibration(found: Judged) -> str:
 def scenario_rows(
     prepared: Prepared, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
 ) -> list[dict[str, Any]]:
-    """Give the rows of the table `whatif`."""
+    """Return the rows of the table `whatif`."""
     rows = []
     for (place, scenario), total in totals.items():
         counts = total.counts

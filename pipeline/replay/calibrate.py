@@ -73,7 +73,7 @@ class Calibration:
         return self.late or Lateness(self.recorded.waits, np.zeros(BUCKETS, np.int64))
 
     def row(self, imputed_share: float) -> dict[str, object]:
-        """Give the row of the table `calibration`."""
+        """Return the row of the table `calibration`."""
         found: dict[str, object] = {"proxy_id": self.proxy_id, "requests": int(self.recorded.outcomes.sum())}
         for side, seen in (("recorded", self.recorded), ("simulated", self.simulated)):
             found |= {
@@ -119,7 +119,7 @@ def _of(proxy_id: str, arrays: Sequence[Int64s]) -> Calibration:
 
 
 def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen, Lateness]:
-    """Give what was recorded of a slice, what the replay makes of it, and how late the machine was."""
+    """Return what was recorded of a slice, what the replay makes of it, and how late the machine was."""
     result = replay(part.trace(limits.fairness), limits)
     counted = np.arange(len(part)) >= part.warm_up
     compared = counted & (part.recorded_outcome != int(Outcome.FAILED))
@@ -132,7 +132,7 @@ def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen, Lateness]:
 
 
 def _lateness(part: Slice, result: Result, waits: Int64s) -> Int64s:
-    """Give what each request waited, for anything but memory, beyond what the replay has it wait for that."""
+    """Return what each request waited, for anything but memory, beyond what the replay has it wait for that."""
     memory = result.heap_wait_us + result.heap_update_wait_us + result.direct_wait_us
     others = np.maximum(0, part.recorded_wait_us - part.recorded_memory_wait_us)
     beyond = np.maximum(0, others - np.maximum(0, waits - memory))
@@ -141,7 +141,7 @@ def _lateness(part: Slice, result: Result, waits: Int64s) -> Int64s:
 
 
 def _waits(part: Slice, result: Result) -> Int64s:
-    """Give the life of each request without the broker and writing: what the recorded wait is."""
+    """Return the life of each request without the broker and writing: what the recorded wait is."""
     numbers = part.numbers
     arrival = numbers["arrival_us"] - (numbers["arrival_us"][0] if len(part) else 0)
     work = numbers["upstream_us"] + numbers["hold_us"] + numbers["write_us"]

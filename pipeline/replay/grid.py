@@ -61,7 +61,7 @@ class Grid:
     fleets: tuple[int, ...] = FLEETS
 
     def limits(self, recorded: Limits, largest_heap_bytes: int, largest_direct_bytes: int) -> tuple[Limits, ...]:
-        """Give every combination, the others as recorded; raises PipelineError if they are too many."""
+        """Return every combination, the others as recorded; raises PipelineError if they are too many."""
         values = dict(self.values)
         values.setdefault("heap_bytes", _around(recorded.heap_bytes, largest_heap_bytes))
         values.setdefault("direct_bytes", _around(recorded.direct_bytes, largest_direct_bytes))
@@ -137,7 +137,7 @@ def _value(dimension: Dimension, word: str) -> Any:
 
 
 def _around(recorded_bytes: int, largest_bytes: int) -> tuple[int, ...]:
-    """Give limits around the recorded one, none below the largest list; without a limit, multiples of that list."""
+    """Return limits around the recorded one, none below the largest list; without a limit, multiples of that list."""
     least = rounded_up(largest_bytes)
     middle = recorded_bytes or 8 * least
     return tuple(sorted({max(least, rounded_up(middle * factor)) for factor in FACTORS}))

@@ -51,7 +51,7 @@ Usual = Mapping[str, Mapping[str, int]]
 
 
 def filled(batches: Iterator[pa.RecordBatch], usual: Usual) -> Iterator[pa.Table]:
-    """Give the sorted rows of a part of one proxy without gaps; `usual` has, by proxy, what is left to take."""
+    """Yield the sorted rows of a part of one proxy without gaps; `usual` has, by proxy, what is left to take."""
     before: pa.Table | None = None
     for piece in _pieces(batches):
         whole = piece if before is None else pa.concat_tables([before, piece])
@@ -132,7 +132,7 @@ def _like(keys: pd.DataFrame, shown: NDArray[np.bool_], lacks: NDArray[np.bool_]
 
 
 def _typical(name: str, known: NDArray[np.int64]) -> int:
-    """Give the most frequent broker, or the number in the middle."""
+    """Return the most frequent broker, or the number in the middle."""
     if name == "broker":
         names, counts = np.unique(known, return_counts=True)
         return int(names[counts.argmax()])

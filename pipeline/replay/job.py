@@ -81,7 +81,7 @@ def replay_grid(
 
 
 def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggregates]:
-    """Give what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere."""
+    """Return what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere."""
     found: dict[Limits, Aggregates] = {}
     for fairness in dict.fromkeys(each.fairness for each in limits):
         mine = [each for each in limits if each.fairness == fairness]

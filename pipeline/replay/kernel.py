@@ -163,7 +163,7 @@ def _tell_ends(m: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints
 
 @inlined
 def _next(m: Ints, c: Ints, arrival: int) -> tuple[int, int]:
-    """Give when something happens next, and what: the phases in turn, the earliest first."""
+    """Return when something happens next, and what: the phases in turn, the earliest first."""
     when, phase = arrival, 5
     is_leaving = False
     if m[L.EVENTS] > 0:

@@ -26,7 +26,7 @@ OVERSIZE = L.number(Outcome.OVERSIZE)
 
 @compiled
 def _payer(m: Ints, s: int, g: int, n: int) -> int:
-    """Give the member that is there longest, or one whose key is not at its cap."""
+    """Return the member that is there longest, or one whose key is not at its cap."""
     r = m[g + L.MEMBERS]
     for _ in range(PAYERS_ASKED):
         if r == 0:
@@ -132,7 +132,7 @@ def _ask(m: Ints, c: Ints, g: int) -> int:
 
 @inlined
 def answer_begins(m: Ints, g: int) -> None:
-    """Give back what only the asking needed, and admit the answer if that is possible now."""
+    """Release what only the asking needed, and admit the answer if that is possible now."""
     lines.release(m, m[g + L.G_SLOTS], g)
     if m[g + L.STATE] == L.G_ASKS:  # else nobody waits for it any more
         lines.release(m, m[g + L.G_GATE], g)
@@ -274,7 +274,7 @@ def stop(m: Ints, g: int) -> None:
 
 @inlined
 def clean_up(m: Ints, g: int) -> None:
-    """Give back what a group that was stopped still holds; a question on its way keeps its slot."""
+    """Release what a group that was stopped still holds; a question on its way keeps its slot."""
     _give_back_heap(m, g)
     m[g + L.STATE] = L.G_ABANDONED
 

@@ -162,7 +162,7 @@ def acquire(m: Ints, s: int, g: int, n: int) -> int:
 
 @inlined
 def shrink(m: Ints, s: int, g: int, n: int) -> None:
-    """Give a part of a group's permit back, down to `n`."""
+    """Release a part of a group's permit, down to `n`."""
     permit = g + m[s + L.PERMITS]
     _resize(m, s, permit, n)
     if m[L.IN_TURNS]:
@@ -172,7 +172,7 @@ def shrink(m: Ints, s: int, g: int, n: int) -> None:
 
 @inlined
 def release(m: Ints, s: int, g: int) -> None:
-    """Give a group's permit back; nothing if it has none."""
+    """Release the whole permit of a group; does nothing if the group has none."""
     permit = g + m[s + L.PERMITS]
     if m[permit + L.CLAIMED] == L.HOLDING:
         m[permit + L.CLAIMED] = L.NOTHING

@@ -77,7 +77,7 @@ def _let_start(m: Ints, r: int) -> None:
 
 @inlined
 def _part_of(m: Ints, span: int, r: int) -> int:
-    """Give how much of a wait of its group the request has waited, if it ends now."""
+    """Return how much of a wait of its group the request has waited, if it ends now."""
     since, until = m[span], m[span + 1]
     if since == NEVER:
         return 0

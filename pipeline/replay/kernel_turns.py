@@ -40,7 +40,7 @@ def join(m: Ints, s: int, key: int) -> None:
 
 @compiled
 def lead(m: Ints, s: int) -> int:
-    """Give the key whose turn it is, 0 if nobody may go, after moving those before it to where they belong by now."""
+    """Return the key whose turn it is, 0 if nobody may go, after moving those before it to where they belong by now."""
     while m[s + L.RINGS_COUNT] > 0:
         key = m[m[s + L.RINGS]]
         if m[key + L.SPENT] // m[s + L.QUANTUM] > m[key + L.RING]:

@@ -25,7 +25,7 @@ def refused(outcomes: Int64s) -> int:
 
 
 def longest(counts: Int64s) -> float:
-    """Give what no wait exceeded, in us: the upper edge of the last bucket that has any."""
+    """Return what no wait exceeded, in us: the upper edge of the last bucket that has any."""
     taken = np.flatnonzero(counts)
     if not len(taken) or taken[-1] == 0:
         return 0.0
@@ -33,7 +33,7 @@ def longest(counts: Int64s) -> float:
 
 
 def rows_of(arrays: Sequence[Int64s], **same: int) -> pd.DataFrame:
-    """Give the counts that are not 0 as rows that Spark adds up: number of the array (`what`), place (`at`), `count`.
+    """Return the counts that are not 0 as rows that Spark adds up: number of the array (`what`), place (`at`), `count`.
 
     `same` are columns with one value.
     """

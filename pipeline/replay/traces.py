@@ -116,17 +116,17 @@ class Prepared:
 
     @property
     def imputed_share(self) -> float:
-        """Give the share of requests whose sizes or times are those of others."""
+        """Return the share of requests whose sizes or times are those of others."""
         return sum(proxy.imputed for proxy in self.proxies) / self.rows
 
     @property
     def usual_limits(self) -> Limits:
-        """Give the limits that most requests met."""
+        """Return the limits that most requests met."""
         return next(iter(self.limits.values()))
 
     @property
     def largest(self) -> tuple[int, int]:
-        """Give the heap and the direct memory of the largest lists, in bytes."""
+        """Return the heap and the direct memory of the largest lists, in bytes."""
         heap = max(proxy.largest_heap_bytes for proxy in self.proxies)
         return heap, max(proxy.largest_direct_bytes for proxy in self.proxies)
 
@@ -177,12 +177,12 @@ def limits_of(row: Any) -> Limits:
 
 
 def limit_values(limits: Limits) -> dict[str, Any]:
-    """Give the columns of limits."""
+    """Return the columns of limits."""
     return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
 
 
 def replayed_rows(prepared: Prepared) -> list[dict[str, Any]]:
-    """Give the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
+    """Return the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
     return [
         {"limits_id": limits_id, "requests": prepared.met[limits_id], "cluster": prepared.cluster}
         | limit_values(limits)
@@ -260,7 +260,7 @@ def _seen(requests: DataFrame) -> list[Row]:
 
 
 def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
-    """Give the limits that were ever in force, by `limits_id`, the most frequent first; and how many met each."""
+    """Return the limits that were ever in force, by `limits_id`, the most frequent first; and how many met each."""
     counts: Counter[int] = Counter()
     found = {}
     for row in seen:
@@ -357,20 +357,20 @@ def _measured(name: str) -> Column:
 
 
 def _direct_us() -> Column:
-    """Give how long all of the booked memory would have been held to make the byte-seconds of a list for one client."""
+    """Return how long all booked memory would have been held to make the byte-seconds of a list for one client."""
     held = F.ceil(F.col("direct_byte_us") / F.when(_booked() > 0, _booked())).cast("long")
     left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
     return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
 
 
 def _booked() -> Column:
-    """Give the direct memory of a permit, which is never larger than the limit."""
+    """Return the direct memory of a permit, which is never larger than the limit."""
     limit = F.col("direct_limit_bytes")
     return F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
 
 
 def _watch_memory(events: DataFrame) -> tuple[int, int]:
-    """Give the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
+    """Return the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
     end_us = F.col("ts_us") + F.col("total_us")
     begin = F.struct((end_us - F.col("direct_held_us")).alias("at_us"), _booked().alias("change"))
     end = F.struct(end_us.alias("at_us"), (-_booked()).alias("change"))

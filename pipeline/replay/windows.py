@@ -60,12 +60,12 @@ def cut(batches: Iterable[tuple[Int64s, Int64s]], rows: int, *, by_limits: bool)
 
 
 def warm_up_from(window: Window, life_us: int) -> int:
-    """Give the earliest arrival that may matter at the beginning of a window: a `life_us` before."""
+    """Return the earliest arrival that may matter at the beginning of a window: a `life_us` before."""
     return max(window.floor_us, window.start_us - life_us)
 
 
 def window_rows(loads: Iterable[int]) -> int:
-    """Give the requests of a window of which a task holds so many times as many."""
+    """Return the requests of a window of which a task holds so many times as many."""
     return max(LEAST_ROWS, WINDOW_ROWS // max(loads))
 
 

@@ -302,7 +302,7 @@ def _sized(drawing: Any, height: int = HEIGHT) -> Any:
 
 
 def _time_axis(clock: Clock, column: str = "at_ms") -> alt.X:
-    """Give the axis of time: the same one in all charts of a page, so that they can be compared."""
+    """Return the axis of time: the same one in all charts of a page, so that they can be compared."""
     span_us = clock.bins * clock.step_us
     begin_ms = clock.origin_us // 1000
     pattern = next((text for longest, text in _PATTERNS if span_us <= longest), "%Y-%m-%d")

@@ -105,5 +105,5 @@ class Facts:
 
     @property
     def whole_waits(self) -> Row | None:
-        """Give the row of `waits` for the whole time, if anybody was answered."""
+        """Return the row of `waits` for the whole time, if anybody was answered."""
         return next(iter(rows_of(self.waits[self.waits["bin"].isna()])), None)

@@ -75,7 +75,7 @@ def _largest_family(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _surface(family: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Give what is drawn of one measure: heap_mib, direct_mib, load, fleet, value, label."""
+    """Return what is drawn of one measure: heap_mib, direct_mib, load, fleet, value, label."""
     for name, most in _MOST_VALUES.items():
         family = family[family[name].isin(_spaced(sorted(family[name].unique()), most))]
     if measure == "refused":
@@ -173,7 +173,7 @@ def _sides(row: Row) -> pd.DataFrame:
 
 
 def chosen(facts: Facts) -> Row | None:
-    """Give the row of the table `advice` that is the advice, if there is one."""
+    """Return the row of the table `advice` that is the advice, if there is one."""
     return next((row for row in rows_of(facts.advice) if row["chosen"]), None)
 
 

@@ -29,7 +29,7 @@ Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def named(events: DataFrame) -> Names:
-    """Give the namespaces and the proxies with most requests, the first of them first."""
+    """Return the namespaces and the proxies with most requests, the first of them first."""
     lists = events.where("kind = 'get_topics'")
     return _most(lists, F.col("namespace")), _most(lists, proxy_name())
 
@@ -41,12 +41,12 @@ def _most(lists: DataFrame, name: Column) -> tuple[str, ...]:
 
 
 def ranked(events: DataFrame, names: Names) -> DataFrame:
-    """Give events the numbers of their namespaces and proxies, as columns."""
+    """Add the numbers of their namespaces and proxies to events, as columns."""
     return events.withColumns({KEYS[0]: rank(F.col("namespace"), names[0]), KEYS[1]: rank(proxy_name(), names[1])})
 
 
 def rank(name: Column, names: Sequence[str]) -> Column:
-    """Give the place of a name among these; of any other how many they are."""
+    """Return the place of a name among these; of any other how many they are."""
     if not names:
         return F.lit(0)
     pairs = [F.lit(word) for place, known in enumerate(names) for word in (known, place)]

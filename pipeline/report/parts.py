@@ -105,15 +105,15 @@ def sheet(
 
 
 def cell(write: Callable[[Any], str], column: str) -> Callable[[Row], str]:
-    """Give what writes one column of a row."""
+    """Return what writes one column of a row."""
     return lambda row: write(row[column])
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give the rows of a frame by the names of their columns."""
+    """Return the rows of a frame by the names of their columns."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def pair(write: Callable[[Any], str], what: str) -> Callable[[Row], str]:
-    """Give what writes one figure as it was recorded and as the replay has it."""
+    """Return what writes one figure as it was recorded and as the replay has it."""
     return lambda row: f"{write(row[f'recorded_{what}'])} / {write(row[f'simulated_{what}'])}"

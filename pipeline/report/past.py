@@ -60,7 +60,7 @@ def demand(facts: Facts, overview: Overview) -> Iterator[Part]:
 
 
 def _long(frame: pd.DataFrame, overview: Overview, names: dict[str, str], name: str, value: str) -> pd.DataFrame:
-    """Give a row for each bin and column that has a value.
+    """Return a row for each bin and column that has a value.
 
     Numbered by the column `run`, which bins without a value divide: a line must not go through them.
     """

@@ -100,7 +100,7 @@ def is_local(session: SparkSession) -> bool:
 
 
 def heap_bytes(session: SparkSession) -> int:
-    """Give the most that the heap of the driver may be."""
+    """Return the most that the heap of the driver may be."""
     jvm: Any = session._jvm
     return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
 
@@ -114,7 +114,7 @@ def task_counts(session: SparkSession) -> tuple[int, int]:
 
 
 def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings to make: ours where nobody has told others, `conf`, and the time zone."""
+    """Return the settings to make: ours where nobody has told others, `conf`, and the time zone."""
     ours = {key: value for key, value in usual.items() if key not in submitted}
     return ours | dict(conf) | UTC
 

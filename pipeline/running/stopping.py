@@ -19,7 +19,7 @@ LAST_BATCH_SECONDS: Final = 300.0
 
 
 def set_by_sigterm() -> Event:
-    """Give what SIGTERM sets from now on; it no longer ends the process."""
+    """Return what SIGTERM sets from now on; it no longer ends the process."""
     stop = Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     return stop

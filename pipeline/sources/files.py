@@ -108,7 +108,7 @@ def passed_by(spark: SparkSession, directory: str, checkpoint: str, max_file_age
 
 
 def paths_of(batch: DataFrame) -> tuple[str, ...]:
-    """Give the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
+    """Return the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
     try:
         return tuple(sorted(row.path for row in batch.collect()))
     except Exception as error:
@@ -129,7 +129,7 @@ class EventFiles:
 
     @classmethod
     def of(cls, spark: SparkSession, paths: tuple[str, ...], *, skip_gone: bool = False) -> "EventFiles":
-        """Give these files after a look for lines that are too long for Spark."""
+        """Return these files after a look for lines that are too long for Spark."""
         return cls(spark, paths, skip_gone, long=_found(spark, filter(_is_large, paths), _has_long_line))
 
     def records(self, late_before_us: int | None) -> DataFrame:
@@ -181,7 +181,7 @@ def _is_there(spark: SparkSession, path: str) -> bool:
 
 
 def _local(path: str) -> Path | None:
-    """Give the path of a mounted file, None for one of another file system."""
+    """Return the path of a mounted file, None for one of another file system."""
     if "://" in path and not path.startswith("file:"):
         return None
     return Path(_shown(path))
@@ -247,7 +247,7 @@ def _require_events(path: str, schema: StructType) -> None:
 
 
 def _found(spark: SparkSession, files: Iterable[str], holds: Callable[[str, bytes | None], bool]) -> frozenset[str]:
-    """Give the files of which something holds, by a look at each in a task of its own."""
+    """Return the files of which something holds, by a look at each in a task of its own."""
 
     def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -259,7 +259,7 @@ def _found(spark: SparkSession, files: Iterable[str], holds: Callable[[str, byte
 
 
 def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Give each file to a task: the path of a mounted one, of another the whole content as well."""
+    """Assign each file to a task: the path of a mounted one, of another the whole content as well."""
     mounted = [(path, None) for path in paths if _local(path) is not None]
     others = [escaped(path) for path in paths if _local(path) is None]
     files = spark.createDataFrame(mounted, "path string, content binary")

@@ -48,7 +48,7 @@ def has_long_line(file: BinaryIO, *, compressed: bool) -> bool:
 
 
 def lines_of(file: BinaryIO, *, compressed: bool) -> Iterator[tuple[bytes, bool]]:
-    """Give the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins.
+    """Yield the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins.
 
     Of a line of more than `MAX_LINE_BYTES` it gives so many, and passes by the others.
     """

@@ -26,7 +26,7 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def size(spark: SparkSession, path: str) -> int:
-    """Give the bytes of all files below a directory."""
+    """Return the bytes of all files below a directory."""
     where, files = _open(spark, path)
     return int(files.getContentSummary(where).getLength())
 
@@ -66,7 +66,7 @@ def remove_older(spark: SparkSession, path: str, seconds: float) -> None:
 
 
 def rename(spark: SparkSession, path: str, to: str) -> None:
-    """Give a file or a directory another name; raises PipelineError if it did not get it."""
+    """Rename a file or a directory; raises PipelineError if it did not get the name `to`."""
     where, files = _open(spark, path)
     target, _ = _open(spark, to)
     files.mkdirs(target.getParent())

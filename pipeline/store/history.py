@@ -40,7 +40,7 @@ def keep_days(spark: SparkSession, common: CommonSettings, events: DataFrame, pe
 
 
 def limits_by_day(events: DataFrame) -> DataFrame:
-    """Give the table of that name for these events."""
+    """Return the table of that name for these events."""
     # Null is a cluster, too: nothing is joined by it.
     lists = events.where(F.col("kind") == "get_topics").fillna("", "cluster")
     work = sum((F.coalesce(F.col(name), F.lit(0)) for name in ("upstream_us", "read_us", "write_us")), F.lit(0))
@@ -71,7 +71,7 @@ def add_row(spark: SparkSession, common: CommonSettings, table: Table, row: Row)
 
 
 def drift_of(spark: SparkSession, common: CommonSettings) -> str:
-    """Give the drift as metrics, from what is kept and what was replayed last."""
+    """Return the drift as metrics, from what is kept and what was replayed last."""
     store = open_store(spark, common)
 
     def rows(table: Table, order: str) -> list[Row]:

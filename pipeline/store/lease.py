@@ -49,7 +49,7 @@ class Files(Protocol):
         """List them; without the directory there are none."""
 
     def read(self, name: str) -> str | None:
-        """Give a file's text, None if it is not there."""
+        """Return a file's text, None if it is not there."""
 
     def create(self, name: str, text: str) -> bool:
         """Make a file and say so, unless it is there: of two at a time only one is told yes."""
@@ -219,7 +219,7 @@ def _text(owner: str, beat: str) -> str:
 
 
 def _read(text: str | None) -> tuple[str, str]:
-    """Give the owner and the beat; what is not written to its end yet is somebody's, but nobody's name is in it."""
+    """Return the owner and the beat; what is not written to its end yet is somebody's, but nobody's name is in it."""
     try:
         found = json.loads(text or "")
         return str(found["owner"]), str(found["beat"])

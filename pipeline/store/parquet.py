@@ -127,7 +127,7 @@ class ParquetStore:
         raise PipelineError(f"{self._places(table)[0]}: got a stream, expected a table of Delta for it")
 
     def _settled(self, table: Table) -> str:
-        """Give the place of a table, put there if it was written to its end while that of before is gone."""
+        """Return the place of a table, put there if it was written to its end while that of before is gone."""
         place, following = self._places(table)
         if not hadoop.exists(self._spark, place) and hadoop.exists(self._spark, f"{following}/{WHOLE}"):
             hadoop.rename(self._spark, following, place)

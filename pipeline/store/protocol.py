@@ -47,7 +47,7 @@ class OpenStore(Protocol):
     """A store that nobody else changes now."""
 
     def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
+        """Return the rows of a table, None if it was never written."""
 
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
         """Add rows to tables, by name; with Delta each table takes a batch once."""
@@ -69,7 +69,7 @@ class Store(Protocol):
         """Be the only one who changes the store; raises PipelineError with the name of who does not end."""
 
     def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
+        """Return the rows of a table, None if it was never written."""
 
     def stream_of(self, table: Table) -> str:
         """Name the stream for which a table is kept, empty without one."""

@@ -32,7 +32,7 @@ def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
 
 
 def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> DataFrame:
-    """Give the rows of a table; raises PipelineError if no job has written it yet."""
+    """Return the rows of a table; raises PipelineError if no job has written it yet."""
     rows = open_store(spark, settings).read(table)
     if rows is None:
         raise PipelineError(f"--out {settings.out}: found no table `{table.name}`: run the job that writes it first")
@@ -52,6 +52,6 @@ def write_rows(spark: SparkSession, settings: CommonSettings, table: Table, rows
 
 
 def frame_of(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:
-    """Give rows of results, which are few, as a frame."""
+    """Return rows of results, which are few, as a frame."""
     values = [tuple(row[column.name] for column in table.columns) for row in rows]
     return spark.createDataFrame(values, table_schema(table)).coalesce(1)

@@ -35,7 +35,7 @@ SEVERAL: Final = (
 
 
 def reason(unread: str, several: str, damaged: str, late_before_us: int | None) -> Column:
-    """Give the reason, null for an event; the frame has the fields of events.
+    """Return the reason, null for an event; the frame has the fields of events.
 
     Of the conditions in SQL, `unread` says that `from_json` met something that it could not read, `several` that the
     line holds more than one object, `damaged` that it is a remainder. Without `late_before_us` nothing is late.

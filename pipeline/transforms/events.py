@@ -66,17 +66,17 @@ def from_columns(rows: DataFrame, late_before_us: int | None = None) -> DataFram
 
 
 def events_of(records: DataFrame) -> DataFrame:
-    """Give the rows of the table `events`, duplicates included."""
+    """Return the rows of the table `events`, duplicates included."""
     return with_hour(records.where(F.col("reason").isNull())).select([column.name for column in EVENTS.columns])
 
 
 def late_of(records: DataFrame) -> DataFrame:
-    """Give what is late, as rows of `LATE`: records that `quarantined_of` takes, and keys that `events` has."""
+    """Return what is late, as rows of `LATE`: records that `quarantined_of` takes, and keys that `events` has."""
     return with_hour(records.where(F.col("reason") == "late")).select([column.name for column in LATE.columns])
 
 
 def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:
-    """Give the rows of the table `quarantine`: equal texts of a source are one, with their number."""
+    """Return the rows of the table `quarantine`: equal texts of a source are one, with their number."""
     bad = records.where(F.col("reason").isNotNull())
     # Bytes that are no UTF-8 would make a file that other readers refuse.
     marked = bad.withColumn("raw", F.make_valid_utf8("raw")).withColumn("digest", F.sha2("raw", 256))

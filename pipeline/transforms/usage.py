@@ -100,7 +100,7 @@ TWO_WAITS: Final = (
 
 
 def queries(window_seconds: int, condition: str) -> dict[str, str]:
-    """Give the SQL that sums the events that meet a condition, of the view `events`, for `usage_of` and `waits_of`."""
+    """Return the SQL that sums the events of the view `events` that meet a condition, for `usage_of` and `waits_of`."""
     who = ", ".join(WHO)
     asked = f"FROM events WHERE {_ASKED_FOR} AND {condition}"
     values = ", ".join(f"{sql} AS {name}" for name, sql in AGGREGATES.items())
@@ -114,7 +114,7 @@ def queries(window_seconds: int, condition: str) -> dict[str, str]:
 
 
 def window_sql(seconds: int) -> str:
-    """Give the microsecond in which the window of an event begins, as SQL; no event is from before 1970."""
+    """Return the microsecond in which the window of an event begins, as SQL; no event is from before 1970."""
     return f"ts_us - ts_us % {seconds * MICROS}"
 
 
@@ -130,24 +130,24 @@ def is_list() -> Column:
 
 
 def memory_wait() -> Column:
-    """Give the time that a request waited for memory, microseconds."""
+    """Return the time that a request waited for memory, microseconds."""
     return F.expr(_WAITED)
 
 
 def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `usage` of these events, one row for each window and who asked."""
+    """Return the table `usage` of these events, one row for each window and who asked."""
     values = [F.expr(sql).alias(name) for name, sql in AGGREGATES.items()]
     return usage_of(asked_for(events).groupBy(_window(window_seconds), *WHO).agg(*values), window_seconds, part)
 
 
 def usage_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `usage` from the sums of each window and who asked."""
+    """Return the table `usage` from the sums of each window and who asked."""
     refused = sum(map(F.col, _REFUSALS), F.lit(0))
     return _rows(found.withColumn("refused", refused), USAGE, window_seconds, part)
 
 
 def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `waits` of these events: a row for each hour, or longer window, and bucket with somebody in it."""
+    """Return the table `waits` of these events: a row for each hour, or longer window, and each bucket not empty."""
     two = [F.struct(F.expr(wait).alias("wait"), F.expr(its).alias("bucket")) for wait, its in TWO_WAITS]
     hours = _window(max(WAITS_SECONDS, window_seconds))
     each = asked_for(events).select(hours, *WHO, F.explode(F.array(*two)).alias("one"))
@@ -157,7 +157,7 @@ def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
 
 
 def waits_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
+    """Return the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
     return _rows(found, WAITS, max(WAITS_SECONDS, window_seconds), part)
 
 
@@ -173,13 +173,13 @@ def add_waits(parts: DataFrame) -> DataFrame:
 
 
 def sharing(parts: DataFrame) -> DataFrame:
-    """Give the table `sharing` from `usage`; hours and namespaces without a question have no row."""
+    """Return the table `sharing` from `usage`; hours and namespaces without a question have no row."""
     found = parts.groupBy(_hour(), "tenant", "namespace").agg(*(F.sum(name).alias(name) for name in SHARED))
     return found.where(F.col("questions") > 0).select([column.name for column in SHARING.columns])
 
 
 def top_costs(parts: DataFrame, most: int) -> DataFrame:
-    """Give the table `top_costs` from `usage`: at most `most` of each dimension, measure and period, and none of 0."""
+    """Return the table `top_costs` from `usage`: at most `most` by dimension, measure and period, and none of 0."""
     names = [F.struct(F.lit(dimension).alias("dimension"), F.col(dimension).alias("name")) for dimension in DIMENSIONS]
     measured = [F.col(name).cast("double").alias(name) for name in MEASURES]
     sums = [F.sum(name).alias(name) for name in MEASURES]

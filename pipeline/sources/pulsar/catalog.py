@@ -35,7 +35,7 @@ class Catalog:
         self._settings = settings
 
     def states(self) -> dict[str, PartitionState]:
-        """Give the state of every partition that exists now."""
+        """Return the state of every partition that exists now."""
         found = {}
         with connected(self._settings) as client:
             for name in client.get_topic_partitions(self._settings.topic):
@@ -149,5 +149,5 @@ def state_of(name: str, index: int, stats: Mapping[str, Any]) -> PartitionState:
 
 
 def open_catalog(settings: PulsarSettings) -> Catalog:
-    """Give the catalog that the settings allow."""
+    """Return the catalog that the settings allow."""
     return AdminCatalog(settings) if settings.admin_url else Catalog(settings)

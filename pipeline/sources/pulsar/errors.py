@@ -29,7 +29,7 @@ _IN_TRACEBACK: Final = re.compile(rf"^.*\b{re.escape(__name__)}\.({'|'.join(_KIN
 
 
 def explain(error: BaseException) -> PipelineError | None:
-    """Give the error of ours that made a query of Spark fail; None if it was another."""
+    """Return the error of ours that made a query of Spark fail; None if it was another."""
     if isinstance(error, PipelineError):
         return error
     found = _IN_TRACEBACK.findall(str(error))

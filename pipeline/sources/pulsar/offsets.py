@@ -59,7 +59,7 @@ class PartitionState:
 
     @property
     def beginning(self) -> Position:
-        """Give the position before the first entry."""
+        """Return the position before the first entry."""
         return next((Position(ledger.id, -1) for ledger in self.ledgers or () if ledger.entries), NOWHERE)
 
     def lost(self, mark: "Mark") -> bool:
@@ -76,7 +76,7 @@ class PartitionState:
         return Mark(position, gaps, next(later, _UNKNOWN) if read else _UNKNOWN)
 
     def before(self, position: Position) -> Position:
-        """Give the position from which `position` is the next entry, if there is one or will be."""
+        """Return the position from which `position` is the next entry, if there is one or will be."""
         if position.entry > 0:
             return Position(position.ledger, position.entry - 1)
         filled = any(ledger.id == position.ledger and ledger.entries for ledger in self.ledgers or ())
@@ -102,7 +102,7 @@ class PartitionState:
         return position
 
     def unread_entry(self, position: Position, number: int) -> Position:
-        """Give the entry that is the `number`-th after `position`, counted from 1; there must be so many."""
+        """Return the entry that is the `number`-th after `position`, counted from 1; there must be so many."""
         before = self.advanced(position, number - 1)
         return Position(before.ledger, before.entry + 1)
 
@@ -137,7 +137,7 @@ def decode(offset: Mapping[str, list[int]] | str) -> dict[str, Mark]:
 
 
 def next_mark(state: PartitionState, mark: Mark | None, limit: int | None) -> Mark:
-    """Give the mark where the next batch ends, at most `limit` entries on (None: no bound).
+    """Return the mark where the next batch ends, at most `limit` entries on (None: no bound).
 
     A partition that is new, or whose ledger is gone, is only put to its beginning: the batch after this one reads it,
     from a position that is written down. Whether a gap is allowed the caller has checked.

@@ -163,7 +163,7 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def _split(option: str, url: str) -> SplitResult | None:
-    """Give the parts of a URL, None if it names no host, or no port that can be; raises PipelineError for a user."""
+    """Return the parts of a URL, None if it names no host, or no port that can be; raises PipelineError for a user."""
     # A secret would show in plans and logs.
     if re.search(r"://[^/?#]*@", url):
         raise PipelineError(f"{option}: got a URL with a user in it: use --auth, with --auth-file or --auth-env")
@@ -176,7 +176,7 @@ def _split(option: str, url: str) -> SplitResult | None:
 
 
 def without_user(url: str) -> str:
-    """Give a URL as it may be shown: whatever is before its last @ may be a secret."""
+    """Return a URL as it may be shown: whatever is before its last @ may be a secret."""
     return re.sub(r"(://).*@", r"\1...@", url, flags=re.DOTALL)
 
 
