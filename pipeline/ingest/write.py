@@ -34,7 +34,7 @@ Input = EventFiles | Messages
 
 @dataclass(frozen=True, slots=True)
 class IngestCounts:
-    """What became of the records of some input.
+    """The outcome of the records of an input, as counts.
 
     `lost` are events that the proxies themselves had to drop, `passed_by` files that a stream takes for read because of
     their age.
@@ -129,7 +129,7 @@ def _require_balance(read: int, kept: int, set_aside: int, quarantined: Mapping[
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What some rows of `events` span."""
+    """The extent of some rows of `events`: their hours and times, how many they are and how many events were lost."""
 
     rows: int
     lost: int
@@ -179,7 +179,7 @@ def _different(keys: DataFrame) -> int:
 
 
 def _each_once(events: DataFrame) -> DataFrame:
-    # Of equal keys that stays which knows of most lost events: each sink of a proxy counts its own.
+    # Among rows with the same key, the row with most lost events stays: each sink of a proxy counts its own.
     # To number them costs less than dropDuplicates, which aggregates sixty columns.
     number = F.row_number().over(Window.partitionBy(*EVENT_KEY).orderBy(F.desc("dropped_before"), "ts_us"))
     return events.withColumn("number", number).where("number = 1").drop("number")
