@@ -1,6 +1,6 @@
 """DuckDB for sums over Parquet files of this machine: the same SQL as in Spark, in a third of the time and memory.
 
-Rule: DuckDB reads and sums, and Spark writes tables. What does not fit into memory goes beside the results.
+Rule: DuckDB reads and sums, and Spark writes tables. Rows that do not fit into memory go beside the results.
 """
 
 import shutil

@@ -42,9 +42,9 @@ SHUFFLED_PER_CORE: Final = 2
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Its default of 50 makes every small commit slow.
+    # Delta's default of 50 makes every small commit slow.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Its vacuum lists directories in as many tasks; Spark's default of 10,000 makes a minute of a few directories.
+    # Delta's vacuum lists directories in as many tasks; Spark's default of 10,000 makes a minute of a few directories.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }
 
@@ -95,7 +95,7 @@ def cores(session: SparkSession) -> int:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Say whether all tasks run in this process."""
+    """Return whether all tasks run in this process."""
     return str(session.sparkContext.master).startswith("local[")
 
 
@@ -134,7 +134,7 @@ def _why_no_session(error: Exception) -> str:
 
 
 def _delta_jars() -> str:
-    """Name the jars that `pipeline/jars/pom.xml` brought."""
+    """Return the paths of the jars that `pipeline/jars/pom.xml` brought."""
     directory = Path(os.environ.get("PIPELINE_JARS", str(files("pipeline") / "jars" / "lib")))
     jars = sorted(directory.glob("*.jar"))
     if not jars:

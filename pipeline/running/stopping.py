@@ -1,4 +1,4 @@
-"""How a stream ends when it is told to: the batch under way ends first, and no other begins.
+"""The end of a stream that is told to stop: the batch under way ends first, and no other begins.
 
 Rule: what a batch writes is known by its number, so that one that is cut off, or refused here, comes again.
 """
