@@ -40,14 +40,14 @@ def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> D
 
 
 def write_table(spark: SparkSession, settings: CommonSettings, table: Table, frame: DataFrame) -> None:
-    """Have a table hold these rows only: all of them or, after a crash, those of before."""
+    """Replace the rows of a table by these: the table has all of them or, after a crash, those of before."""
     store = open_store(spark, settings)
     with store.stage(table, frame) as rows, store.exclusive() as opened:
         opened.replace(table, rows)
 
 
 def write_rows(spark: SparkSession, settings: CommonSettings, table: Table, rows: Iterable[Row]) -> None:
-    """Have a table of results hold these rows only."""
+    """Replace the rows of a table of results by these."""
     write_table(spark, settings, table, frame_of(spark, table, rows))
 
 
