@@ -23,7 +23,7 @@ RAW_CHARACTERS: Final = 65_536
 CORRUPT: Final = "_corrupt"
 VERSION: Final = "schema_version"
 _KEPT: Final = {*EVENT_KEY, "ts_us", "dropped_before", "date", "hour"}
-# What is late is staged so, never kept: enough to look whether `events` has it, and to quarantine it if not.
+# Late events are staged so, never kept: enough to look whether `events` has them, and to quarantine them if not.
 LATE: Final = Table(
     name="late",
     meaning="One row for each late event of an input.",
@@ -44,7 +44,7 @@ def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame
 
     Blank lines are no records. Lines of more than 1 MiB are not parsed.
     """
-    # Whatever a later schema calls itself, it shall not look like a number that does not fit.
+    # A later schema, however large its version, shall not look like a number that does not fit.
     fields = [StructField(VERSION, LongType()) if field.name == VERSION else field for field in event_schema()]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     # A remainder is a record even if nothing is left of it.

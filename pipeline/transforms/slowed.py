@@ -1,4 +1,4 @@
-"""Who was slowed: events of the kind `throttle` to the table `slowed`.
+"""Slowed topics and paused connections: events of the kind `throttle` to the table `slowed`.
 
 Rules: order is that of `seq` within a start of a proxy. A topic is slowed from the event with its rate to its next
 event. From version 3 on an event says why, and how many connections are paused. Before that, paused connections are

@@ -52,7 +52,7 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule, last: int = 0) -> lis
     """Find bursts in the seconds, in any order, in which there were requests.
 
     The usual rate is the median of all seconds from the first to the last, silent ones included: half of them would
-    have to be storms to move it. Of one silence at most `MOST_SILENT_SECONDS` count. `last` is the second in which the
+    have to be storms to move it. A silence counts for at most `MOST_SILENT_SECONDS`. `last` is the second in which the
     last request ended, if that is later: nobody came from there on, but the recording went on.
     """
     if not len(seconds):

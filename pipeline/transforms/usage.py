@@ -1,8 +1,8 @@
-"""Who cost how much: events to the tables `usage`, `waits`, `top_costs` and `sharing`.
+"""Costs by namespace, principal and client version: the tables `usage`, `waits`, `top_costs`, `sharing` from events.
 
-Rule: the same functions serve batches and streams. What they make of disjoint sets of events adds up to what they make
-of all of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant is the first part of its namespace, and
-is put in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
+Rule: the same functions serve batches and streams. The results for disjoint sets of events add up to the result for all
+of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant is the first part of its namespace, and is put
+in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ MEASURES: Final = (
     "heap_byte_seconds", "direct_byte_seconds", "watch_direct_byte_seconds", "requests", "refused", "topics",
     "response_bytes", "watch_bytes", "memory_wait_seconds",
 )  # fmt: skip
-# What is said of sharing.
+# The columns of `sharing` that are summed.
 SHARED: Final = ("requests", "coalesced", *(column.name for column in SAVINGS))
 MICROS: Final = 1_000_000
 # Histograms are looked at by hours; by minutes there would be a row for every second request.
@@ -32,7 +32,8 @@ _NUMBERS: Final = [
 _REFUSALS: Final = [name for name in _NUMBERS if name.startswith(("timeout_", "queue_full_", "oversize"))]
 
 
-# What Spark and DuckDB both compute, of the events of one window and who: SQL that means the same to both.
+# Conditions and sums that Spark and DuckDB both compute, of the events of one window and one `WHO`: SQL that means the
+# same to both.
 _ASKED_FOR: Final = "kind <> 'throttle'"
 _LIST: Final = "kind = 'get_topics'"
 _LATE: Final = f"{_LIST} AND outcome = 'timeout' AND coalesce(outcome_stage, '')"
@@ -124,7 +125,7 @@ def asked_for(events: DataFrame) -> DataFrame:
 
 
 def is_list() -> Column:
-    """Say whether an event is of a topic list."""
+    """Return whether an event is of a topic list."""
     # A column is made where it is used: without a session there is none.
     return F.expr(_LIST)
 
