@@ -34,7 +34,7 @@ def connected(settings: PulsarSettings) -> Iterator[pulsar.Client]:
             tls_validate_hostname=settings.tls_check_hostname,
             tls_certificate_file_path=settings.tls_certificate or None,
             tls_private_key_file_path=settings.tls_key or None,
-            # Its lines at lower levels would fill the logs of the executors.
+            # The library's lines at lower levels would fill the logs of the executors.
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         )
         yield client

@@ -1,4 +1,4 @@
-"""How we log in, to brokers and to the admin interface, by the same settings.
+"""Credentials with which we log in, to brokers and to the admin interface, by the same settings.
 
 Rule: a secret is read where and when it is used, so that a renewed file counts, and goes nowhere else: not into a log,
 an error, or what travels between processes. An access token is used until a minute before its end. Source: RFC 6749

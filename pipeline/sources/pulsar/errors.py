@@ -1,4 +1,4 @@
-"""What can go wrong between a topic and a job, and how such an error gets back from Spark's processes.
+"""Errors between a topic and a job, and how such an error gets back from Spark's processes.
 
 Rule: these are raised in processes of Spark's own, of which only the text of a traceback comes back; `explain` finds
 the error in it. So their messages are one line.

@@ -7,7 +7,7 @@ two positions is the same whenever it is read. Rules that make lost ledgers visi
   which loses nothing. A partition in which nothing was ever seen stands at NOWHERE.
 - A position moves on to the next ledger once its own is read to the end and the next has entries; until then its mark
   notes which ledger follows. So a ledger that was read may go, and if another one goes, events may have gone with it.
-  One doubt is left, and counts as a loss: all was read and then trimmed, and the empty ledger that followed was
+  A doubt is left, and counts as a loss: all was read and then trimmed, and the empty ledger that followed was
   replaced, by a restart of the broker, before anything was written to it.
 """
 
@@ -46,7 +46,7 @@ class Ledger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a partition of the topic holds now.
+    """The content of a partition of the topic now.
 
     `index` is -1 for a topic without partitions, `ledgers` ascending by id, or None if nobody could be asked for them;
     `end` is the last entry that was ever written, as far as the broker knows, NOWHERE if none was.
@@ -63,13 +63,13 @@ class PartitionState:
         return next((Position(ledger.id, -1) for ledger in self.ledgers or () if ledger.entries), NOWHERE)
 
     def lost(self, mark: "Mark") -> bool:
-        """Tell whether something that follows the mark may be gone."""
+        """Return whether something that follows the mark may be gone."""
         if self.ledgers is None or mark.position in (NOWHERE, self.end):
             return False
         return all(ledger.id not in (mark.position.ledger, mark.follows) for ledger in self.ledgers)
 
     def mark(self, position: Position, gaps: int = 0) -> "Mark":
-        """Note down a position of which nothing is lost."""
+        """Return the mark of a position of which nothing is lost."""
         of_it = (ledger for ledger in self.ledgers or () if ledger.id == position.ledger)
         read = position != NOWHERE and not any(ledger.after(position) for ledger in of_it)
         later = (ledger.id for ledger in self.ledgers or () if ledger.id > position.ledger)
@@ -151,7 +151,7 @@ def next_mark(state: PartitionState, mark: Mark | None, limit: int | None) -> Ma
 
 
 def entry_limits(unread: Mapping[str, int], rows_per_entry: Mapping[str, float], max_rows: int) -> dict[str, int]:
-    """Share `max_rows` between partitions by what each has unread; gives entries, at least one where there are any."""
+    """Divide `max_rows` between partitions by what each has unread; returns entries, at least 1 where there are any."""
     rows = sum(entries * rows_per_entry[name] for name, entries in unread.items())
     if rows <= max_rows:
         return dict(unread)
@@ -160,7 +160,7 @@ def entry_limits(unread: Mapping[str, int], rows_per_entry: Mapping[str, float],
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What one task reads of a partition: after `start` up to `end`; `ledgers` are those that must bring something."""
+    """The part of a partition that a task reads: after `start` up to `end`; each of `ledgers` must bring something."""
 
     name: str
     index: int

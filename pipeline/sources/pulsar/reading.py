@@ -1,4 +1,4 @@
-"""One task: the messages of a range, as Arrow batches.
+"""The work of one task: the messages of a range, as Arrow batches.
 
 Rules: a message of the range is given once or the task fails; it fails when a ledger is gone, and when the broker
 brings nothing for `read_timeout_seconds`. Memory: the receiver queue (`receiver_queue` messages, and one entry more)

@@ -1,7 +1,7 @@
 """The data source `pulsar_events` of Spark: a topic of Pulsar as a batch or as a stream.
 
 Rules: an offset is where each partition stands (`offsets`), so that a batch that is replayed reads the same entries.
-What is lost is an error, or by option a warning and a gap that the offset counts. Partitions that are added later are
+A loss is an error, or by option a warning and a gap that the offset counts. Partitions that are added later are
 read from their beginning.
 """
 
@@ -102,7 +102,7 @@ def require_kept(settings: PulsarSettings, marks: Marks, states: States) -> None
 
 
 class _TaskReader:
-    """What both readers do in a task."""
+    """The part of both readers that runs in a task."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
