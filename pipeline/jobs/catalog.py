@@ -1,7 +1,7 @@
 """SQL that has other programs know the tables by name: Spark's catalog, Trino, DuckDB. Pure.
 
-Rule: `usage` and `waits` may be in parts, so that each has a view with the ending `_added` that adds them up. Who
-counts in the tables themselves adds up, too, and never counts rows.
+Rule: `usage` and `waits` may be in parts, so that each has a view with the ending `_added` that adds them up. A query
+that counts in the tables themselves adds up, too, and never counts rows.
 """
 
 import argparse

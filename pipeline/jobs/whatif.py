@@ -2,9 +2,9 @@
 
 With other marks of overload control, these are replayed first, over recorded memory.
 
-Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. What
-earlier runs said is withdrawn before the trace is made anew, and the table `whatif` is the last that is written: if it
-has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
+Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. The
+results of earlier runs are withdrawn before the trace is made anew, and the table `whatif` is the last that is written:
+if it has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
 """
 
 import argparse
@@ -74,7 +74,7 @@ class WhatifSettings:
 
 @dataclass(frozen=True, slots=True)
 class WhatifSummary:
-    """What was replayed: the trace, how far to trust it, and the number of scenarios."""
+    """The scope of a replay: the trace, how far to trust it, and the number of scenarios."""
 
     prepared: Prepared
     calibration: Judged
@@ -148,7 +148,7 @@ def _calibrated(
 def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:
     """Write `whatif_marks`, before anything that needs topic lists: a proxy may have producers only.
 
-    What was replayed for other marks is taken back even if none are given: no page shows it as if it were new.
+    Rows of an earlier replay for other marks are taken back even if no marks are given: no page shows them as new.
     """
     if not settings.marks:
         if open_store(spark, settings.common).read(WHATIF_MARKS) is not None:
@@ -182,7 +182,7 @@ def replay_path(common: CommonSettings) -> str:
 
 
 def shown_calibration(found: Judged) -> str:
-    """Say in a line how the replay of the recorded limits compares."""
+    """Describe in a line how the replay of the recorded limits compares."""
     row = found.row
     late = (
         f"; the machine was late by {row['late_p50_us'] / 1000:.0f} ms, in 1 % by {row['late_p99_us'] / 1000:.0f} ms or"
