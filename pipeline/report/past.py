@@ -252,7 +252,7 @@ def sharing(facts: Facts) -> Iterator[Part]:
 
 @section("quality", "Data quality")
 def quality(facts: Facts, overview: Overview) -> Iterator[Part]:
-    """Say how far the data can be trusted: what was set aside, lost, or imputed."""
+    """Yield sentences on how far the data can be trusted, and a table: what was set aside, lost, or imputed."""
     imputed = facts.whatif["imputed_share"].max() if len(facts.whatif) else None
     figures = {
         "requests": count(overview.requests),

@@ -1,6 +1,6 @@
-"""What events say over time, aggregated in Spark to at most a few thousand rows.
+"""Events over time, aggregated in Spark to at most a few thousand rows.
 
-Rule: pure functions from the table `events` and a clock to small frames of Spark; every row they give is for one bin
+Rule: pure functions from the table `events` and a clock to small frames of Spark; every row of them is for one bin
 and one word, and for one value of each column that `by` names. A cost is spread over the time in which it was booked,
 which the parts of an event place exactly.
 """
@@ -16,7 +16,7 @@ from pipeline.transforms.usage import asked_for
 
 KINDS: Final = ("heap", "direct")
 LIMITS: Final = tuple(f"{kind}_limit" for kind in KINDS)
-# Of all bins, those that a proxy may be silent for at the end, however busy it was before.
+# A proxy may be silent at the end for one in so many of all bins, however busy it was before.
 _SILENT_PART: Final = 20
 _BEFORE_HEAP: Final = ("client_wait_us", "group_wait_us")
 _BEFORE_GROWTH: Final = (*_BEFORE_HEAP, "heap_wait_us", "broker_wait_us", "upstream_us")
@@ -38,7 +38,7 @@ def proxy_name() -> Column:
 def memory_use(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFrame:
     """Return the mean memory in each bin: columns bin, kind (heap, direct), way (held, waiting), bytes.
 
-    Of a group that shared an answer only the event that carries the cost counts, as its memory was booked once.
+    In a group that shared an answer only the event that carries the cost counts, as its memory was booked once.
     """
     begin_us, end_us = F.col("begin_us"), F.col("begin_us") + F.col("length_us")
     bins = F.sequence(bin_of(clock, begin_us), bin_of(clock, end_us - 1))
@@ -110,7 +110,7 @@ def _spans() -> Column:
     # Then the estimate had grown to the answer; at the end of heap memory if it never did.
     grown = F.greatest(heap_begin, F.least(heap_end, _after(_BEFORE_GROWTH) + growth_wait))
     growth_end = F.when(F.col("heap_actual_bytes").isNull(), heap_end).otherwise(grown)
-    # What was booked after the growth is what is left of the sum without the estimate before it.
+    # The bytes booked after the growth are what is left of the sum without the estimate before it.
     left = F.col("heap_byte_us") - _zero("heap_estimate_bytes") * (growth_end - heap_begin)
     grown_mean = left / F.nullif(heap_end - growth_end, F.lit(0))
     growth = F.col("heap_actual_bytes") - _zero("heap_estimate_bytes")
