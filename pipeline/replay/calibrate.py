@@ -1,12 +1,13 @@
-"""The recorded limits replayed: what comes of it beside what was recorded. How far that is off, is said elsewhere.
+"""The recorded limits replayed: what comes of it beside what was recorded. How far that is off is said elsewhere.
 
 Rule: a trace is replayed piece by piece, each with the limits that were in force then. The replay is an open loop:
 clients come when they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker
 failed are replayed, not compared. The errors are those of `pipeline.core.calibration`.
 
-A busy machine is late: a request waits for its turn where no rule has it wait. What brokers, reading and writing took
-is in the events, and replayed as it was. Of the other waits the replay knows those that the rules make; what a request
-waited beyond these, for anything but memory, is the machine's lateness, and is told apart from the limiter's waits.
+A busy machine is late: a request waits for its turn where no rule has it wait. The time that brokers, reading and
+writing took is in the events, and replayed as it was. The replay knows those of the other waits that the rules make;
+the wait of a request beyond these, for anything but memory, is the machine's lateness, and is told apart from the
+limiter's waits.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ _NOTHING: Final = [np.zeros(size, np.int64) for size in _SIZES]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One side: counts by outcome, and the waits of answered requests by bucket."""
+    """The view of one side, recorded or replayed: counts by outcome, and the waits of answered requests by bucket."""
 
     outcomes: Int64s
     waits: Int64s

@@ -24,7 +24,7 @@ FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One option of the grid: the field of `Limits` it varies (None: load and fleet), its factor, bounds or words."""
+    """An option of the grid: the field of `Limits` it varies (None: load and fleet), its factor, bounds or words."""
 
     option: str
     field: str | None
@@ -54,7 +54,7 @@ GRID_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What varies, by field of `Limits`; and the places: loads and fleets."""
+    """The values that vary, by field of `Limits`; and the places: loads and fleets."""
 
     values: Mapping[str, tuple[Any, ...]]
     loads: tuple[int, ...] = LOADS

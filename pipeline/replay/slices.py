@@ -1,6 +1,6 @@
 """Read a slice of `replay_input` without Spark, and make traces of it: what a task on a work item does first.
 
-What a load and a fleet make of a trace is here, too (`times`, `of_replica`).
+The traces of a load and a fleet are made here, too (`times`, `of_replica`).
 Rule: memory is that of one window and its warm-up. Names become small numbers here, once for each slice.
 """
 
@@ -126,6 +126,6 @@ def _dataset(path: str) -> ds.Dataset:
 
 
 def _codes(names: Int64s) -> Int32s:
-    """Number names in the order of their first appearance."""
+    """Replace names by numbers, in the order of their first appearance."""
     codes, _ = pd.factorize(names)
     return codes.astype(np.int32)

@@ -49,9 +49,9 @@ def rows_of(arrays: Sequence[Int64s], **same: int) -> pd.DataFrame:
 def summed(
     rows: DataFrame, by: Sequence[str], sizes: Sequence[int], largest: int = -1
 ) -> dict[tuple[int, ...], list[Int64s]]:
-    """Add rows up in Spark, by these columns; gives arrays of these sizes, as `rows_of` took them, by their values.
+    """Add rows up in Spark, by these columns; returns arrays of these sizes, as `rows_of` took them, by their values.
 
-    What comes back does not grow with the data. Of the array with the number `largest` it is the largest of each place.
+    The result does not grow with the data. For the array with the number `largest` it is the largest of each place.
     """
     found: dict[tuple[int, ...], list[Int64s]] = {}
     sums = rows.groupBy(*by, "what", "at").agg(F.sum("count").alias("sum"), F.max("count").alias("most"))

@@ -1,11 +1,12 @@
 """From the table `events` to `replay_input`: the requests, sorted by arrival, with what each needed.
 
-Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. What a request
-never showed is that of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part of every
-result. One pass over the events tells what must be known before they are sorted: limits, proxies, how many, when. A
-second one sorts them; the tasks fill the gaps, and write the files themselves where they are on a mounted directory.
-Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
-it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
+Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. Values that a
+request never showed are those of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part
+of every result. A first pass over the events tells what must be known before they are sorted: limits, proxies, how
+many, when. A second one sorts them; the tasks fill the gaps, and write the files themselves where they are on a mounted
+directory. For a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory
+was held while it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the
+safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 The most that they held at one proxy at one time is seen, and the advice has room for it.
 """
@@ -69,7 +70,7 @@ MOST_SEEN: Final = 100 * MOST_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class ProxyTrace:
-    """What there is of one proxy: how many requests, when, and how long one of them can last beyond its waits."""
+    """The extent of one proxy's trace: how many requests, when, and how long one of them can last beyond its waits."""
 
     proxy_id: str
     rows: int
@@ -99,7 +100,7 @@ class SeenMemory:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is ready to be replayed: where it is, the proxies in it, and the limits that were in force."""
+    """A trace that is ready to be replayed: where it is, the proxies in it, and the limits that were in force."""
 
     path: str
     proxies: tuple[ProxyTrace, ...]
@@ -224,7 +225,7 @@ def _filled(spark: SparkSession, requests: DataFrame, seen: Sequence[Row]) -> Da
 
 
 def _usual(seen: Iterable[Row]) -> Usual:
-    """Give, by proxy, the mean of what its requests showed, and a broker; 0 of what they never showed."""
+    """Return, by proxy, the mean of what its requests showed, and a broker; 0 for what they never showed."""
     usual: dict[str, Counter[str]] = {}
     brokers: dict[str, int] = {}
     for row in seen:
@@ -272,7 +273,7 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
 
 
 def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
-    """Share requests out to tasks, each a part of one proxy's time, and sort them there; gaps and helpers included."""
+    """Divide requests into tasks, each a part of one proxy's time, and sort them there; gaps and helpers included."""
     rows = requests.select(*(column.name for column in REPLAY_INPUT.columns), *HELPERS)
     whole: dict[str, tuple[int, int, int]] = {}
     for row in seen:
@@ -321,9 +322,9 @@ def _requests(events: DataFrame) -> DataFrame:
 
 
 def _complete() -> Column:
-    """Tell whether nothing measured is null; said of the event's own values, so that filters by it are short.
+    """Return whether nothing measured is null, by the event's own values, so that filters by it are short.
 
-    Who was not answered never has them all: the writing is whole only for those that were.
+    A request that was not answered never has them all: the writing is whole only for those that were.
     """
     every, known = (F.col("outcome") == "ok"), F.lit(True)
     for name in MEASURED.values():
@@ -376,7 +377,7 @@ def _watch_memory(events: DataFrame) -> tuple[int, int]:
     end = F.struct(end_us.alias("at_us"), (-_booked()).alias("change"))
     held = events.where(F.col("kind").isin("watch_init", "watch_update") & (F.col("direct_held_us") > 0))
     steps = held.select("proxy_id", F.explode(F.array(begin, end)).alias("step")).select("proxy_id", "step.*")
-    # What ends goes before what begins in the same microsecond.
+    # Frames that end go before frames that begin in the same microsecond.
     line = Window.partitionBy("proxy_id").orderBy("at_us", "change").rowsBetween(Window.unboundedPreceding, 0)
     sums = steps.select("change", F.sum("change").over(line).alias("held"))
     ((peak, largest),) = sums.agg(F.max("held"), F.max("change")).collect()

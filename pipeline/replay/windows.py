@@ -1,8 +1,8 @@
 """Where a long trace is cut, so that a task holds a bounded part of it; pure, fed batch by batch.
 
-Rule: a window has at most `rows` requests, and is cut in its last quarter where nothing came for the longest time. It
-is replayed after a warm-up: the requests that came before it and could still be there. If nothing came for as long as
-a request can live, those are none, and the windows are exact.
+Rule: a window has at most `rows` requests, and is cut in its last quarter where nothing came for the longest time. A
+window is replayed after a warm-up: the requests that came before it and could still be there. If nothing came for as
+long as a request can live, those are none, and the windows are exact.
 """
 
 from collections.abc import Iterable
