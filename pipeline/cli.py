@@ -35,7 +35,7 @@ _OWN: Final = ("eventlog", "pipeline")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job and give its exit code."""
+    """Run one job and return its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = _parser(given[:1]).parse_args(given)

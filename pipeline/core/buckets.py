@@ -35,7 +35,7 @@ EDGES: Final = np.array([0, *map(_edge, range(PER_OCTAVE * OCTAVES))], np.int64)
 
 
 def count_waits(waits_us: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count waits by length; gives an array of `BUCKETS` counts."""
+    """Count waits by length; returns an array of `BUCKETS` counts."""
     return np.bincount(np.searchsorted(EDGES, waits_us, side="right") - 1, minlength=BUCKETS).astype(np.int64)
 
 

@@ -69,7 +69,7 @@ ACTS: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and give its exit code."""
+    """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.demo", description="record a storm of the proxy's demo and run every job on it"
     )
@@ -119,7 +119,7 @@ def command(act: Act, events: Path, limits: Sequence[str] = ()) -> list[str]:
 
 
 def record(act: Act, events: Path) -> str:
-    """Run an act and give the last line that it prints; raises PipelineError if it breaks."""
+    """Run an act and return the last line that it prints; raises PipelineError if it breaks."""
     words = command(act, events)
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MOST_SECONDS)
