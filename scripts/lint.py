@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("eventlog", "limiter", "protocol", "proxy")
+PACKAGES = ("eventlog", "limiter", "pipeline", "protocol", "proxy")
 GENERATED = ("protocol/pb/",)
 
 

@@ -1,12 +1,13 @@
 """The lint of docstrings and comments: refused examples beside the sentences to write instead."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from scripts import check_words
-from scripts.lint import report
+from scripts.lint import PACKAGES, report
 
 ROOT = Path(check_words.__file__).resolve().parent.parent
 
@@ -108,6 +109,11 @@ def test_long_public_methods_need_a_docstring() -> None:
 def test_a_finding_names_the_line_and_the_sentence() -> None:
     (finding,) = check_words.check_source('"""Frames."""\n\n# It is whole.\n')
     assert (finding.line, finding.sentence) == (3, "It is whole.")
+
+
+def test_every_package_of_the_wheel_is_read() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(PACKAGES) == set(settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
 
 
 def test_finished_rooms_pass(capsys: pytest.CaptureFixture[str]) -> None:
