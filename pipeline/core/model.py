@@ -48,7 +48,7 @@ class Phase(IntEnum):
     """The order of what happens in the same microsecond; within a phase what was begun first, or asked first."""
 
     DONE = 0  # an answer begins, is whole, or has been written
-    MEMORY_DEADLINE = 1  # waits for heap memory, in a broker's line or the common one: the earliest wait first
+    MEMORY_DEADLINE = 1  # ends of waits for heap memory, in a broker's line or the common one, in the order they began
     DIRECT_DEADLINE = 2
     REQUEST_DEADLINE = 3
     LEAVING = 4
@@ -165,8 +165,8 @@ class Trace:
 class Result:
     """The outcome of each request, the waits that led there, and when it ended.
 
-    A wait is the member's part of its group's wait: a member of a group that waits for memory already waits from its
-    own arrival on. Waiting in the line of a broker for heap memory is waiting for heap memory.
+    A wait is the member's part of its group's wait: a request that joins a group that waits for memory already has
+    waited since it joined. Waiting in the line of a broker for heap memory is waiting for heap memory.
     """
 
     outcome: Int8s

@@ -96,7 +96,7 @@ def sections_of(facts: Facts) -> list[Section]:
 
 
 def report_path(out: str, to: str | None) -> Path:
-    """Return the path of the page: `to`, or report.html beside the tables; raises PipelineError if that is no disk."""
+    """Return the path of the page: `to`, or report.html among the tables; raises PipelineError if that is no disk."""
     if to is not None:
         return Path(to)
     place = out.removeprefix("file://").removeprefix("file:")
