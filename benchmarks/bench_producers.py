@@ -16,7 +16,7 @@ from proxy.relay.rates.slot_books import SlotBooks
 from proxy.relay.topic_slots import TopicSlots
 
 KIB = 1024
-# What arrives: (bytes of a frame, bytes of a read); messages to a SEND.
+# Shapes of what arrives: (bytes of a frame, bytes of a read, messages to a SEND).
 SHAPES = ((KIB, KIB, 1), (KIB, KIB, 10), (KIB, 64 * KIB, 1), (64 * KIB + 30, 64 * KIB, 1), (64, 64 * KIB, 1))
 STREAM_BYTES, QUICK_BYTES = 16 * KIB * KIB, KIB * KIB
 NEVER_DRY = 1e15
@@ -45,7 +45,7 @@ def send(sequence: int, messages: int, frame_bytes: int) -> bytes:
 
 
 class Meter(NamedTuple):
-    """A meter of either language whose producer 1 has the slot 1, and the books behind that."""
+    """A meter of either language whose producer 1 has the slot 1, and the books of that slot."""
 
     scan: Scan
     books: SlotBooks

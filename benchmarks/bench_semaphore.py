@@ -44,7 +44,7 @@ async def fill(limiter: AsyncSemaphore, count: int) -> list["asyncio.Task[Permit
 
 
 async def grant_seconds_at_once(count: int) -> float:
-    """Let all waiters in by one release, until the last of them runs (they are served in order)."""
+    """Measure one release that lets all waiters in, until the last of them runs (they are served in order)."""
     limiter = semaphore(count)
     permit = await limiter.acquire(count)
     tasks = await fill(limiter, count)
@@ -55,7 +55,7 @@ async def grant_seconds_at_once(count: int) -> float:
 
 
 async def grant_seconds_one_by_one(count: int) -> float:
-    """Let each waiter in by the release of the one before."""
+    """Measure waiters of which each is let in by the release of the one before."""
     limiter = semaphore(1)
     permit = await limiter.acquire(1)
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What TLS costs: this proxy's transport beside uvloop's own, in the same run, by processor time of the server.
+"""The cost of TLS: this proxy's transport beside uvloop's own, in the same run, by processor time of the server.
 
 A server process for each of the two takes turns with the other; the client process is the same for both. Ratios above 1
 say that this proxy's is faster. Run: `python -m benchmarks.bench_tls [--seconds S] [--quick]`.
@@ -92,7 +92,7 @@ async def serve(kind: str, directory: Path) -> None:
 
 
 class Server:
-    """One of the two server processes."""
+    """A server process, of which there are two."""
 
     def __init__(self, kind: str, directory: Path) -> None:
         command = [sys.executable, "-m", "benchmarks.bench_tls", "serve", kind, str(directory)]
@@ -101,7 +101,7 @@ class Server:
         self.port = int(self._process.stdout.readline())
 
     def reading(self) -> dict[str, float]:
-        """Give its processor seconds and resident bytes so far."""
+        """Return the server's processor seconds and resident bytes so far."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -109,7 +109,7 @@ class Server:
         return cast(dict[str, float], json.loads(self._process.stdout.readline()))
 
     def end(self) -> None:
-        """Let it go."""
+        """End the server by closing its standard input, and wait for it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(10)

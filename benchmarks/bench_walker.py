@@ -24,7 +24,7 @@ from proxy.relay.watch_relay import WatchedRelay
 
 KIB = 1024
 MESSAGE = b"\x08\x09"
-# What arrives: (bytes of a frame, bytes of a read).
+# Shapes of what arrives: (bytes of a frame, bytes of a read).
 SHAPES = ((KIB, KIB), (64 * KIB + 30, 64 * KIB), (KIB, 64 * KIB), (40, 64 * KIB), (5 * KIB * KIB, 64 * KIB))
 STREAM_BYTES, QUICK_BYTES = 32 * KIB * KIB, 2 * KIB * KIB
 

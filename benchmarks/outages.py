@@ -1,4 +1,4 @@
-"""What brokers and proxies that are killed, stand still or restart cost real clients, with and without a proxy.
+"""Outages of brokers and proxies: what kills, standstills and restarts cost real clients, with and without a proxy.
 
     python -m benchmarks.outages [--only WORDS] [--askers N] [--quick]
 

@@ -71,7 +71,7 @@ async def _look(tab: Tab, picture: Picture) -> None:
         await tab.until(f"document.querySelector('[data-choice^=\"{picture.namespace} \"]')")
     if picture.section:
         await tab.value(f"document.getElementById('{picture.section}').scrollIntoView()")
-    # Two frames: what was asked for is on the screen then.
+    # After two frames the picture is on the screen.
     await tab.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 

@@ -37,7 +37,7 @@ CHARACTER, LINE = 7.85, 17
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What the terminal got at one moment, in seconds after the start."""
+    """The output that the terminal got at one moment, in seconds after the start."""
 
     at: float
     text: str

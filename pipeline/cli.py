@@ -1,6 +1,6 @@
 """The command `pulsar-proxy-pipeline`: one job for each subcommand, the same words under spark-submit and in Helm.
 
-Rule: a job is imported only when it is run, so that `--help` needs no JVM. Its exit code is one of `ExitCode`.
+Rule: a job is imported only when it is run, so that `--help` needs no JVM. Exit codes are those of `ExitCode`.
 """
 
 import argparse
@@ -28,16 +28,16 @@ JOBS: Final[dict[str, str]] = {
 
 # Spark's name for a file that was there when a query was planned.
 REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
-# What Hadoop says of a URI whose beginning it does not know.
+# Hadoop's message about a URI whose beginning it does not know.
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
-# What it says of a file system that it knows, and whose jar is not there.
+# Hadoop's message about a file system whose jar is not there.
 NO_JAR: Final = re.compile(r"Class (\S+\.\w*FileSystem\w*) not found")
 # The packages of this distribution that a job imports: without one of them the installation is broken.
 _OWN: Final = ("eventlog", "pipeline")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job and give its exit code."""
+    """Run one job and return its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = _parser(given[:1]).parse_args(given)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explained(error: Exception) -> PipelineError | None:
-    """Say what an error of Spark means, where the user can do something about it."""
+    """Translate an error of Spark into one of ours, where the user can do something about it; None for any other."""
     text = str(error)
     if REMOVED in text:
         return PipelineError("a table was compacted meanwhile: run again", ExitCode.FAILED)

@@ -1,11 +1,11 @@
 """Run a lint over the files of the packages and print its findings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("eventlog", "limiter", "protocol", "proxy")
+PACKAGES = ("eventlog", "limiter", "pipeline", "protocol", "proxy")
 GENERATED = ("protocol/pb/",)
 
 
@@ -18,10 +18,10 @@ class Finding:
     reason: str
 
 
-def report(check: Callable[[str], list[Finding]], arguments: list[str]) -> int:
+def report(check: Callable[[str], list[Finding]], arguments: Sequence[str], packages: Iterable[str] = PACKAGES) -> int:
     """Print the findings of the named files, or of all packages; return the exit status."""
     found = 0
-    for path in _files(arguments or [str(ROOT / package) for package in PACKAGES]):
+    for path in _files(arguments or [str(ROOT / package) for package in packages]):
         name = path.resolve().relative_to(ROOT).as_posix()
         if name.startswith(GENERATED):
             continue

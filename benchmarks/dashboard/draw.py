@@ -16,7 +16,7 @@ from scripts.dashboard_table import COLUMNS
 
 PAGE_WIDTH: Final = 1500
 PANEL_HEIGHT: Final = 120
-# What a panel's axis takes from its width.
+# The part of a panel's width that its axis takes.
 MARGIN: Final = 70
 AXIS: Final = MARGIN - 14
 # Bytes are drawn as MiB, or the ticks would be at powers of ten.
@@ -66,7 +66,7 @@ def _packed(drawn: bytes) -> bytes:
 
 
 def _row(row: Json, seconds: int) -> list[Any]:
-    """Give the title of a row, and its panels in lines of at most 24 columns."""
+    """Return the title of a row, and its panels in lines of at most 24 columns."""
     head = alt.Chart(pd.DataFrame({"text": [row["question"]]})).mark_text(
         align="left", baseline="middle", fontSize=15, fontWeight="bold", color=INK, font=FONT
     )
@@ -142,12 +142,12 @@ def _scale(panel: Json) -> Any:
 
 
 def _axis(unit: str) -> Any:
-    """Give an axis of the same width for all panels, so that they stand below each other."""
+    """Return an axis of the same width for all panels, so that they stand below each other."""
     return alt.Axis(labelExpr=_label(unit), tickCount=4, title=None, minExtent=AXIS, maxExtent=AXIS)
 
 
 def _label(unit: str) -> str:
-    """Give Vega's expression for a number on the axis, in Grafana's words."""
+    """Return Vega's expression for a number on the axis, in Grafana's words."""
     number = "(abs(datum.value) < 1 ? format(datum.value, '~g') : format(datum.value, '~s'))"
     return {
         "bytes": "format(datum.value, '~f') + ' MiB'",

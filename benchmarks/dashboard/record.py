@@ -89,7 +89,7 @@ def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -
 
 
 def record() -> Json:
-    """Play the scene and give all panels with their lines; raises NoPrometheus."""
+    """Run the scene and return all panels with their lines; raises NoPrometheus."""
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_recorded())
@@ -140,7 +140,7 @@ def _panel(url: str, panel: Panel, begin: float, end: float) -> Json:
 
 
 def _points(values: list[tuple[float, str]], begin: float) -> list[tuple[float, float]]:
-    """Give seconds since the beginning, and numbers; NaN is no sample."""
+    """Return seconds since the beginning, and numbers; NaN is no sample."""
     numbers = ((moment - begin, float(text)) for moment, text in values)
     return [(seconds, number) for seconds, number in numbers if math.isfinite(number)]
 

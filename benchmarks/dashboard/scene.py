@@ -1,4 +1,4 @@
-"""What happens before the camera: tenants that list topics now and then, relayed clients, an admin tool, three storms.
+"""The scene before the camera: tenants that list topics now and then, relayed clients, an admin tool, three storms.
 
 Rule: everything is on 127.0.0.1 and ends with the scene. The broker and the clients share this process, so that figures
 of speed mean nothing here; the proxy has a process of its own.
@@ -20,9 +20,9 @@ from tests.support.web.web_pages import get
 TOPICS: Final = 5_000
 NAME_BYTES: Final = 100
 CONNECT_SECONDS: Final = 20.0
-# Namespaces of each tenant. Those of `analytics` are many, so that nothing can be shared in its storm.
+# Namespaces of each tenant. The namespaces of `analytics` are many, so that nothing can be shared in its storm.
 TENANTS: Final[Mapping[str, int]] = {"analytics": 80, "orders": 3, "billing": 2, "sensors": 30}
-# Two keys at a tenth of their defaults, so that minutes of an evening pass in seconds.
+# Keys, two of them at a tenth of their defaults, so that minutes of an evening pass in seconds.
 KEYS: Final[Mapping[str, object]] = {
     "maxTopicListInFlightHeapMemSizeMB": 16,
     "maxTopicListInFlightDirectMemSizeMB": 16,
@@ -31,7 +31,7 @@ KEYS: Final[Mapping[str, object]] = {
     "topicListWriteStallTimeoutMillis": 6_000,
     "clientSocketSendBufferBytes": 65_536,
     "brokerProxyAllowedTargetPorts": "*",
-    # What else the worst case of memory is made of, for a sidecar's few clients.
+    # The other parts of the worst case of memory, for a sidecar's few clients.
     "maxConcurrentInboundConnections": 1_000,
     "maxConcurrentLookupRequests": 2_000,
     "brokerConnectionsTotal": 16,
@@ -52,15 +52,15 @@ class TenantTopics:
         }
 
     def of(self, tenant: str) -> list[str]:
-        """Name the namespaces of a tenant."""
+        """List the namespaces of a tenant."""
         return [name for name in self._names if name.startswith(f"{tenant}/")]
 
     def has_namespace(self, namespace: str) -> bool:
-        """Tell whether a namespace exists."""
+        """Return whether a namespace exists."""
         return namespace in self._names
 
     def names(self, namespace: str) -> TopicNames:
-        """Give a namespace's topics."""
+        """Return a namespace's topics."""
         return self._names.get(namespace, ListedNames(()))
 
     def partitions(self, topic: str) -> int | None:
@@ -100,11 +100,11 @@ class Scene:
         await asyncio.sleep(15)
         await self._storm(analytics + sensors, StormPlan(220, 4, TOPICS, 0.35, 5.0), 30)
         await asyncio.sleep(15)
-        # These never read: the proxy closes them.
+        # Clients that never read: the proxy closes them.
         await self._storm(sensors, StormPlan(60, 2, TOPICS, 1.0, 40.0), 20)
 
     async def _visits(self, tenant: str, seconds: float) -> None:
-        """A handful of clients of a tenant come, list and leave, again and again."""
+        """Run a handful of clients of a tenant that come, list and leave, again and again."""
         namespaces = self._store.of(tenant)
         for number in itertools.count():
             chosen = [namespaces[(number + place) % len(namespaces)] for place in range(2)]
@@ -156,7 +156,7 @@ class Scene:
             await asyncio.sleep(0.1 if number % 100 < 60 else 0.4)
 
     async def _mistaken(self) -> None:
-        """Come to the TLS port without TLS, as clients with a wrong URL do."""
+        """Connect to the TLS port without TLS, as clients with a wrong URL do."""
         while True:
             client = await AsyncClient.open(self._tls_port)
             try:

@@ -30,12 +30,12 @@ class Effort:
     java_warmup_seconds: float = 30.0
     starts: int = 10
     repeat: bool = True  # as often as the scenario says; once if not
-    flood_seconds: float = 10.0  # of a row of its own (memory)
+    flood_seconds: float = 10.0  # for a row of its own (memory)
 
 
 @dataclass
 class Measured:
-    """What one row gave: a report per run, and what its process held."""
+    """The results of a row: a report per run, and what its process held."""
 
     reports: list[Report] = field(default_factory=list)
     peak_rss_bytes: int = 0
@@ -158,7 +158,7 @@ def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
 
 
 def memory(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
-    """Run each row on a fresh server behind which there is a fresh broker: once, or as often as the scenario says,
+    """Run each row on a fresh server with a fresh broker behind it: once, or as often as the scenario says,
     the rows in turns."""
     measured = {name: Measured() for name in rows}
     repeats = scenario.repeats if effort.repeat else 1

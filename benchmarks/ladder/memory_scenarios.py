@@ -44,7 +44,7 @@ def _stopped(what: str, options: tuple[str, ...], columns: tuple[Column, ...], b
         f"500 relayed consumers that {what}, 15 s after that; another beside them reads",
         "memory", ROWS, "stopped-consumers", ("--connections", "500", "--seconds", "15", *options), "flood",
         relayed=True, timed=False, settings=(("tcpUserTimeoutMillis", "0"),),
-        # What 500 brokers' sockets would keep is more than the kernel gives all TCP of a machine: nobody would be fast.
+        # Buffers of 500 brokers' sockets are more than the kernel gives all TCP of a machine: nobody would be fast.
         broker=("--send-buffer-bytes", "262144"),
         columns=(
             *columns, Column("socket_bytes", "in its sockets", mib=True),
@@ -55,7 +55,7 @@ def _stopped(what: str, options: tuple[str, ...], columns: tuple[Column, ...], b
 
 
 def _price(title: str, options: tuple[str, ...], data: str) -> Scenario:
-    """What a relay costs with a pool, without, without bounds, and in the version before."""
+    """Build the scenario of what a relay costs with a pool, without, without bounds, and in the version before."""
     return Scenario(
         f"price of bounds for the memory of relays, {title}",
         "paired", ("02q", "02", "02n", "02a", "02b"), "relay", options, "echo" if data == "echo" else "sink",

@@ -8,7 +8,7 @@ from benchmarks.ladder.hostile_scenarios import FLOOR
 from benchmarks.ladder.rows import MIB
 from benchmarks.ladder.verdict import FAULTS, GROWN
 
-# How the names of such scenarios begin.
+# The beginning of the names of such scenarios.
 HOSTILE: Final = "hostile-"
 NEIGHBOURS: Final = (HOSTILE, "mixed-storm")
 TITLES: Final = ("scenario", "row", "asked", "got", "allowed", "idle echo, p99", "lookup p99", "list p99", *FAULTS[:2],

@@ -91,7 +91,7 @@ class Child:
 
 
 def handshake(port: int, context: ssl.SSLContext | None = None) -> bool:
-    """Tell whether a CONNECT on this port, under TLS if there is a context, is answered by CONNECTED."""
+    """Return whether a CONNECT on this port, under TLS if there is a context, is answered by CONNECTED."""
     try:
         with (
             socket.create_connection(("127.0.0.1", port), timeout=2) as plain,

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Final
 
-# Of all cores together, and of one core by the busiest thread of what is measured. Below both a run waited for
-# something else than processors, and its throughput says nothing.
+# The busy share of all cores together, and of one core by the busiest thread of what is measured. Below both a run
+# waited for something else than processors, and its throughput says nothing.
 CORES_BUSY: Final = 0.9
 THREAD_BUSY: Final = 0.95
 
@@ -23,7 +23,7 @@ Report = Mapping[str, float | str]
 
 @dataclass(frozen=True)
 class Processor:
-    """What a row's runs took from the machine, medians: cores in all, and the busiest thread of what is measured."""
+    """The load of a row's runs on the machine, medians: cores in all, and the busiest thread of what is measured."""
 
     cores_busy: float
     thread_busy: float

@@ -36,7 +36,7 @@ def processor_time(echo: tuple[str, ...], echo_64k: tuple[str, ...]) -> dict[str
 
 
 def _counted(title: str, options: tuple[str, ...], quantity: str, most: float) -> Scenario:
-    """What it costs to count the messages of producers, which only a throttle needs."""
+    """Build the scenario of what it costs to count the messages of producers, which only a throttle needs."""
     return Scenario(
         f"price of counting messages by topic, {title}",
         "paired", ("02", "02c"), "relay", options, "echo", quantity=quantity, relayed=True, repeats=2,
@@ -45,7 +45,7 @@ def _counted(title: str, options: tuple[str, ...], quantity: str, most: float) -
 
 
 def _names() -> Scenario:
-    """No form of names may cost more than twice as much as the cheapest of the others."""
+    """Build the scenario in which no form of names may cost more than twice as much as the cheapest of the others."""
     others = {form: tuple(other for other in FORMS if other != form) for form in FORMS}
     return Scenario(
         "topic lists of 1 MB made of short, long and other names, 16 connections, a namespace each",
@@ -58,7 +58,7 @@ def _names() -> Scenario:
 
 
 def _threads(title: str, options: tuple[str, ...], bare: str, quantity: str) -> Scenario:
-    """What a second thread brings to a relay, and what a unit costs more with two."""
+    """Build the scenario of what a second thread brings to a relay, and what a unit costs more with two."""
     pairs = ((f"{bare}-2", bare), ("02-2", "02-1"), ("07-2", "07-1"))
     return Scenario(
         f"relays with 1 and 2 threads, {title}",
@@ -76,7 +76,7 @@ def _beside(*rows: str) -> tuple[str, ...]:
 
 
 def _slowed(*rows: str) -> tuple[Ratio, ...]:
-    """How much dearer a unit becomes, and how much throughput is left, beside a neighbour that keeps a core busy."""
+    """Return ratios of a unit's cost, and of the throughput left, beside a neighbour that keeps a core busy."""
     return tuple(
         Ratio(f"{row}-busy", (row,), None, quantity=quantity, at_most=quantity == "cpu_us")
         for quantity in ("cpu_us", "per_second")

@@ -72,7 +72,7 @@ def _rows(result: Json) -> list[str]:
 
 
 def _processor_rows(result: Json) -> list[str]:
-    """Throughput, and what a unit of it costs each process; the bare relay is the floor of both."""
+    """Return a table of throughput, and what a unit of it costs each process; the bare relay is the floor of both."""
     quantity, unit, rows = result["quantity"], result["unit"], result["rows"]
     floor = next((row for name, row in rows.items() if name in FLOORS and CPU[PROXY] in row), None)
     titles = [f"{UNITS[quantity]}, median", "least..most", f"CPU µs a {unit}", "of the bare relay", "broker", "clients",

@@ -9,24 +9,24 @@ from typing import Final, Literal
 Server = Literal["none", "bare", "ours", "java", "haproxy"]
 
 MIB = 1024 * 1024
-# What a connection at rest may cost, and what TLS adds to it (docs/memory.md).
+# The most that a connection at rest may cost, and what TLS adds to it (docs/memory.md).
 CONNECTION_BYTES = 8 * 1024
 TLS_CONNECTION_BYTES = 56 * 1024
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rung: which server stands between client and broker, and how it is set."""
+    """A rung: which server stands between client and broker, and how it is set."""
 
     title: str
     server: Server
     relayed: bool = False  # ask the proxy for a relay to the broker (CONNECT with proxy_to_broker_url)
     settings: tuple[tuple[str, str], ...] = ()
     before: bool = False  # an earlier version of the code (LADDER_BEFORE)
-    threads: int = 0  # of the server (bare, haproxy); 0: as many as it has by itself
+    threads: int = 0  # threads of the server (bare, haproxy); 0: as many as it has by itself
     splice: bool = False  # bytes stay in the kernel (bare, haproxy)
     server_of: str = ""  # the row whose server this is, under another load
-    load: tuple[str, ...] = ()  # of the load generator, over the scenario's options
+    load: tuple[str, ...] = ()  # options of the load generator, over the scenario's
     neighbour: bool = False  # the machine has a busy neighbour meanwhile
 
 
@@ -115,7 +115,7 @@ ROWS |= dict(_under_other_loads())
 
 @dataclass(frozen=True)
 class Ratio:
-    """What must be reached: a row's quantity over that of the best of other rows."""
+    """A ratio that must be reached: a row's quantity over that of the best of other rows."""
 
     over: str
     under: tuple[str, ...]
@@ -128,7 +128,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Bound:
-    """What each row of our own proxy must keep: the worst of its runs, or, if `typical`, their median."""
+    """A bound that each row of our own proxy must keep: for the worst of its runs, or, if `typical`, their median."""
 
     what: str
     quantity: str
@@ -141,7 +141,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the promise about memory needs to know of a load (docs/memory.md)."""
+    """The figures of a load that the promise about memory needs (docs/memory.md)."""
 
     connections: int
     answer_bytes: int
@@ -175,9 +175,9 @@ class Scenario:
     ratios: tuple[Ratio, ...] = ()
     relayed: bool = False  # every proxy that is asked for relays gets asked, the Java proxy too
     timed: bool = True  # takes --seconds
-    repeats: int = 1  # of a row (memory), or of all rounds (paired)
+    repeats: int = 1  # repeats of a row (memory), or of all rounds (paired)
     topics: int = 10_000
-    settings: tuple[tuple[str, str], ...] = ()  # of our own proxy, over those of the row
+    settings: tuple[tuple[str, str], ...] = ()  # settings of our own proxy, over those of the row
     broker: tuple[str, ...] = ()
     second: tuple[str, ...] | None = None  # options of a second broker; there is none without
     columns: tuple[Column, ...] = ()
@@ -190,7 +190,7 @@ class Scenario:
 
     @property
     def unit(self) -> str:
-        """What processor time is counted by."""
+        """The unit that processor time is counted by."""
         if self.quantity == "mb_per_second":
             return "MB"
         return "list" if self.command == "lists" else "message"

@@ -59,7 +59,7 @@ class Place:
 
 
 def build_loadgen() -> None:
-    """Compile load generator and fake broker; `LadderError` says how if that cannot be done."""
+    """Build load generator and fake broker; `LadderError` says how if that cannot be done."""
     if shutil.which("cargo") is None:
         raise LadderError("got no cargo, expected a Rust toolchain: apt-get install -y cargo")
     environment = os.environ | {"CARGO_TARGET_DIR": str(CACHE / "loadgen")}

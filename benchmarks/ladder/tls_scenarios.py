@@ -1,5 +1,5 @@
 """Owns the scenarios under TLS as data: those in plain text that are worth it once more, and storms of handshakes.
-What they must reach is held against the Java proxy under TLS. Runs nothing."""
+Requirements are held against the Java proxy under TLS. Runs nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def _late_readers(plain: Scenario) -> Scenario:
 
 
 def _connects(pinged: Scenario) -> Scenario:
-    """Nobody is refused, and a client that is connected already does not notice; `pinged` has the figures of PINGs."""
+    """Build the scenario in which nobody is refused, and a client that is connected already does not notice.
+
+    `pinged` has the figures of PINGs.
+    """
     return Scenario(
         f"5,000 clients connect at once, {SIDES['in']}, while a client that is connected PINGs",
         "memory", ("04",), "connects",

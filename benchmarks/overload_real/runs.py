@@ -82,7 +82,7 @@ def run_pressure(directory: Path, broker: Broker, size: Size) -> Json:
         pressed = running.sampler.since(began)
         now = {name: tally for name, tally in running.tallies("").items() if not name.startswith(NEIGHBOUR)}
         offered = sum(tally.sent + tally.withheld - rates[name] for name, tally in now.items()) * size.message_bytes
-        # Who was slowed more than others: messages of each producer that were acknowledged under pressure.
+        # To see who was slowed more than others: messages of each producer that were acknowledged under pressure.
         acked = {name: tally.acked - acked_before[name] for name, tally in now.items()}
         running.free()
         running.until(lambda: not running.paused(), _FREE_SECONDS)

@@ -23,7 +23,7 @@ _SKMEM: Final = re.compile(r"skmem:\(r(\d+),rb\d+,t\d+,tb\d+,f(\d+),w(\d+),o\d+,
 
 
 class Sample(NamedTuple):
-    """One moment: memory of the process and its sockets in bytes, and what the throttle said of it."""
+    """A sample of one moment: memory of the process and its sockets in bytes, and what the throttle said of it."""
 
     at: float
     process_bytes: int

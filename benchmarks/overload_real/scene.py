@@ -107,11 +107,11 @@ class Scene:
         return {own: tally for own, tally in found.items() if own.startswith(name)}
 
     def press(self) -> None:
-        """Have the broker take half of what producers offer."""
+        """Limit the broker to half of what producers offer."""
         self._rate(self.size.slowed_bytes)
 
     def free(self) -> None:
-        """Have the broker take everything again."""
+        """Remove the limit: the broker takes everything again."""
         self._rate(-1)
 
     def _rate(self, size: int) -> None:

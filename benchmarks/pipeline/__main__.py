@@ -32,7 +32,7 @@ def main() -> int:
         try:
             result = run_part(name, options.quick)
         except Exception:
-            # What the other parts give is worth having.
+            # The results of the other parts are worth having.
             traceback.print_exc()
             print(f"pipeline-{name}: FAILED after {time.monotonic() - began:,.0f} s", flush=True)
             missed += 1

@@ -1,4 +1,4 @@
-"""What an engine is: something that does the work of one part, again and again, in a process of its own."""
+"""The interface of an engine, which does the work of one part, again and again, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ THREADS: Final = 2
 
 
 class Engine(Protocol):
-    """One engine, ready to run; made with where its source is and where its tables go."""
+    """An engine, ready to run; made with where its source is and where its tables go."""
 
-    seconds: dict[str, float]  # what parts of the last run took; may be empty
+    seconds: dict[str, float]  # the times of parts of the last run; may be empty
 
     def run(self) -> None:
         """Make all tables of the part, in place of what was there."""

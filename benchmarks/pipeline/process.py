@@ -29,7 +29,7 @@ LIMITS: Final[Mapping[str, str]] = {"POLARS_MAX_THREADS": str(THREADS), "PYTHONU
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took: of the clock, of processors (all processes of the engine), and of the clock by parts."""
+    """The time that a run took: of the clock, of processors (all processes of the engine), of the clock by parts."""
 
     seconds: float
     cpu_seconds: float
@@ -73,7 +73,7 @@ class EngineProcess:
         self._watcher.join()
 
     def run(self) -> Run:
-        """Have the work done once; raises RuntimeError if the worker died."""
+        """Ask the worker to do the work once; raises RuntimeError if the worker died."""
         assert self._process.stdin is not None
         before = _tree_cpu(self._root)
         self._process.stdin.write("run\n")
@@ -95,7 +95,7 @@ class EngineProcess:
 
 
 def tree(root: psutil.Process) -> Iterator[psutil.Process]:
-    """Give a process and all its children, theirs included."""
+    """Yield a process and all its children, theirs included."""
     yield root
     yield from root.children(recursive=True)
 

@@ -33,7 +33,7 @@ def _part(result: Json) -> list[str]:
 
 
 def _rows(rows: Json) -> list[str]:
-    """Give the table of rows, without the columns that no row of the part has."""
+    """Return the table of rows, without the columns that no row of the part has."""
     columns = {head: cell for head, cell in COLUMNS.items() if any(cell(row) for row in rows.values())}
     lines = [f"| what | {' | '.join(columns)} |", f"|---|{'--:|' * len(columns)}"]
     for name, row in rows.items():

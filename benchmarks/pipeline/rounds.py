@@ -1,4 +1,4 @@
-"""How engines are measured: each a process of its own, in turns, so that what slows one round slows all of it.
+"""The rounds in which engines are measured: each a process of its own, in turns, so that what slows one slows all.
 
 Rule: the first run of each is kept apart, and every other round goes backwards.
 """
@@ -31,7 +31,7 @@ GENERATED: Final = CACHE / "generated-events"
 
 
 def events_of(size: int) -> Path:
-    """Give a directory with so many generated events, made at the first call and kept for all parts and later runs."""
+    """Return a directory of so many generated events, made at the first call and kept for all parts and later runs."""
     settings = GenerateSettings(size)
     # Events of another generator, or of another schema, are not those of this run.
     place = GENERATED / f"{size}-seed-{settings.seed}-{_sources_hash()}"
@@ -64,7 +64,7 @@ class _Progress:
 
 @contextmanager
 def started(modules: Mapping[str, str], source: Path, place: Path) -> Iterator[dict[str, EngineProcess]]:
-    """Give a worker for each module, ready to run, with a directory of its name in `place` to write to."""
+    """Yield a worker for each module, ready to run, with a directory of its name in `place` to write to."""
     with ExitStack() as stack:
         workers = {}
         for name, module in modules.items():

@@ -1,6 +1,7 @@
 """The process of one engine: `python -m benchmarks.pipeline.worker MODULE SOURCE OUT`.
 
-It says `ready`, then for each line on its standard input it makes the tables and says `took SECONDS {PART: SECONDS}`.
+The process says `ready`, then for each line on its standard input it makes the tables and says
+`took SECONDS {PART: SECONDS}`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tests.pulsar.standalone import PULSAR_VERSION, Broker, MissingToolError
 _FULL: Final = {"partitions": 8192, "consumers": 20, "new_topics": 10}
 _QUICK: Final = {"partitions": 1024, "consumers": 5, "new_topics": 2}
 DISCOVERY_SECONDS: Final = 1.0
-QUESTIONS: Final = 10  # of 500 equal requests and 3 pattern consumers
+QUESTIONS: Final = 10  # lists for 500 equal requests and 3 pattern consumers, at most
 
 
 def _run(size: dict[str, int]) -> Json:

@@ -25,7 +25,7 @@ _PATIENCE_SECONDS: Final = 300.0
 def run_consumers(
     directory: Path, broker: Broker, namespace: scenario.Namespace, consumers: int, new_topics: int
 ) -> Json:
-    """Let consumers, each a client of its own, see topics come and go, then end the proxy under them and start another.
+    """Run consumers, each a client of its own, that see topics come and go, then end the proxy and start another.
 
     Seconds: from the call that creates or deletes a topic until each consumer acts on it, and from the first answer of
     the new proxy until each consumer has a new message from every topic.

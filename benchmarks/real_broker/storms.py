@@ -18,7 +18,7 @@ LIMIT_MIB: Final = 50  # each of heap and direct
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """One run; with `patient` the proxy's clocks are no reason to refuse."""
+    """A run of a storm; with `patient` the proxy's clocks are no reason to refuse."""
 
     title: str
     shared: bool

@@ -1,4 +1,4 @@
-"""What a connection, a request, a byte and a name cost: measured, and each cost with the file it comes from.
+"""Costs of a connection, a request, a byte and a name: measured, and each cost with the file it comes from.
 
 Three loads of the ladder give the proxy's costs. A list of 100 names and a list of 10,000, a namespace each, lie on a
 line: its beginning is the fixed part of a request, its slope the bytes, read and written. A list that 5,000 clients ask
@@ -47,7 +47,7 @@ def sheet(*, tls: bool = False) -> CostSheet:
 def of_the_real_run(found: dict[str, Any]) -> Costs:
     """Return the costs of the machine of `real.py`: its proxies write event logs, its broker and clients are fakes.
 
-    Those of the broker and of the clients come from its runs with one proxy; they say nothing about the product.
+    The costs of the broker and of the clients come from its runs with one proxy; they say nothing about the product.
     """
     proxy = [row.seconds for row in _lists(ROW_WITH_EVENTS)]
     return Costs(_connect().seconds, *proxy, **found["fakes"])

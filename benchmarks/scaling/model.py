@@ -1,4 +1,4 @@
-"""What a storm on a cluster is made of: clients, proxies, links, brokers, and what each piece of work costs.
+"""The parts of a storm on a cluster: clients, proxies, links, brokers, and what each piece of work costs.
 
 Values only, and the rule by which work that waits for one resource shares it. `play.py` lets the time pass.
 """
@@ -20,8 +20,8 @@ LIMITING: Final = 0.6
 class Costs:
     """Seconds of a processor, for each connection, request, byte or name.
 
-    `read_byte` is paid once a question, `write_byte` once a client. What clients cost matters only where they share the
-    machine.
+    `read_byte` is paid once a question, `write_byte` once a client. The costs of clients matter only where these share
+    the machine.
     """
 
     connect: float
@@ -48,7 +48,7 @@ class Storm:
 
     @property
     def list_bytes(self) -> int:
-        """Return the bytes of a list."""
+        """Return the bytes of an answer with a list: the names, and what the protocol adds to each."""
         return self.names * (self.name_bytes + BYTES_BESIDE_A_NAME)
 
 
@@ -81,7 +81,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a storm. Waits are from a client's connecting until the client has the list.
+    """The outcome of a storm. Waits are from a client's connecting until the client has the list.
 
     `late` is the part of clients that waited longer than 25 s. `busy`: the part of the storm's time that the busiest of
     each kind of resource worked. `served` and `asked` have a figure for each step: clients served, questions put.
@@ -124,7 +124,7 @@ class Stage:
         return max(0.0, self.waiting * self.cost - self.begun)
 
     def work(self, seconds: float) -> int:
-        """Work for so long; return how many pieces that ended."""
+        """Advance the work by so many seconds; return how many pieces that ended."""
         if not self.waiting:
             return 0
         self.busy += min(seconds, self.wanted)
@@ -149,7 +149,7 @@ def shares(wanted: Sequence[float], capacity: float) -> list[float]:
 def classes(loads: Sequence[int], most: int) -> list[tuple[int, int]]:
     """Return (clients, proxies): each proxy for itself if there are few, else groups of alike ones, the fullest alone.
 
-    Of a group each proxy has the mean, so that the sum may differ from that of the loads by one for two proxies.
+    Each proxy of a group has the mean, so that the sum may differ from that of the loads by one for two proxies.
     """
     if len(loads) <= most:
         return [(each, 1) for each in loads]

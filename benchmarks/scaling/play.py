@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks.scaling.model import LATE_SECONDS, Costs, Fleet, Outcome, Stage, Storm, classes, shares
 
-# Of a larger fleet, sorted by load, one proxy stands for those beside it.
+# In a larger fleet, sorted by load, one proxy stands for those beside it.
 MOST_CLASSES: Final = 12
 # topicListMaxOutstandingPerBroker
 OUTSTANDING: Final = 64
@@ -116,7 +116,7 @@ class _Books:
 
 
 class Simulation:
-    """One storm over one fleet; `play` returns what became of it."""
+    """A storm over a fleet; `play` returns what became of it."""
 
     def __init__(self, storm: Storm, fleet: Fleet, costs: Costs, *, seed: int = 1, step: float = 0.005) -> None:
         self.storm, self.fleet, self.step = storm, fleet, step
@@ -193,7 +193,7 @@ class Simulation:
             self._unread.append((proxy, sent))
 
     def _join(self, proxy: Proxy, count: int) -> None:
-        """Let requests join the groups of their lists, list after list."""
+        """Add requests to the groups of their lists, list after list."""
         proxy.taken += count
         keys = self.storm.namespaces
         if not keys:
@@ -306,7 +306,7 @@ def _loads(clients: int, fleet: Fleet, dice: random.Random) -> list[int]:
 
 
 def _be_read(proxy: Proxy, count: int) -> None:
-    """Let the members of lists that are read wait for their writing."""
+    """Move the members of lists that were read to those that wait for their writing."""
     while count:
         lists, members = proxy.answers.popleft()
         read = min(count, lists)

@@ -54,7 +54,7 @@ def play(storm: Storm, fleet: Fleet, paid: Costs, *, step: float = STEP, most_se
 
 
 def holds(outcome: Outcome, storm: Storm) -> bool:
-    """Tell whether a fleet is large enough: all are served in half of the time, and no proxy has too many clients."""
+    """Return whether a fleet is large enough: all are served in half of the time, and no proxy has too many clients."""
     return (
         outcome.late == 0
         and outcome.served_seconds <= storm.window + ENOUGH_SECONDS

@@ -53,7 +53,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class Point:
-    """One second of a run; rates are sums over all topics and proxies, in bytes a second."""
+    """A second of a run; rates are sums over all topics and proxies, in bytes a second."""
 
     at: float
     ratio: float
@@ -78,7 +78,7 @@ class SimulatedProxy:
         return self.buckets.setdefault(topic, Bucket()).take(wanted, STEP_SECONDS)
 
     def evaluate(self, now: float, ratio: float, backlogs: Mapping[str, BacklogSample]) -> None:
-        """Let the controller decide, and set its rates."""
+        """Ask the controller for a decision, and set its rates."""
         samples = [
             SlotSample(self._slots[name], name, int(each.passed), int(each.passed / MESSAGE_BYTES), each.ran_dry, 1)
             for name, each in self.buckets.items()

@@ -50,7 +50,7 @@ def _many_small(now: float) -> Mapping[str, float]:
     return {f"small-{number}": rate for number in range(40)}
 
 
-# What is left of the throttle when each proxy sees less of a topic than the rate that nobody is held below.
+# Shows what is left of the throttle when each proxy sees less of a topic than the rate that nobody is held below.
 MANY_SMALL: Final = Shape(
     "many-small", "40 small topics: 0.25, then 0.6, then 0.25 MB/s each; the broker takes 12 MB/s", _many_small, 12 * MB
 )

@@ -1,4 +1,4 @@
-"""What jobs, stores and the page share: what tables are, what options mean, and how advice is chosen.
+"""Knowledge that jobs, stores and the page share: what tables are, what options mean, and how advice is chosen.
 
     tables, schema, periods   tables as they are declared; their Spark schemas; which events
     options, paths, errors    what all jobs are told, where that is, and what a job ends with

@@ -20,7 +20,7 @@ _MEMORIES: Final = ("heap_bytes", "direct_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was chosen, and what led there: the smallest that held, the headroom, and the point that was set for it."""
+    """The choice, and what led there: the smallest that held, the headroom, and the point that was set for it."""
 
     target: Target
     held: Point
@@ -37,7 +37,7 @@ class Advice:
 
     @property
     def limits(self) -> Limits:
-        """Give what is advised: enough that lists have what was replayed for them, and the room for watch frames."""
+        """Return what is advised: enough that lists have what was replayed for them, and the room for watch frames."""
         return advised(self.final.limits, self.watch, self.unproven_percent)
 
     @property
@@ -46,7 +46,7 @@ class Advice:
 
 
 def advised(tried: Limits, watch: WatchShare, unproven_percent: int) -> Limits:
-    """Give the limits to set where lists need those that were tried."""
+    """Return the limits to set where lists need those that were tried."""
     return replace(tried, direct_bytes=direct_for(tried.direct_bytes, unproven_percent) + watch.size_bytes)
 
 
@@ -88,7 +88,7 @@ def _reasons(advice: Advice) -> list[str]:
 
 
 def _not_replayed(advice: Advice) -> Iterator[str]:
-    """Say what the advice does about watchers, and about rules that are not replayed."""
+    """Yield what the advice does about watchers, and about rules that are not replayed."""
     watch = advice.watch
     if watch.size_bytes:
         yield (
@@ -111,7 +111,7 @@ def _not_replayed(advice: Advice) -> Iterator[str]:
 
 
 def _memory(which: int, advice: Advice) -> str:
-    """Say what led to the heap (0) or to the direct memory (1)."""
+    """Describe what led to the heap (0) or to the direct memory (1)."""
     peak = (advice.final.peak_heap_bytes, advice.final.peak_direct_bytes)[which]
     largest, floor, watch = advice.largest[which], advice.floor[which], advice.watch.size_bytes
     least = f", not below {_mib(floor)} MiB, which was seen in use" if floor > largest else ""

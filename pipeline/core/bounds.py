@@ -2,7 +2,7 @@
 
 Rule: the replay holds up an answer that waits to grow alone, where the proxy holds up the whole connection to its
 broker. So it is not asked where heap memory is that tight: heap memory is never advised below what was in use, or what
-the largest list takes for each question at a broker, whichever is less. What is beyond half to twice of what was
+the largest list takes for each question at a broker, whichever is less. A value beyond half to twice of what was
 recorded is marked, with its risk. Pure.
 """
 
@@ -38,7 +38,7 @@ class WatchShare:
 
 
 def watch_share(peak_bytes: int, largest_bytes: int, load: int, fleet: int) -> WatchShare:
-    """Give the room for watch frames: so many times the watchers, shared by the fleet, and no less than one frame."""
+    """Return the room for watch frames: so many times the watchers, shared by the fleet, and no less than one frame."""
     if not peak_bytes:
         return WatchShare()
     needed = max(largest_bytes, -(-peak_bytes * load // fleet))
@@ -46,7 +46,7 @@ def watch_share(peak_bytes: int, largest_bytes: int, load: int, fleet: int) -> W
 
 
 def direct_for(lists_bytes: int, unproven_percent: int) -> int:
-    """Give the direct memory of which that percentage is enough for lists, in whole MiB.
+    """Return the direct memory of which that percentage is enough for lists, in whole MiB.
 
     The replay does not know which clients have shown that they read. After a network fault nobody has.
     """
@@ -54,7 +54,7 @@ def direct_for(lists_bytes: int, unproven_percent: int) -> int:
 
 
 def floor_of(largest_bytes: tuple[int, int], peak_heap_bytes: int, outstanding: int, fleet: int) -> tuple[int, int]:
-    """Give the least heap and direct memory to advise for each proxy of a fleet so many times the recorded one.
+    """Return the least heap and direct memory to advise for each proxy of a fleet so many times the recorded one.
 
     Both hold the largest list. Heap memory also holds what was seen in use at once, or the largest list as often as
     questions are out at a broker, whichever is less.
@@ -65,7 +65,7 @@ def floor_of(largest_bytes: tuple[int, int], peak_heap_bytes: int, outstanding: 
 
 
 def extrapolated(limits: Limits, recorded: Limits, load: int = 1) -> dict[str, str]:
-    """Name the fields whose values are beyond half to twice the recorded ones, and `load`; each with its risk."""
+    """Return the fields whose values are beyond half to twice the recorded ones, and `load`; each with its risk."""
     values = [(name, getattr(limits, name), getattr(recorded, name)) for name in _NUMBERS] + [("load", load, 1)]
     return {name: risk for name, value, before in values if (risk := _beyond(name, value, before))}
 

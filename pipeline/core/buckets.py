@@ -20,7 +20,7 @@ BUCKETS: Final = 1 + PER_OCTAVE * OCTAVES
 
 
 def _edge(bucket: int) -> int:
-    """Give the smallest whole number whose eighth power is at least 2**bucket."""
+    """Return the smallest whole number whose eighth power is at least 2**bucket."""
     low, high = 0, 1 << (bucket // PER_OCTAVE + 1)
     while low < high:
         middle = (low + high) // 2
@@ -35,12 +35,12 @@ EDGES: Final = np.array([0, *map(_edge, range(PER_OCTAVE * OCTAVES))], np.int64)
 
 
 def count_waits(waits_us: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count waits by length; gives an array of `BUCKETS` counts."""
+    """Count waits by length; returns an array of `BUCKETS` counts."""
     return np.bincount(np.searchsorted(EDGES, waits_us, side="right") - 1, minlength=BUCKETS).astype(np.int64)
 
 
 def quantile(counts: NDArray[np.int64], share: float) -> float:
-    """Give the wait, in us, that `share` of the counted ones do not exceed: the middle of its bucket, by ratio."""
+    """Return the wait, in us, that `share` of the counted ones do not exceed: the middle of its bucket, by ratio."""
     total = int(counts.sum())
     if not total:
         return 0.0

@@ -1,14 +1,13 @@
 """How far the replay is off, from the rows of the table `calibration` and the wait that is promised. Pure.
 
-Rule: two figures are compared, and the larger is the error. Of outcomes: the largest difference between the shares of
-answered, refused and cancelled requests. Of waits: the difference between the 99th percentiles of answered requests,
-the recorded ones without the machine's lateness (`pipeline.replay.calibrate`), by the wait that is promised, or by the
-recorded one if that is longer. The promise is what an error can break: 230 ms for 178 ms matter to who promises 250 ms,
-and not to who promises a second. So the table holds no error of waits: who has a promise weighs them, and all do it
-here.
+Rule: two figures are compared, and the larger is the error. Outcomes: the largest difference between the shares of
+answered, refused and cancelled requests. Waits: the difference between the 99th percentiles of answered requests, the
+recorded ones without the machine's lateness (`pipeline.replay.calibrate`), by the wait that is promised, or by the
+recorded one if that is longer. The promise is what an error can break: 230 ms for 178 ms matter where 250 ms are
+promised, and not where a second is. So the table holds no error of waits: every job with a promise weighs them here.
 
-What one proxy is off by must not make good what another is off by the other way: the error of all together is no less
-than the mean of the proxies' own, each at most 1 and weighed by its requests. So a small proxy alone decides nothing.
+An error of one proxy must not make good the opposite error of another: the error of all together is no less than the
+mean of the proxies' own, each at most 1 and weighed by its requests. So a small proxy alone decides nothing.
 """
 
 import math
@@ -42,7 +41,7 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Give the largest of the errors; what is no number stays none, and nobody trusts it."""
+        """Return the largest of the errors; NaN if one of them is no number, and nobody trusts that."""
         errors = self.outcome_error, self.wait_error, self.mean_error
         return math.nan if any(map(math.isnan, errors)) else max(errors)
 
@@ -52,14 +51,14 @@ class Judged:
 
     @property
     def wait_error(self) -> float:
-        """Give the difference between the 99th percentiles, by what `whole_us` says; infinite if that is nothing."""
+        """Return the difference between the 99th percentiles as a share of `whole_us`; infinite if that is 0."""
         if not self._differ:
             return 0.0
         return abs(self.simulated_us - self.recorded_us) / self.whole_us if self.whole_us else math.inf
 
     @property
     def recorded_us(self) -> float:
-        """Give the 99th percentile of the recorded waits, without the machine's lateness."""
+        """Return the 99th percentile of the recorded waits, without the machine's lateness."""
         return float(self.row["limiter_p99_us"])
 
     @property
@@ -68,12 +67,12 @@ class Judged:
 
     @property
     def whole_us(self) -> float:
-        """Give what an error of waits is a share of."""
+        """Return what an error of waits is a share of."""
         return max(self.recorded_us, self.promised_us)
 
     @property
     def waits(self) -> str:
-        """Say what an error of waits is a share of, how far apart both are, and whether the promise cares."""
+        """Explain what an error of waits is a share of, how far apart both are, and whether the promise cares."""
         whose = "promised" if self.whole_us == self.promised_us else "recorded"
         said = f"weighed by the {whose} {self.whole_us / 1000:.0f} ms"
         if not self._both_answered:
@@ -88,7 +87,7 @@ class Judged:
 
     @property
     def refusals(self) -> str:
-        """Say how many requests were refused on both sides; nothing if these are the same but for a few."""
+        """Report how many requests were refused on both sides; empty if the numbers are the same but for a few."""
         recorded, simulated = int(self.row["recorded_refused"]), int(self.row["simulated_refused"])
         if abs(recorded - simulated) <= _FEW:
             return ""
@@ -126,7 +125,7 @@ class Trust:
             raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
 
     def in_all(self, judged: Judged | None, unproven_percent: int = 100) -> Judged:
-        """Give what is said of all proxies as it is; raises PipelineError, exit code 3, if it cannot be trusted.
+        """Return the judgement of all proxies unchanged; raises PipelineError, exit code 3, if it cannot be trusted.
 
         `unproven_percent` is the part of direct memory that clients had which have not shown that they read.
         """
@@ -171,7 +170,7 @@ def _of_share(unproven_percent: int) -> str:
 
 
 def judge(rows: Iterable[Row], promised_us: float) -> dict[str, Judged]:
-    """Weigh the rows of the table by the wait that is promised; gives them by proxy, `ALL` for all together."""
+    """Return the rows of the table by proxy, weighed by the wait that is promised; `ALL` is all proxies together."""
     judged = {str(row["proxy_id"]): Judged(row, promised_us) for row in rows}
     if ALL not in judged:
         return judged
@@ -182,7 +181,7 @@ def judge(rows: Iterable[Row], promised_us: float) -> dict[str, Judged]:
 
 
 def outcome_error(counts: Row) -> float:
-    """Give the largest difference between shares of outcomes; `counts` has those columns of the table."""
+    """Return the largest difference between shares of outcomes; `counts` has those columns of the table."""
     sides = [[counts[f"{side}_{ending}"] for ending in _ENDINGS] for side in ("recorded", "simulated")]
     shares = [[count / max(1, sum(side)) for count in side] for side in sides]
     return float(max(abs(one - other) for one, other in zip(*shares, strict=True)))

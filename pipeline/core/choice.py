@@ -19,13 +19,13 @@ from pipeline.core.model import MIB, Limits, rounded_up
 # Points between the largest that fails and the smallest that holds, of each memory, in one round.
 BETWEEN = 3
 MOST_HEADROOM: Final = 100.0
-# Of all requests, those whose answer may wait to grow: each holds up what else comes on its connection.
+# The share of all requests whose answer may wait to grow: each holds up what else comes on its connection.
 MOST_GROWTHS_WAITED: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What must be held, at which load; refusals as a share of all requests."""
+    """The refusals and waits that must be held, and at which load; refusals as a share of all requests."""
 
     load: int
     max_refused: float
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What became of all requests under these limits on so many proxies; sizes are those of one proxy."""
+    """The outcome of all requests under these limits on so many proxies; sizes are those of one proxy."""
 
     limits: Limits
     fleet: int
@@ -53,19 +53,19 @@ class Point:
 
     @property
     def is_tight(self) -> bool:
-        """Tell whether heap memory was so tight that the replay is not to be believed."""
+        """Return whether heap memory was so tight that the replay is not to be believed."""
         return self.growths_waited > MOST_GROWTHS_WAITED * self.requests
 
     @property
     def memory_bytes(self) -> int:
-        """Give the memory of all proxies together; 0 if one of the limits is none."""
+        """Return the memory of all proxies together; 0 if one of the limits is none."""
         if not (self.limits.heap_bytes and self.limits.direct_bytes):
             return 0
         return self.proxies * (self.limits.heap_bytes + self.limits.direct_bytes)
 
 
 def holds(point: Point, target: Target) -> bool:
-    """Tell whether a point holds the target; no limit at all is never an answer."""
+    """Return whether a point holds the target; no limit at all is never an answer."""
     within = point.refused <= target.max_refused * point.requests and point.wait_p99_us <= target.p99_wait_us
     return within and not point.is_tight and point.memory_bytes > 0
 
@@ -77,18 +77,18 @@ def above(limits: Limits, least: tuple[int, int]) -> Limits:
 
 
 def cheapest(points: Iterable[Point], target: Target) -> Point | None:
-    """Give the best point that holds the target."""
+    """Return the best point that holds the target."""
     return min((point for point in points if holds(point, target)), key=_cost, default=None)
 
 
 def best_of_each_fleet(points: Sequence[Point], target: Target) -> dict[int, Point]:
-    """Give the best point for each number of proxies that has any."""
+    """Return the best point for each number of proxies that has any."""
     found = {fleet: cheapest((p for p in points if p.fleet == fleet), target) for fleet in {p.fleet for p in points}}
     return {fleet: point for fleet, point in sorted(found.items()) if point is not None}
 
 
 def refinements(points: Sequence[Point], best: Point, target: Target, least: tuple[int, int]) -> list[Limits]:
-    """Give limits to try between the best point and the largest that failed, of heap, of direct, and of both.
+    """Return limits to try between the best point and the largest that failed, of heap, of direct, and of both.
 
     `least` is the floor of heap and of direct memory. Empty once there is nothing between in whole MiB.
     """
@@ -116,7 +116,7 @@ def with_headroom(limits: Limits, headroom: float, least: tuple[int, int]) -> Li
 
 
 def why_nothing(points: Sequence[Point], unbounded: Sequence[Point], target: Target) -> str:
-    """Say what stands in the way, from the points of the grid and those without any memory limit."""
+    """Explain why no point holds, from the points of the grid and those without any memory limit."""
     closest = min(points, key=lambda one: (one.refused / max(1, one.requests), one.wait_p99_us, one.growths_waited))
     heap, direct = closest.limits.heap_bytes // MIB, closest.limits.direct_bytes // MIB
     said = [
@@ -155,7 +155,7 @@ def _with_memory(limits: Limits, heap_bytes: int, direct_bytes: int) -> Limits:
 
 
 def _between(held: int, failed: Iterable[int], least: int) -> list[int]:
-    """Give sizes in whole MiB from above the largest that failed (or from the floor) to below what held."""
+    """Return sizes in whole MiB from above the largest that failed (or from the floor) to below what held."""
     floor = max((size for size in failed if size < held), default=0)
     low = max(floor // MIB + 1, rounded_up(least) // MIB)
     high = -(-held // MIB)

@@ -1,4 +1,4 @@
-"""What a job ends with: one clear error, and an exit code that scripts can rely on.
+"""The ends of a job: one clear error, and an exit code that scripts can rely on.
 
 Rule: whatever a user can get wrong raises `PipelineError` with what was got, what was expected and what to change; only
 a fault of ours may end in a traceback.

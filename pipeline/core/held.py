@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What became of an advice: the days on which it was in force, their requests, and whether the promise was kept."""
+    """The fate of an advice: the days on which it was in force, their requests, and whether the promise was kept."""
 
     days: int
     requests: int
@@ -30,7 +30,7 @@ class Held:
 
 
 def held(advice: Row, days: Iterable[Row]) -> Held:
-    """Tell whether an advice held on the days from its last event on, at proxies that had its limits."""
+    """Return how an advice held on the days from its last event on, at proxies that had its limits."""
     since = datetime.fromtimestamp(advice["last_us"] / 1e6, UTC).date()
     mine = [
         day

@@ -46,7 +46,7 @@ ADAPTIVE_MARKS: Final = Marks(0.85, 0.70)
 
 
 class MarksStep(NamedTuple):
-    """One second: the ratio, None if it is not known, and what the marks make of it; `share` 1 is the natural rate."""
+    """The ratio in a second, None if it is not known, and what the marks make of it; `share` 1 is the natural rate."""
 
     second: int
     ratio: float | None

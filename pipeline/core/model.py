@@ -1,11 +1,11 @@
-"""What is replayed and what comes out: the limits, a trace as arrays, and the outcome of each request.
+"""The replay's input and result: the limits, a trace as arrays, and the outcome of each request.
 
 Times are int64 microseconds, sizes int64 bytes. A trace is one proxy's requests in the order of their arrival, each
 with what it needed and how long others kept it; the limiter's waits are what the replay finds out. No pyspark here.
 
-What happens in the same microsecond happens in the order of `Phase`: an answer that is there lets others in before
-anybody is refused, and who arrives finds all that decided. The kernel keeps to it, and so does the test that drives the
-real limiter. The numbers of the rules are those of the proxy and its limiter.
+Events of the same microsecond happen in the order of `Phase`: an answer that is there lets others in before anybody is
+refused, and a request that arrives finds all that decided. The kernel keeps to this order, and so does the test that
+drives the real limiter. The numbers of the rules are those of the proxy and its limiter.
 """
 
 from dataclasses import dataclass, fields
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 MIB: Final = 1024 * 1024
 NEVER: Final = -1
 MILLION: Final = 1_000_000
-LISTS_AT_ONCE: Final = 2  # of one connection
+LISTS_AT_ONCE: Final = 2  # lists of one connection
 PAYERS_ASKED: Final = 64  # members of a group, for one whose key is not at its cap
 QUANTA_PER_LIMIT: Final = 1024  # rounds of the turns of keys, while they spend a limit
 MOST_IDLE_DEBTORS: Final = 4096  # keys that owe while nobody waits with them
-WAITS: Final = ("heap", "heap_update", "direct", "total")  # what is counted by length, see `Aggregates.waits`
+WAITS: Final = ("heap", "heap_update", "direct", "total")  # the waits counted by length, see `Aggregates.waits`
 Fairness = Literal["fifo", "connection", "principal", "tenant", "namespace"]
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -30,13 +30,13 @@ Int8s = NDArray[np.int8]
 
 
 class Outcome(IntEnum):
-    """How a request ended in the replay; the names are those of the event schema's outcomes and stages."""
+    """The end of a request in the replay; the names are those of the event schema's outcomes and stages."""
 
     OK = 0
     TIMEOUT_HEAP = 1
     TIMEOUT_HEAP_UPDATE = 2
     TIMEOUT_DIRECT = 3
-    TIMEOUT_OTHER = 4  # its own clock ended while it waited for something that is no memory
+    TIMEOUT_OTHER = 4  # the request's own clock ended while it waited for something that is no memory
     QUEUE_FULL_HEAP = 5
     QUEUE_FULL_DIRECT = 6
     OVERSIZE = 7
@@ -48,7 +48,7 @@ class Phase(IntEnum):
     """The order of what happens in the same microsecond; within a phase what was begun first, or asked first."""
 
     DONE = 0  # an answer begins, is whole, or has been written
-    MEMORY_DEADLINE = 1  # of heap memory, in a broker's line or the common one: who began to wait first
+    MEMORY_DEADLINE = 1  # ends of waits for heap memory, in a broker's line or the common one, in the order they began
     DIRECT_DEADLINE = 2
     REQUEST_DEADLINE = 3
     LEAVING = 4
@@ -77,7 +77,7 @@ class Limits:
 
     @property
     def answer_limit_bytes(self) -> int:
-        """Give the largest answer that is read, in bytes; 0 is no limit."""
+        """Return the largest answer that is read, in bytes; 0 is no limit."""
         if self.max_answer_bytes is not None:
             return self.max_answer_bytes
         return min((limit for limit in (self.heap_bytes, self.direct_bytes) if limit), default=0)
@@ -141,7 +141,7 @@ class Trace:
 
     @property
     def kept_ppm(self) -> Int64s:
-        """Give what part of a list for one client counts as held while it is written, in millionths."""
+        """Return what part of a list for one client counts as held while it is written, in millionths."""
         part = -(-self.direct_us * MILLION // np.maximum(1, self.write_us))
         return np.where(self.write_us > 0, part, MILLION)
 
@@ -163,10 +163,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of each request: its outcome, the waits that led there, and when it ended.
+    """The outcome of each request, the waits that led there, and when it ended.
 
-    A wait is the member's part of its group's wait: who joins a group that waits for memory already has waited since
-    it joined. Waiting in the line of a broker for heap memory is waiting for heap memory.
+    A wait is the member's part of its group's wait: a request that joins a group that waits for memory already has
+    waited since it joined. Waiting in the line of a broker for heap memory is waiting for heap memory.
     """
 
     outcome: Int8s
@@ -181,7 +181,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What became of all requests of a scenario that are no warm-up, each counted once however it ended.
+    """The outcomes of all requests of a scenario that are no warm-up, each counted once however it ended.
 
     `outcomes` has a count for each `Outcome`; `waits` a row for each of `WAITS` with a count for each bucket of
     `pipeline.core.buckets`. The total wait is that of answered requests only: their life without what the broker,

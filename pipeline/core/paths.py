@@ -12,12 +12,12 @@ PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 
 
 def escaped(path: str) -> str:
-    """Give the pattern that matches this path alone."""
+    """Return the pattern that matches this path alone."""
     return PATTERN_SIGNS.sub(r"\\\g<0>", path)
 
 
 def mounted(place: str) -> Path | None:
-    """Give the path of a mounted directory, None for one of another file system."""
+    """Return the path of a mounted directory, None for one of another file system."""
     parts = urlsplit(place)
     if parts.scheme not in ("", "file"):
         return None
@@ -25,7 +25,7 @@ def mounted(place: str) -> Path | None:
 
 
 def conf_path(out: str, given: str | None) -> Path | None:
-    """Say where `advise` leaves its lines of proxy.conf: by default beside the tables; None if that is no disk here."""
+    """Return where `advise` leaves lines of proxy.conf: by default beside the tables; None if that is no disk here."""
     if given is not None:
         return Path(given)
     return None if "://" in out else Path(out) / "advice.conf"

@@ -1,6 +1,6 @@
-"""Which events: `--since` and `--until` choose them by their arrival, `--cluster` by where they are from.
+"""Options that choose events: `--since` and `--until` by their arrival, `--cluster` by where they are from.
 
-And spans of time as options: `--window 1m`.
+Spans of time as options, too: `--window 1m`.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Period:
 
     @property
     def sql(self) -> str:
-        """Give the condition for its events, as SQL."""
+        """Return the condition for its events, as SQL."""
         said = ["TRUE"]
         if self.since_us is not None:
             said.append(f"ts_us >= {self.since_us}")

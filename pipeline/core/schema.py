@@ -22,12 +22,12 @@ _TYPES: Final[dict[str, T.DataType]] = {
 
 
 def event_schema() -> T.StructType:
-    """Give the schema with which events are read: every field nullable, since what is read may be malformed."""
+    """Return the schema with which events are read: every field nullable, since what is read may be malformed."""
     return T.StructType([T.StructField(field.name, _TYPES[field.type]) for field in FIELDS])
 
 
 def table_schema(table: Table) -> T.StructType:
-    """Give the schema of a table of the pipeline."""
+    """Return the schema of a table of the pipeline."""
     return T.StructType([T.StructField(column.name, _TYPES[column.type], column.nullable) for column in table.columns])
 
 

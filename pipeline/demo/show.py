@@ -20,7 +20,7 @@ MARK: Final = ".pipeline-demo"
 # A storm of the proxy's demo ends by itself after 40 s; starting and stopping take some more on a slow machine.
 MOST_SECONDS: Final = 120
 _TAIL_LINES: Final = 15
-# What `run` is told: the same storm at one and two times its load, in a small Spark.
+# Options of `run`: the same storm at one and two times its load, in a small Spark.
 JOBS: Final = (
     "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=2",
     "--load", "1,2", "--fleet", "1,2", "--target-load", "1", "--p99-wait-ms", "2000",
@@ -28,7 +28,7 @@ JOBS: Final = (
 
 
 class Act(NamedTuple):
-    """One run, or several: what it shows, and the options of the proxy's demo."""
+    """An act, run once or several times: what it shows, and the options of the proxy's demo."""
 
     shows: str
     options: Mapping[str, str]
@@ -69,7 +69,7 @@ ACTS: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and give its exit code."""
+    """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.demo", description="record a storm of the proxy's demo and run every job on it"
     )
@@ -111,7 +111,7 @@ def _begun_anew(directory: Path) -> Path:
 
 
 def command(act: Act, events: Path, limits: Sequence[str] = ()) -> list[str]:
-    """Give the command of an act; `limits` are settings that go before the demo's own."""
+    """Return the command of an act; `limits` are settings that go before the demo's own."""
     options = [word for name, value in {**LIMITS, **act.options}.items() for word in (f"--{name}", value)]
     keys = [f"{name}={value}" for name, value in KEYS.items()]
     settings = [word for setting in (*keys, *limits) for word in ("--set", setting)]
@@ -119,7 +119,7 @@ def command(act: Act, events: Path, limits: Sequence[str] = ()) -> list[str]:
 
 
 def record(act: Act, events: Path) -> str:
-    """Run an act and give the last line that it prints; raises PipelineError if it breaks."""
+    """Run an act and return the last line that it prints; raises PipelineError if it breaks."""
     words = command(act, events)
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MOST_SECONDS)

@@ -1,6 +1,7 @@
 """Ingest: from files or a topic to the tables `events` and `quarantine`, as a batch or as a stream.
 
-`settings` (options), `batch`, `stream`, `write` (each event once). What is no event: `pipeline/transforms/checks.py`.
+`settings` (options), `batch`, `stream`, `write` (each event once). The records that are no
+event: `pipeline/transforms/checks.py`.
 """
 
 import sys

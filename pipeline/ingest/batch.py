@@ -27,7 +27,7 @@ STEP_FILES_A_CORE: Final = 3
 def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> IngestCounts:
     """Take every event of the source that the tables do not have yet; raises PipelineError if it holds none.
 
-    What is no event is set aside even then.
+    Records that are no event are set aside even then.
     """
     store = open_store(spark, settings.common)
     started, counts = datetime.now(UTC), IngestCounts()

@@ -1,4 +1,4 @@
-"""What `ingest` is told: the source, batch or stream, and what a stream goes by."""
+"""Settings of `ingest`: the source, batch or stream, and what a stream goes by."""
 
 import argparse
 import re
@@ -11,11 +11,11 @@ from pipeline.core.options import CommonSettings, common_settings
 from pipeline.sources.pulsar import options as pulsar
 
 Mode = Literal["batch", "once", "continuous"]
-# What no file system is called: names of topics and clusters with a word too few, too many, or in other letters.
+# Names that no file system has: those of topics and clusters with a word too few, too many, or in other letters.
 NO_FILES: Final = re.compile(r"(pulsar(\+ssl)?|(non-)?persistent|https?):/", re.IGNORECASE)
 LEAST_US: Final = 1_000
 MOST_US: Final = 36_500 * 86_400_000_000
-# These have an effect on a stream of files, or on any stream.
+# Options that have an effect on a stream of files, or on any stream.
 OF_FILES: Final = ("max_files", "max_file_age")
 OF_STREAMS: Final = ("checkpoint", "late_after", "max_events", *OF_FILES)
 OF_SOURCES: Final = (*pulsar.OF_TOPICS, *OF_STREAMS, "on_data_loss")
@@ -24,7 +24,7 @@ UNITS_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """One ingest; times are microseconds."""
+    """The settings of an ingest; times are microseconds."""
 
     common: CommonSettings
     source: str
@@ -106,7 +106,7 @@ def _refuse_idle(options: argparse.Namespace, mode: Mode, *, is_topic: bool) -> 
 
 
 def _refuse_given(options: argparse.Namespace, idle: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse options that would change nothing: whoever gives one expects something of it."""
+    """Refuse options that would change nothing: a user who gives one expects something of it."""
     usual = argparse.ArgumentParser()
     add_arguments(usual)
     given = [

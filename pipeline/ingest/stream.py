@@ -48,7 +48,7 @@ def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
 
 
 class _Stream:
-    """One run of a stream: its counts and its batches."""
+    """A run of a stream: its counts and its batches."""
 
     def __init__(self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> None:
         self.counts = IngestCounts()
@@ -109,7 +109,7 @@ class _Stream:
         return EventFiles.of(self._spark, paths_of(frame), skip_gone=self._skip_gone)
 
     def _query_id(self) -> str:
-        # That of the checkpoint: a new checkpoint numbers its batches anew.
+        # The checkpoint's id: a new checkpoint numbers its batches anew.
         if not self._id:
             self._id = next(str(query.id) for query in self._spark.streams.active if query.name == NAME)
         return self._id

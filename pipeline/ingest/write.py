@@ -34,7 +34,7 @@ Input = EventFiles | Messages
 
 @dataclass(frozen=True, slots=True)
 class IngestCounts:
-    """What became of the records of some input.
+    """The outcome of the records of an input, as counts.
 
     `lost` are events that the proxies themselves had to drop, `passed_by` files that a stream takes for read because of
     their age.
@@ -129,7 +129,7 @@ def _require_balance(read: int, kept: int, set_aside: int, quarantined: Mapping[
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """What some rows of `events` span."""
+    """The extent of some rows of `events`: their hours and times, how many they are and how many events were lost."""
 
     rows: int
     lost: int
@@ -153,7 +153,7 @@ def _extent(events: DataFrame) -> _Extent:
 def _without_duplicates(
     opened: OpenStore, stage: Stage, events: Staged, extent: _Extent
 ) -> tuple[Staged | None, _Extent]:
-    """Give the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
+    """Return the events that are new, each once, and their extent: none, or the staged ones themselves if all are."""
     if extent.rows == 0:
         return None, extent
     keys = events.frame.select(*EVENT_KEY)
@@ -179,7 +179,7 @@ def _different(keys: DataFrame) -> int:
 
 
 def _each_once(events: DataFrame) -> DataFrame:
-    # Of equal keys that stays which knows of most lost events: each sink of a proxy counts its own.
+    # Among rows with the same key, the row with most lost events stays: each sink of a proxy counts its own.
     # To number them costs less than dropDuplicates, which aggregates sixty columns.
     number = F.row_number().over(Window.partitionBy(*EVENT_KEY).orderBy(F.desc("dropped_before"), "ts_us"))
     return events.withColumn("number", number).where("number = 1").drop("number")
@@ -190,7 +190,7 @@ def _without(rows: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
-    """Give the keys in the table among which a duplicate could be: equal events have equal times."""
+    """Return the keys in the table among which a duplicate could be: equal events have equal times."""
     if table is None or not extent.hours:
         return None
     if len(extent.hours) <= MOST_HOURS:
@@ -201,7 +201,7 @@ def _known_keys(table: DataFrame | None, extent: _Extent) -> DataFrame | None:
 
 
 def _not_in_events(opened: OpenStore, stage: Stage, late: Staged | None) -> tuple[Staged | None, int]:
-    """Give the late rows whose events the table does not have, and their number; None without any."""
+    """Return the late rows whose events the table does not have, and their number; None without any."""
     if late is None:
         return None, 0
     extent = _extent(late.frame)
@@ -217,7 +217,7 @@ def _not_in_events(opened: OpenStore, stage: Stage, late: Staged | None) -> tupl
 def _not_quarantined_before(
     opened: OpenStore, stage: Stage, bad: Staged | None, late: DataFrame | None
 ) -> Staged | None:
-    """Give what the table does not have yet; of a source that has grown since, the copies that came."""
+    """Return what the table does not have yet; of a source that has grown since, the copies that came."""
     frames = [frame for frame in (bad.frame if bad else None, late) if frame is not None]
     if not frames:
         return None

@@ -1,7 +1,7 @@
 """The job `advise`: from the tried points to the smallest limits that hold a target, tried once more with headroom.
 
-Rule: no advice without a calibration that can be trusted, and none that was not replayed itself, as it is. What an
-earlier run advised is withdrawn first: however this one ends, nothing is left that it did not say.
+Rule: no advice without a calibration that can be trusted, and none that was not replayed itself, as it is. The
+advice of an earlier run is withdrawn first: however this one ends, nothing is left that it did not say.
 """
 
 import argparse
@@ -68,13 +68,13 @@ class AdviseSettings:
 
     @property
     def conf_path(self) -> Path | None:
-        """Give where the fragment goes: by default beside the tables, if that is a directory here."""
+        """Return where the fragment goes: by default beside the tables, if that is a directory here."""
         return conf_path(self.common.out, self.conf_file)
 
 
 @dataclass(frozen=True, slots=True)
 class AdviseSummary:
-    """What was chosen, its lines of proxy.conf, and the file they are in, if any."""
+    """The choice, its lines of proxy.conf, and the file they are in, if any."""
 
     advice: Advice
     conf: str
@@ -89,7 +89,7 @@ class AdviseSummary:
 class _Trials:
     """Points that were tried at the load of the target, by step, and the means to try more.
 
-    Those below the floor of their fleet are shown, and never chosen.
+    Points below the floor of their fleet are shown, and never chosen.
     """
 
     def __init__(self, spark: SparkSession, prepared: Prepared, found: Survey, load: int) -> None:
@@ -101,16 +101,16 @@ class _Trials:
 
     @property
     def points(self) -> list[Point]:
-        """Give all that were tried and may be advised, but the final one."""
+        """Return all that were tried and may be advised, but the final one."""
         return [point for step, _, point in self.steps if step != "final" and self.allows(point)]
 
     def floor(self, fleet: int) -> tuple[int, int]:
-        """Give the least memory of both kinds that may be advised to a proxy of that fleet."""
+        """Return the least memory of both kinds that may be advised to a proxy of that fleet."""
         outstanding = self.prepared.usual_limits.max_outstanding_per_broker
         return floor_of(self.prepared.largest, self.prepared.seen.peak_heap_bytes, outstanding, fleet)
 
     def allows(self, point: Point) -> bool:
-        """Tell whether a point is above the floor."""
+        """Return whether a point is above the floor of its fleet."""
         return choice.above(point.limits, self.floor(point.fleet)) == point.limits
 
     def raise_to_floor(self) -> None:
@@ -265,7 +265,7 @@ def _write(
     recorded = trials.prepared.usual_limits
     rows: list[dict[str, Any]] = []
     for step, number, point in trials.steps:
-        # What is advised has room for watch frames and for shares; what was tried is for lists alone.
+        # Advised limits have room for watch frames and for shares; limits that were tried are for lists alone.
         limits, room = point.limits, 0
         if watch is not None and point is chosen:
             limits = advised(limits, watch, trials.prepared.seen.unproven_readers_percent)

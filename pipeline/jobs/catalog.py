@@ -1,7 +1,7 @@
 """SQL that has other programs know the tables by name: Spark's catalog, Trino, DuckDB. Pure.
 
-Rule: `usage` and `waits` may be in parts, so that each has a view with the ending `_added` that adds them up. Who
-counts in the tables themselves adds up, too, and never counts rows.
+Rule: `usage` and `waits` may be in parts, so that each has a view with the ending `_added` that adds them up. A query
+that counts in the tables themselves adds up, too, and never counts rows.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _NUMBERS: Final = ("int64", "double")
 
 
 def statements(dialect: str, schema: str, out: str, format_: str, names: Iterable[str]) -> list[str]:
-    """Give the statements for these tables, and for the views of those that come in parts; raises PipelineError."""
+    """Return the statements for these tables, and for the views of those that come in parts; raises PipelineError."""
     if dialect == "trino" and format_ != "delta":
         raise PipelineError("--dialect trino: got --format parquet, expected delta: Trino needs a log to know a table")
     chosen = [TABLES[name] for name in names]

@@ -1,8 +1,8 @@
 """Compaction: few files of a good size instead of many small ones, and no older days than are wanted.
 
 Rule: merged files take the place of those they were made from in one step: that of Delta's log, or that a table of
-Parquet gets its name. Streams of a table read Delta's log, where merged files bring no news. What a stream wrote batch
-by batch for days that are over is added up, once: nobody reads it by batches.
+Parquet gets its name. Streams of a table read Delta's log, where merged files bring no news. Parts that a stream wrote
+batch by batch for days that are over are added up, once: nobody reads them by batches.
 """
 
 import argparse
@@ -29,7 +29,7 @@ __all__ = ["CompactSettings", "Compacted", "add_arguments", "compact", "run"]
 
 # Much more ago there are no dates.
 MOST_DAYS: Final = MOST_US // 86_400_000_000
-# What adds up the tables in parts.
+# The functions that add up the tables in parts.
 PARTS: Final = {USAGE.name: add_usage, WAITS.name: add_waits}
 # A stream of `usage` writes these whole many times a day: what they were is no week's worth of disk.
 OFTEN_REPLACED: Final = (SHARING, TOP_COSTS, SLOWED)
@@ -38,7 +38,7 @@ REPLACED_HOURS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class CompactSettings:
-    """One compaction; without `retention_days` no day is too old, `today` is the day in UTC."""
+    """The settings of a compaction; without `retention_days` no day is too old, `today` is the day in UTC."""
 
     common: CommonSettings
     today: date

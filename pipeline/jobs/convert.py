@@ -1,7 +1,7 @@
 """Copies tables of Parquet into another store, once; first carries out what an older version was about to do with them.
 
 Rule: nothing is copied into a table that is there; one that was killed is run again, and goes on with the tables that
-are not there yet. What follows from the recorded trace (`replay_input`) is not copied: `whatif` makes it anew.
+are not there yet. Tables that follow from the recorded trace (`replay_input`) are not copied: `whatif` makes them anew.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from pipeline.store.sinks import open_store, write_table
 
 # Where version 0.1 wrote down what files it was about to move and to remove.
 JOURNAL: Final = "_journal"
-# Of a store that is being copied into: from where.
+# A file of a store that is being copied into: from where.
 UNDER_WAY: Final = "_convert"
 
 
 def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping[str, int]:
-    """Copy the tables under a directory; gives the rows of each. Raises PipelineError, then nothing was copied."""
+    """Copy the tables under a directory; returns the rows of each. Raises PipelineError, then nothing was copied."""
     if (root := mounted(tables)) is not None:
         _finish(root)
     source = open_store(spark, CommonSettings(tables, "parquet", common.master, common.conf))
@@ -52,7 +52,7 @@ def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping
 
 
 def _finish(root: Path) -> None:
-    """Carry out the entries of the journal, each of which was decided when it got its name; the entry goes last."""
+    """Execute the entries of the journal, each of which was decided when it got its name; the entry goes last."""
     for entry in sorted(path for path in (root / JOURNAL).glob("*.json") if not path.name.startswith(".")):
         change = json.loads(entry.read_text())
         for source, target in change["moves"]:

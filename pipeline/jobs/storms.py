@@ -22,7 +22,7 @@ from pipeline.transforms import storms as made
 
 @dataclass(frozen=True, slots=True)
 class StormSettings:
-    """What a burst is, and how many names `storm_members` has for each question."""
+    """The rule for a burst, and how many names `storm_members` has for each question."""
 
     common: CommonSettings
     rule: made.BurstRule = made.USUAL_RULE
@@ -32,7 +32,7 @@ class StormSettings:
 
 @dataclass(frozen=True, slots=True)
 class StormSummary:
-    """What was found, for the line at the end of the job."""
+    """The findings for the line at the end of the job."""
 
     storms: int
     seconds: int

@@ -98,7 +98,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """What was found, for the line at the end of the job."""
+    """The findings for the line at the end of the job."""
 
     rows: int
     requests: int
@@ -119,7 +119,7 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     _require_owner(store, settings, stream=False)
     whole = read_table(spark, settings.common, EVENTS)
     events = in_period(whole, settings.period)
-    # What is made of `usage` is small: its jobs fill the gaps between the tasks of `waits`.
+    # The tables made of `usage` are small: their jobs fill the gaps between the tasks of `waits`.
     with ExitStack() as staged, ThreadPoolExecutor(1) as beside:
         rows: dict[Table, Staged] = {}
 
@@ -150,7 +150,7 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
 def _both(
     spark: SparkSession, stack: ExitStack, events: DataFrame, settings: UsageSettings
 ) -> tuple[DataFrame, DataFrame]:
-    """Give `usage` and `waits`: summed by DuckDB where all is on this machine, otherwise by Spark."""
+    """Return `usage` and `waits`: summed by DuckDB where all is on this machine, otherwise by Spark."""
     seconds = settings.window_seconds
     directory = _place_for_duckdb(spark, settings)
     files = [] if directory is None else [unquote(urlsplit(name).path) for name in events.inputFiles()]
@@ -166,10 +166,10 @@ def _both(
 
 
 def _place_for_duckdb(spark: SparkSession, settings: UsageSettings) -> Path | None:
-    """Give the directory of the tables if DuckDB can add up, and may; raises PipelineError if it must and cannot."""
+    """Return the directory of the tables if DuckDB can add up, and may; raises PipelineError if it must and cannot."""
     common = settings.common
     place = mounted(common.out)
-    # It takes each path for a pattern.
+    # DuckDB takes each path for a pattern.
     fits = common.format == "parquet" and is_local(spark) and place is not None and not PATTERN_SIGNS.search(str(place))
     if settings.engine == "duckdb" and not fits:
         raise PipelineError(
@@ -188,7 +188,7 @@ def follow_usage(
 ) -> UsageSummary:
     """Add up events as they come into the table `events`, until the stream ends, or `stop`; raises PipelineError.
 
-    One that was told to stop before it added anything has found nothing, which is no error.
+    A stream that was told to stop before it added anything has found nothing, which is no error.
     """
     stop = stop or Event()
     if settings.common.format != "delta":
@@ -220,7 +220,7 @@ def follow_usage(
         return UsageSummary(0, 0, 0, 0, 0.0)
     query = writer.start()
     try:
-        # One that takes what there is makes them at its end.
+        # A stream that only takes what there is makes the other tables at its end.
         batches.follow(query, stop, lambda: None if stream.trigger_us is None else pace.keep(make_what_follows))
     except StreamingQueryException as error:
         raise _explained(error, settings.common) or error from error
@@ -232,7 +232,7 @@ def follow_usage(
 
 
 def _begin(spark: SparkSession, store: Store, settings: UsageSettings, stream: StreamSettings) -> None:
-    """Have `usage` be there before a batch is, or a checkpoint without a table is another's; raises PipelineError.
+    """Create `usage` before a batch comes: a checkpoint without the table would be another's; raises PipelineError.
 
     The table is marked as the stream's, so that no batch takes it before there is a part in it.
     """
@@ -301,12 +301,12 @@ def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
 
 
 def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
-    """Give `usage` with its parts added up; raises PipelineError if no job has written it yet."""
+    """Return `usage` with its parts added up; raises PipelineError if no job has written it yet."""
     return made.add_usage(read_table(spark, common, USAGE))
 
 
 def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
-    """Give `waits` with its parts added up; raises PipelineError if no job has written it yet."""
+    """Return `waits` with its parts added up; raises PipelineError if no job has written it yet."""
     return made.add_waits(read_table(spark, common, WAITS))
 
 
@@ -342,7 +342,7 @@ def _has_parts(store: Store, *, of_stream: bool) -> bool:
 
 
 def _source(spark: SparkSession, common: CommonSettings, stream: StreamSettings) -> DataFrame:
-    # What a retention deletes is no news.
+    # Rows that a retention deletes are no news.
     reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
     return reader.option("maxFilesPerTrigger", stream.max_files).load(f"{common.out}/{EVENTS.name}")
 

@@ -2,9 +2,9 @@
 
 With other marks of overload control, these are replayed first, over recorded memory.
 
-Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. What
-earlier runs said is withdrawn before the trace is made anew, and the table `whatif` is the last that is written: if it
-has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
+Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. The
+results of earlier runs are withdrawn before the trace is made anew, and the table `whatif` is the last that is written:
+if it has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
 """
 
 import argparse
@@ -74,7 +74,7 @@ class WhatifSettings:
 
 @dataclass(frozen=True, slots=True)
 class WhatifSummary:
-    """What was replayed: the trace, how far to trust it, and the number of scenarios."""
+    """The scope of a replay: the trace, how far to trust it, and the number of scenarios."""
 
     prepared: Prepared
     calibration: Judged
@@ -148,7 +148,7 @@ def _calibrated(
 def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:
     """Write `whatif_marks`, before anything that needs topic lists: a proxy may have producers only.
 
-    What was replayed for other marks is taken back even if none are given: no page shows it as if it were new.
+    Rows of an earlier replay for other marks are taken back even if no marks are given: no page shows them as new.
     """
     if not settings.marks:
         if open_store(spark, settings.common).read(WHATIF_MARKS) is not None:
@@ -165,7 +165,7 @@ def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifS
 
 
 def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
-    """Give the columns that all histories have."""
+    """Return the columns that all histories have."""
     return {
         "made_at": datetime.now(UTC),
         "cluster": prepared.cluster,
@@ -176,13 +176,13 @@ def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
 
 
 def replay_path(common: CommonSettings) -> str:
-    """Give where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
+    """Return where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
     place = common.out if "://" in common.out else f"file://{os.path.abspath(common.out)}"
     return f"{place}/{REPLAY_INPUT.name}"
 
 
 def shown_calibration(found: Judged) -> str:
-    """Say in a line how the replay of the recorded limits compares."""
+    """Describe in a line how the replay of the recorded limits compares."""
     row = found.row
     late = (
         f"; the machine was late by {row['late_p50_us'] / 1000:.0f} ms, in 1 % by {row['late_p99_us'] / 1000:.0f} ms or"
@@ -204,7 +204,7 @@ def shown_calibration(found: Judged) -> str:
 def scenario_rows(
     prepared: Prepared, limits: Sequence[Limits], totals: Mapping[tuple[Place, int], Total]
 ) -> list[dict[str, Any]]:
-    """Give the rows of the table `whatif`."""
+    """Return the rows of the table `whatif`."""
     rows = []
     for (place, scenario), total in totals.items():
         counts = total.counts

@@ -1,4 +1,4 @@
-"""What other limits would have done: replay of recorded arrivals through the rules of the limiter.
+"""Replay, which tells the effect of other limits: it takes recorded arrivals through the rules of the limiter.
 
 Start with `pipeline/core/model.py`, what goes in and comes out. The rules are in `kernel.py`, what happens when, and
 beside it: `kernel_members.py` (requests), `kernel_groups.py` (those that share a question), `kernel_lines.py` (the

@@ -1,12 +1,13 @@
-"""The recorded limits replayed: what comes of it beside what was recorded. How far that is off, is said elsewhere.
+"""The recorded limits replayed: what comes of it beside what was recorded. How far that is off is said elsewhere.
 
 Rule: a trace is replayed piece by piece, each with the limits that were in force then. The replay is an open loop:
 clients come when they came, whatever becomes of them, and brokers take as long as they took. Requests that their broker
 failed are replayed, not compared. The errors are those of `pipeline.core.calibration`.
 
-A busy machine is late: a request waits for its turn where no rule has it wait. What brokers, reading and writing took
-is in the events, and replayed as it was. Of the other waits the replay knows those that the rules make; what a request
-waited beyond these, for anything but memory, is the machine's lateness, and is told apart from the limiter's waits.
+A busy machine is late: a request waits for its turn where no rule has it wait. The time that brokers, reading and
+writing took is in the events, and replayed as it was. The replay knows those of the other waits that the rules make;
+the wait of a request beyond these, for anything but memory, is the machine's lateness, and is told apart from the
+limiter's waits.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ _NOTHING: Final = [np.zeros(size, np.int64) for size in _SIZES]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One side: counts by outcome, and the waits of answered requests by bucket."""
+    """The view of one side, recorded or replayed: counts by outcome, and the waits of answered requests by bucket."""
 
     outcomes: Int64s
     waits: Int64s
@@ -73,7 +74,7 @@ class Calibration:
         return self.late or Lateness(self.recorded.waits, np.zeros(BUCKETS, np.int64))
 
     def row(self, imputed_share: float) -> dict[str, object]:
-        """Give the row of the table `calibration`."""
+        """Return the row of the table `calibration`."""
         found: dict[str, object] = {"proxy_id": self.proxy_id, "requests": int(self.recorded.outcomes.sum())}
         for side, seen in (("recorded", self.recorded), ("simulated", self.simulated)):
             found |= {
@@ -119,7 +120,7 @@ def _of(proxy_id: str, arrays: Sequence[Int64s]) -> Calibration:
 
 
 def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen, Lateness]:
-    """Give what was recorded of a slice, what the replay makes of it, and how late the machine was."""
+    """Return what was recorded of a slice, what the replay makes of it, and how late the machine was."""
     result = replay(part.trace(limits.fairness), limits)
     counted = np.arange(len(part)) >= part.warm_up
     compared = counted & (part.recorded_outcome != int(Outcome.FAILED))
@@ -132,7 +133,7 @@ def compare(part: Slice, limits: Limits) -> tuple[Seen, Seen, Lateness]:
 
 
 def _lateness(part: Slice, result: Result, waits: Int64s) -> Int64s:
-    """Give what each request waited, for anything but memory, beyond what the replay has it wait for that."""
+    """Return what each request waited, for anything but memory, beyond what the replay has it wait for that."""
     memory = result.heap_wait_us + result.heap_update_wait_us + result.direct_wait_us
     others = np.maximum(0, part.recorded_wait_us - part.recorded_memory_wait_us)
     beyond = np.maximum(0, others - np.maximum(0, waits - memory))
@@ -141,7 +142,7 @@ def _lateness(part: Slice, result: Result, waits: Int64s) -> Int64s:
 
 
 def _waits(part: Slice, result: Result) -> Int64s:
-    """Give the life of each request without the broker and writing: what the recorded wait is."""
+    """Return the life of each request without the broker and writing: what the recorded wait is."""
     numbers = part.numbers
     arrival = numbers["arrival_us"] - (numbers["arrival_us"][0] if len(part) else 0)
     work = numbers["upstream_us"] + numbers["hold_us"] + numbers["write_us"]

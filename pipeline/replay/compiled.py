@@ -1,4 +1,4 @@
-"""How the kernel's functions are compiled: with numba, kept on disk if that is possible.
+"""Compiling of the kernel's functions: with numba, kept on disk if that is possible.
 
 Numba's cache looks at the file of the function that is kept, not at those it calls; `SOURCES_HASH` stands for all of
 them, and the function that is kept closes over it.
@@ -27,21 +27,21 @@ SOURCES_HASH: Final = _hash_of_sources()
 
 
 def compiled(function: F) -> F:
-    """Compile a function that others call."""
+    """Prepare a function that others call: numba compiles it, without wrappers for calls from Python and C."""
     return _made(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inlined(function: F) -> F:
     """Make a function a part of those that call it.
 
-    What is compiled apart is optimized again with each of its callers, and theirs: a function that calls much should
-    be inlined, or the first replay begins a minute late.
+    A function compiled apart is optimized again with each of its callers, and theirs: one that calls much should be
+    inlined, or the first replay begins a minute late.
     """
     return _made(function, inline="always")
 
 
 def compiled_and_kept(function: F) -> F:
-    """Compile the function that is called from outside; keep it if there is a directory that can be written."""
+    """Prepare the function that is called from outside; numba keeps it if there is a directory that can be written."""
     try:
         return _made(function, cache=True)
     except RuntimeError:  # numba found no place for a cache

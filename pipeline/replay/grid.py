@@ -24,7 +24,7 @@ FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One option of the grid: the field of `Limits` it varies (None: load and fleet), its factor, bounds or words."""
+    """An option of the grid: the field of `Limits` it varies (None: load and fleet), its factor, bounds or words."""
 
     option: str
     field: str | None
@@ -54,14 +54,14 @@ GRID_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What varies, by field of `Limits`; and the places: loads and fleets."""
+    """The values that vary, by field of `Limits`; and the places: loads and fleets."""
 
     values: Mapping[str, tuple[Any, ...]]
     loads: tuple[int, ...] = LOADS
     fleets: tuple[int, ...] = FLEETS
 
     def limits(self, recorded: Limits, largest_heap_bytes: int, largest_direct_bytes: int) -> tuple[Limits, ...]:
-        """Give every combination, the others as recorded; raises PipelineError if they are too many."""
+        """Return every combination, the others as recorded; raises PipelineError if they are too many."""
         values = dict(self.values)
         values.setdefault("heap_bytes", _around(recorded.heap_bytes, largest_heap_bytes))
         values.setdefault("direct_bytes", _around(recorded.direct_bytes, largest_direct_bytes))
@@ -137,7 +137,7 @@ def _value(dimension: Dimension, word: str) -> Any:
 
 
 def _around(recorded_bytes: int, largest_bytes: int) -> tuple[int, ...]:
-    """Give limits around the recorded one, none below the largest list; without a limit, multiples of that list."""
+    """Return limits around the recorded one, none below the largest list; without a limit, multiples of that list."""
     least = rounded_up(largest_bytes)
     middle = recorded_bytes or 8 * least
     return tuple(sorted({max(least, rounded_up(middle * factor)) for factor in FACTORS}))

@@ -1,10 +1,10 @@
-"""What a request never showed of itself: that of another, which is like it. Here, in tasks, with numpy and Arrow.
+"""Values that a request never showed: those of another, which is like it. Done here in tasks, with numpy and Arrow.
 
 Rule: a request that was refused, or whose client left, gets what it lacks from the last answered request with the same
 question, else namespace and mode, else namespace (the first such behind it, if there is none before), else the median
 of all, within the part of the trace that its task sorts: half a million requests. Where nobody in that part showed
-anything, it is the mean of its proxy; what nobody ever showed is 0. The rows of a part come sorted and go piece by
-piece, with the last of each question that showed itself before them: memory does not grow with the part.
+anything, the value is the mean of its proxy, or 0 if nobody ever showed one. The rows of a part come sorted and go
+piece by piece, with the last of each question that showed itself before them: memory does not grow with the part.
 """
 
 import os
@@ -33,7 +33,7 @@ MEASURED: Final = {
     "direct_us": "direct_us",
     "broker": "broker",
 }
-# What rows have beside the columns of `replay_input`: a key, and whether others may take what theirs is.
+# The columns of rows beside those of `replay_input`: a key, and whether others may take what theirs is.
 HELPERS: Final = ("mode", "shown")
 DESCRIBED: Final = (
     "proxy_id string, rows long, first_us long, last_us long, longest_work_us long, largest_heap_bytes long,"
@@ -51,7 +51,7 @@ Usual = Mapping[str, Mapping[str, int]]
 
 
 def filled(batches: Iterator[pa.RecordBatch], usual: Usual) -> Iterator[pa.Table]:
-    """Give the sorted rows of a part of one proxy without gaps; `usual` has, by proxy, what is left to take."""
+    """Yield the sorted rows of a part of one proxy without gaps; `usual` has, by proxy, what is left to take."""
     before: pa.Table | None = None
     for piece in _pieces(batches):
         whole = piece if before is None else pa.concat_tables([before, piece])
@@ -63,7 +63,7 @@ def filled(batches: Iterator[pa.RecordBatch], usual: Usual) -> Iterator[pa.Table
 
 
 def written(batches: Iterator[pa.RecordBatch], path: str, usual: Usual) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a part without gaps below a mounted directory, and give rows of `DESCRIBED`."""
+    """Write the rows of a part without gaps below a mounted directory, and yield rows of `DESCRIBED`."""
     for number, rows in enumerate(filled(batches, usual)):
         proxy_id, first_us = rows.column("proxy_id")[0].as_py(), rows.column("arrival_us")[0].as_py()
         place = Path(path, f"proxy_id={_SIGNS.sub(lambda sign: f'%{ord(sign[0]):02X}', proxy_id)}")
@@ -132,7 +132,7 @@ def _like(keys: pd.DataFrame, shown: NDArray[np.bool_], lacks: NDArray[np.bool_]
 
 
 def _typical(name: str, known: NDArray[np.int64]) -> int:
-    """Give the most frequent broker, or the number in the middle."""
+    """Return the most frequent broker, or the number in the middle."""
     if name == "broker":
         names, counts = np.unique(known, return_counts=True)
         return int(names[counts.argmax()])

@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One task's work: its part of the trace, the number of its place, which replica, and scenarios from .. to."""
+    """The work of one task: its part of the trace, the number of its place, which replica, and scenarios from .. to."""
 
     part: Part
     place: int
@@ -50,7 +50,7 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What came of one scenario in one place, over all proxies; `short_warm_ups` counts windows without all history."""
+    """The result of a scenario in one place, over all proxies; `short_warm_ups` counts windows without all history."""
 
     counts: Aggregates
     short_warm_ups: int
@@ -59,7 +59,7 @@ class Total:
 def replay_grid(
     spark: SparkSession, prepared: Prepared, found: Survey, places: Sequence[Place], limits: Sequence[Limits]
 ) -> dict[tuple[Place, int], Total]:
-    """Try each of `limits` in each place; gives the sums by place and number of the limits."""
+    """Try each of `limits` in each place; returns the sums by place and number of the limits."""
     items = work_items(prepared, found, places, limits)
 
     def work(number: int, part: Slice) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def replay_grid(
 
 
 def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggregates]:
-    """Give what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere."""
+    """Return what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere."""
     found: dict[Limits, Aggregates] = {}
     for fairness in dict.fromkeys(each.fairness for each in limits):
         mine = [each for each in limits if each.fairness == fairness]
@@ -90,7 +90,7 @@ def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggre
 
 
 def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limits: Sequence[Limits]) -> list[WorkItem]:
-    """Share the work out."""
+    """Divide the work by proxy, window, place and replica, and scenarios by blocks of about `ITEM_ROWS` requests."""
     lives = _lives(prepared, limits)
     items = []
     for proxy_id, windows in found.windows.items():
@@ -108,7 +108,7 @@ def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limit
 
 
 def _lives(prepared: Prepared, limits: Sequence[Limits]) -> dict[str, int]:
-    """Give, for each proxy, how long a request can be there at most, in us."""
+    """Return, for each proxy, how long a request can be there at most, in us."""
     clock = max(each.request_timeout_us for each in limits)
     return {proxy.proxy_id: clock + proxy.longest_work_us for proxy in prepared.proxies}
 

@@ -1,4 +1,4 @@
-"""What other limits would have done: the rules of the limiter and of a topic list's path, compiled.
+"""The kernel, which replays under other limits: the rules of the limiter and of a topic list's path, compiled.
 
 `replay` tells what became of each request, `replay_many` counts for many limits without an output for each request.
 Both let other threads run meanwhile. Memory is that of the trace (about 120 bytes a request) and of the requests that
@@ -83,7 +83,7 @@ def _run(
 
 @compiled
 def _event(m: Ints, c: Ints) -> None:
-    """Let the first event of the heap happen."""
+    """Take the first event of the heap and carry it out."""
     order = take_event(m, c)
     row = order & L.ROW_MASK
     kind = (order >> L.KIND_SHIFT) & 3
@@ -163,7 +163,7 @@ def _tell_ends(m: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints
 
 @inlined
 def _next(m: Ints, c: Ints, arrival: int) -> tuple[int, int]:
-    """Give when something happens next, and what: the phases in turn, the earliest first."""
+    """Return when something happens next, and what: the phases in turn, the earliest first."""
     when, phase = arrival, 5
     is_leaving = False
     if m[L.EVENTS] > 0:
@@ -186,7 +186,7 @@ def _next(m: Ints, c: Ints, arrival: int) -> tuple[int, int]:
 
 @inlined
 def _short(m: Ints, c: Ints) -> bool:
-    """Tell whether one more request might not find a slot, or its events no place."""
+    """Return whether one more request might not find a slot, or its events no place."""
     if m[L.FREE] == 0 and m[L.NEW] + L.SLOT_WORDS > m[L.END]:
         return True
     slots = (m[L.NEW] - m[L.SLOTS_BEGIN]) // L.SLOT_WORDS + 1
@@ -198,7 +198,7 @@ def _kept(sources: int) -> Callable[..., int]:
 
     @compiled_and_kept
     def until_short(m: Ints, c: Ints, needs: Ints, outcomes: Ints, waits: Ints, counts: Ints, lengths: Ints) -> int:
-        """Let everything happen, or as much as there is memory for."""
+        """Run everything, or as much as there is memory for."""
         m[L.SOURCES] = sources
         requests = len(needs) // L.NEED_WORDS
         while True:

@@ -49,7 +49,7 @@ def insert_after(m: Ints, line: int, row: int, link: int, before: int) -> None:
 
 @compiled
 def soon(m: Ints, row: int) -> None:
-    """Have a row run after those that are to run already."""
+    """Append a row to those that are to run already."""
     m[row + L.READY_NEXT] = 0
     last = m[L.READY_LAST]
     if last == 0:
@@ -78,7 +78,7 @@ def begin_event(m: Ints, c: Ints, when: int, order: int) -> None:
 
 @inlined
 def begin_done(m: Ints, c: Ints, duration: int, kind: int, row: int) -> None:
-    """Have something be done after `duration`."""
+    """Schedule that something of `kind` is done after `duration`."""
     m[L.BEGUN] += 1
     m[row + L.PENDING] = 1
     order = (m[L.BEGUN] << L.ORDER_SHIFT) | (kind << L.KIND_SHIFT) | row
@@ -87,7 +87,7 @@ def begin_done(m: Ints, c: Ints, duration: int, kind: int, row: int) -> None:
 
 @compiled
 def take_event(m: Ints, c: Ints) -> int:
-    """Take the first event out of the heap, and give its order."""
+    """Take the first event out of the heap, and return its order."""
     first = c[1]
     count = m[L.EVENTS] - 1
     m[L.EVENTS] = count
@@ -114,7 +114,7 @@ def take_event(m: Ints, c: Ints) -> int:
 
 @inlined
 def _earlier(m: Ints, one: int, other: int) -> bool:
-    """Tell whether a key's turn comes before that of another."""
+    """Return whether a key's turn comes before that of another."""
     mine, its = m[one + L.RING], m[other + L.RING]
     return bool(mine < its or (mine == its and m[one + L.PLACE] < m[other + L.PLACE]))
 

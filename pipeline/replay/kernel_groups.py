@@ -21,12 +21,12 @@ QUEUE_FULL_DIRECT = L.number(Outcome.QUEUE_FULL_DIRECT)
 OVERSIZE = L.number(Outcome.OVERSIZE)
 
 
-# --- who pays -----------------------------------------------------------------------------------
+# --- the payer of a group -----------------------------------------------------------------------
 
 
 @compiled
 def _payer(m: Ints, s: int, g: int, n: int) -> int:
-    """Give the member that is there longest, or one whose key is not at its cap."""
+    """Return the member that is there longest, or one whose key is not at its cap."""
     r = m[g + L.MEMBERS]
     for _ in range(PAYERS_ASKED):
         if r == 0:
@@ -62,12 +62,12 @@ def charge_next(m: Ints, g: int, r: int) -> None:
                 lines.recharge(m, s, g, key)
 
 
-# --- which group may ask ------------------------------------------------------------------------
+# --- the group that may ask ---------------------------------------------------------------------
 
 
 @compiled
 def _begin(m: Ints, g: int) -> None:
-    """Let the next group ask: this one's answer begins, or never will."""
+    """Wake the next group, which may ask: this one's answer begins, or never will."""
     question = m[g + L.G_QUESTION]
     if question != 0 and m[question + L.ASKED] == g:
         m[question + L.ASKED] = 0
@@ -132,7 +132,7 @@ def _ask(m: Ints, c: Ints, g: int) -> int:
 
 @inlined
 def answer_begins(m: Ints, g: int) -> None:
-    """Give back what only the asking needed, and admit the answer if that is possible now."""
+    """Release what only the asking needed, and admit the answer if that is possible now."""
     lines.release(m, m[g + L.G_SLOTS], g)
     if m[g + L.STATE] == L.G_ASKS:  # else nobody waits for it any more
         lines.release(m, m[g + L.G_GATE], g)
@@ -150,7 +150,7 @@ def answer_begins(m: Ints, g: int) -> None:
 
 @inlined
 def _admit(m: Ints, g: int) -> int:
-    """Go on with an answer that has begun."""
+    """Continue with an answer that has begun: grow the permit to it if that must wait, fail one that is too large."""
     result = m[g + L.G_RESULT]
     m[g + L.STATE] = L.G_GROWS
     if result == L.MUST_GROW:
@@ -163,7 +163,7 @@ def _admit(m: Ints, g: int) -> int:
 
 @compiled
 def _promise(m: Ints, g: int) -> bool:
-    """Promise the list to the first client that can take it."""
+    """Assign the list as a promise to the first client that can take it."""
     r = m[g + L.MEMBERS]
     while r != 0:
         client = m[r + L.CLIENT]
@@ -190,7 +190,7 @@ def _look_for_reader(m: Ints, g: int) -> int:
 
 @inlined
 def _step(m: Ints, c: Ints, g: int) -> int:
-    """Go on from the state that the group has come through, to the next wait that there may be."""
+    """Continue from the state that the group has come through, to the next wait that there may be."""
     state, now = m[g + L.STATE], m[L.NOW]
     if state <= L.G_FOLLOWS:
         # Heap memory, first in the line of the broker.
@@ -232,7 +232,7 @@ def _step(m: Ints, c: Ints, g: int) -> int:
 
 @compiled
 def run_group(m: Ints, c: Ints, g: int) -> None:
-    """Go on after what the group was woken by, as far as it comes without waiting."""
+    """Continue after what the group was woken by, as far as it comes without waiting."""
     came_to = lines.GRANTED
     if m[g + L.STATE] <= L.G_FOLLOWS and m[g + L.PREDECESSOR] != 0:
         m[g + L.STATE] = L.G_FOLLOWS
@@ -248,7 +248,7 @@ def run_group(m: Ints, c: Ints, g: int) -> None:
         _fail(m, g, m[g + L.STAGE])
 
 
-# --- what comes from outside ----------------------------------------------------------------------
+# --- calls from outside ---------------------------------------------------------------------------
 
 
 @inlined
@@ -274,7 +274,7 @@ def stop(m: Ints, g: int) -> None:
 
 @inlined
 def clean_up(m: Ints, g: int) -> None:
-    """Give back what a group that was stopped still holds; a question on its way keeps its slot."""
+    """Release what a group that was stopped still holds; a question on its way keeps its slot."""
     _give_back_heap(m, g)
     m[g + L.STATE] = L.G_ABANDONED
 

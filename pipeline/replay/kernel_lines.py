@@ -2,7 +2,7 @@
 
 Rules, those of docs/adr/0003: newcomers go in their order (`kernel_turns`, or as they came), and a first one that does
 not fit holds up the others; growth goes before newcomers, and one permit at a time may overshoot the limit; an acquire
-larger than the limit passes alone, clamped. What is freed is booked to the next before it runs.
+larger than the limit passes alone, clamped. Freed memory is booked to the next before it runs.
 A group has one permit of each kind of semaphore and waits at one of them at most, so that its row is its place in line.
 """
 
@@ -11,7 +11,7 @@ from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
 from pipeline.replay.kernel_chains import push, soon, unlink
 
-# What an acquire comes to at once.
+# The results of an acquire at once.
 GRANTED, WAITS, FULL, TOO_LATE = map(L.number, range(4))
 MUST_WAIT = L.number(-1)
 
@@ -34,7 +34,7 @@ def _may_grow(m: Ints, s: int, permit: int, n: int) -> bool:
 
 @compiled
 def _resize(m: Ints, s: int, permit: int, n: int) -> None:
-    """Book the new size of a permit."""
+    """Set the size of a permit, and with it what semaphore and key hold, the peak and the overshooter."""
     delta = n - m[permit + L.SIZE]
     if delta == 0:
         return
@@ -64,7 +64,7 @@ def _grow(m: Ints, s: int, permit: int, n: int) -> None:
 
 @inlined
 def unwatch(m: Ints, s: int, g: int) -> None:
-    """Let nobody end a group's wait any more."""
+    """Remove a group from the deadlines: nobody ends its wait any more."""
     if m[s + L.DEADLINES] != 0:
         unlink(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
 
@@ -79,7 +79,7 @@ def watch(m: Ints, s: int, g: int) -> None:
 
 @inlined
 def _let_in(m: Ints, s: int, g: int, size: int) -> None:
-    """Book the permit of the newcomer that goes next, and wake it."""
+    """Charge the permit of the newcomer that goes next, and wake it."""
     permit = g + m[s + L.PERMITS]
     if m[L.IN_TURNS]:
         key = m[permit + L.KEY]
@@ -123,7 +123,7 @@ def serve(m: Ints, s: int) -> None:
 
 @inlined
 def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
-    """Have a group wait for its permit, if it may."""
+    """Enqueue a group that waits for its permit, if it may wait."""
     if m[s + L.DEADLINES] != 0 and m[s + L.TIMEOUT] <= 0:
         return TOO_LATE
     if m[s + L.COUNT] >= m[s + L.MAX_QUEUE] > 0:
@@ -144,7 +144,7 @@ def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
 
 @compiled
 def acquire(m: Ints, s: int, g: int, n: int) -> int:
-    """Book `n`, or have the group wait for it; its claim has been made."""
+    """Charge `n`, or enqueue the group to wait for it; the group's claim has been made."""
     permit = g + m[s + L.PERMITS]
     may_go = n == 0 or m[s + L.COUNT] == 0
     if m[L.IN_TURNS] and n != 0:
@@ -162,7 +162,7 @@ def acquire(m: Ints, s: int, g: int, n: int) -> int:
 
 @inlined
 def shrink(m: Ints, s: int, g: int, n: int) -> None:
-    """Give a part of a group's permit back, down to `n`."""
+    """Release a part of a group's permit, down to `n`."""
     permit = g + m[s + L.PERMITS]
     _resize(m, s, permit, n)
     if m[L.IN_TURNS]:
@@ -172,7 +172,7 @@ def shrink(m: Ints, s: int, g: int, n: int) -> None:
 
 @inlined
 def release(m: Ints, s: int, g: int) -> None:
-    """Give a group's permit back; nothing if it has none."""
+    """Release the whole permit of a group; does nothing if the group has none."""
     permit = g + m[s + L.PERMITS]
     if m[permit + L.CLAIMED] == L.HOLDING:
         m[permit + L.CLAIMED] = L.NOTHING
@@ -181,7 +181,7 @@ def release(m: Ints, s: int, g: int) -> None:
 
 @inlined
 def try_update(m: Ints, s: int, g: int, n: int) -> bool:
-    """Shrink a group's permit, or let it grow if nobody else overshoots; tells whether it was done."""
+    """Shrink a group's permit, or let it grow if nobody else overshoots; returns whether that was done."""
     permit = g + m[s + L.PERMITS]
     size = m[permit + L.SIZE]
     if n > size:

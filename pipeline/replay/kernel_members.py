@@ -44,7 +44,7 @@ def free_group(m: Ints, g: int) -> None:
 
 @compiled
 def _tell(m: Ints, client: int) -> None:
-    """Have the lists look again that wait for this client to be able to take one."""
+    """Wake the lists that wait for this client to be able to take one, so that they look again."""
     for at in range(L.FIRST, L.SECOND + 1):
         r = m[client + at]
         if r != 0 and m[r + L.STATE] == L.AWAITING:
@@ -77,7 +77,7 @@ def _let_start(m: Ints, r: int) -> None:
 
 @inlined
 def _part_of(m: Ints, span: int, r: int) -> int:
-    """Give how much of a wait of its group the request has waited, if it ends now."""
+    """Return how much of a wait of its group the request has waited, if it ends now."""
     since, until = m[span], m[span + 1]
     if since == NEVER:
         return 0
@@ -95,7 +95,7 @@ def _stop_clock(m: Ints, r: int) -> None:
 
 @compiled
 def _record(m: Ints, r: int, outcome: int) -> None:
-    """Note how a request ended; the loop tells it to who wants to know."""
+    """Record how a request ended; the loop tells those who want to know."""
     _stop_clock(m, r)
     m[r + L.STATE] = L.OVER
     m[r + L.RESULT] = outcome
@@ -181,7 +181,7 @@ def _prepare(m: Ints, need: Ints, index: int) -> int:
 
 @compiled
 def arrive(m: Ints, c: Ints, need: Ints) -> None:
-    """Let the next request arrive."""
+    """Enter the next request of the trace, which starts, or stands behind others of its client."""
     index = m[L.ARRIVED]
     m[L.ARRIVED] = index + 1
     r = _prepare(m, need, index)
@@ -202,7 +202,7 @@ def arrive(m: Ints, c: Ints, need: Ints) -> None:
 
 @inlined
 def start(m: Ints, r: int) -> None:
-    """Have a request join a group, or lead one; its clock may have ended while it was behind others."""
+    """Start a request, which joins a group, or leads one; its clock may have ended while it was behind others."""
     m[r + L.STARTED] = m[L.NOW]
     if m[r + L.DEADLINE] <= m[L.NOW]:
         _finish(m, r, TIMEOUT_OTHER)
@@ -219,7 +219,7 @@ def start(m: Ints, r: int) -> None:
 
 @inlined
 def run_request(m: Ints, c: Ints, r: int) -> None:
-    """Go on after what the request was woken by."""
+    """Continue after what the request was woken by."""
     state = m[r + L.STATE]
     if state == L.STARTING:
         start(m, r)

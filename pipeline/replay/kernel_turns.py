@@ -1,8 +1,8 @@
 """The kernel's order of newcomers whose keys go in turns: deficit round robin by bytes, as in `limiter.fair_queue`.
 
-What a key has spent is a place on a scale common to all, whose rounds are a quantum long; a key stands in the ring of
-its round and goes when all before it have gone or had to give way. A key at its cap is parked until one of its own
-permits shrinks or ends. Who owes is remembered while anybody waits (docs/adr/0007).
+The sum that a key has spent is a place on a scale common to all, whose rounds are a quantum long; a key stands in the
+ring of its round and goes when all before it have gone or had to give way. A key at its cap is parked until one of its
+own permits shrinks or ends. A key that owes is remembered while anybody waits (docs/adr/0007).
 A key of a semaphore is a row; it knows the groups that wait with it, what it has spent and what it holds.
 """
 
@@ -13,7 +13,7 @@ from pipeline.replay.kernel_chains import enter_ring, insert_after, leave_ring, 
 
 @inlined
 def at_cap(m: Ints, s: int, key: int, n: int) -> bool:
-    """Tell whether a key holds too much to be let in with `n` more."""
+    """Return whether a key holds too much to be let in with `n` more."""
     return bool(m[key + L.KEY_HELD] > 0 and m[key + L.KEY_HELD] + n > m[s + L.CAP])
 
 
@@ -40,7 +40,7 @@ def join(m: Ints, s: int, key: int) -> None:
 
 @compiled
 def lead(m: Ints, s: int) -> int:
-    """Give the key whose turn it is, 0 if nobody may go, after moving those before it to where they belong by now."""
+    """Return the key whose turn it is, 0 if nobody may go, after moving those before it to where they belong by now."""
     while m[s + L.RINGS_COUNT] > 0:
         key = m[m[s + L.RINGS]]
         if m[key + L.SPENT] // m[s + L.QUANTUM] > m[key + L.RING]:
@@ -105,7 +105,7 @@ def sweep(m: Ints, s: int) -> None:
 
 @inlined
 def forget_all(m: Ints, s: int, key: int) -> None:
-    """Forgive everything: `key` was the last with anybody waiting."""
+    """Forget all debts: `key` was the last with anybody waiting."""
     _leave_chains(m, s, key)
     m[key + L.WHERE] = L.UNKNOWN
     while m[s + L.IDLE_COUNT] > 0:
@@ -115,7 +115,7 @@ def forget_all(m: Ints, s: int, key: int) -> None:
 
 @compiled
 def take_in(m: Ints, s: int, g: int, key: int) -> None:
-    """Let a group wait with a key, at the place of its arrival."""
+    """Insert a group among those that wait with a key, at the place of its arrival."""
     _known(m, s, key)
     since = m[g + L.WAITS_SINCE]
     before = m[key + L.TAIL]
@@ -152,7 +152,7 @@ def _round_of_joining(m: Ints, s: int, key: int) -> int:
 
 @inlined
 def admits(m: Ints, s: int, key: int, n: int) -> bool:
-    """Tell whether a newcomer that has just come would go before all who wait."""
+    """Return whether a newcomer that has just come would go before all who wait."""
     if m[key + L.HEAD] != 0 or at_cap(m, s, key, n):
         return False
     first = lead(m, s)
@@ -161,7 +161,7 @@ def admits(m: Ints, s: int, key: int, n: int) -> bool:
 
 @inlined
 def pay_at_once(m: Ints, s: int, key: int, n: int) -> None:
-    """Book what was given to one that did not wait, if anybody waits who could go."""
+    """Charge a key for a permit got without waiting, if anybody waits who could go."""
     if lead(m, s) == 0:
         return
     _known(m, s, key)
@@ -174,7 +174,7 @@ def pay_at_once(m: Ints, s: int, key: int, n: int) -> None:
 
 @compiled
 def charge(m: Ints, s: int, key: int, n: int) -> None:
-    """Book growth as debt, if anybody waits who could go; below 0 it gives back, but makes no credit."""
+    """Charge growth as debt, if anybody waits who could go; growth below 0 gives back, but makes no credit."""
     if lead(m, s) == 0:
         return
     _known(m, s, key)
@@ -193,7 +193,7 @@ def charge(m: Ints, s: int, key: int, n: int) -> None:
 
 @inlined
 def behind(m: Ints, s: int, key: int) -> bool:
-    """Tell whether a key owes so much that its turn comes in a later round than that of the first one."""
+    """Return whether a key owes so much that its turn comes in a later round than that of the first one."""
     first = lead(m, s)
     if first == 0 or m[key + L.WHERE] == L.UNKNOWN:
         return False
@@ -203,6 +203,6 @@ def behind(m: Ints, s: int, key: int) -> bool:
 
 @inlined
 def freed(m: Ints, s: int, key: int) -> None:
-    """Let a parked key try again: it holds less than before."""
+    """Wake a parked key, which holds less than before, so that it tries again."""
     if m[key + L.WHERE] == L.PARKED:
         join(m, s, key)

@@ -26,11 +26,11 @@ def _take(words: Iterator[int], how_many: int) -> Iterator[int]:
 # The header. BEGUN counts events that were begun: their order in a microsecond.
 _header = count(1)
 NOW, ARRIVED, BEGUN, QUESTIONS_ASKED, LAST_END, SOURCES = _take(_header, 6)
-EVENTS, LEAVINGS = _take(_header, 2)  # that will come, in the heap of events; those of them that are leavings
+EVENTS, LEAVINGS = _take(_header, 2)  # events to come, in the heap of events; those of them that are leavings
 READY, READY_LAST, ENDED = _take(_header, 3)  # rows to run, linked by READY_NEXT; a stack of ends that are to be told
 FREE, NEW, END = _take(_header, 3)  # a stack of slots that were used before; the first that never was; the end of all
 CLOCKS, _, MEMORY_DEADLINES, _, DIRECT_DEADLINES, _ = _take(_header, 6)  # chains
-(ARRIVALS,) = _take(_header, 1)  # of newcomers in lines, and of keys in rings
+(ARRIVALS,) = _take(_header, 1)  # counts newcomers in lines, and keys in rings
 LOAD, REQUEST_TIMEOUT, COALESCING, IN_TURNS, ANSWER_LIMIT = _take(_header, 5)
 COUNTED_FROM, MOST_IDLE = _take(_header, 2)  # the first request that is no warm-up; idle debtors of a semaphore
 # Addresses of the first of each kind.
@@ -44,13 +44,13 @@ _semaphore = count(2)
 GROWERS, _, IDLE, _ = _take(_semaphore, 4)  # chains: of groups that wait to grow, of keys that owe and do not wait
 COUNT, LIMIT, MAX_QUEUE, TIMEOUT, HELD, PEAK, IDLE_COUNT = _take(_semaphore, 7)
 (DEADLINES,) = _take(_semaphore, 1)  # a chain's address, 0: nobody's wait ends
-PERMITS, KEYS = _take(_semaphore, 2)  # which words of a group are its permit, which of a request is its key
+PERMITS, KEYS = _take(_semaphore, 2)  # the words of a group that are its permit, the word of a request that is its key
 OVERSHOOTER, OVERSHOT_FROM, QUANTUM, CAP, ROUND = _take(_semaphore, 5)
 RINGS, RINGS_COUNT = _take(_semaphore, 2)  # a heap of keys, by round and place
 (SEMAPHORE_WORDS,) = _take(_semaphore, 1)
 HEAP = number(next(_header))  # the two semaphores that are always there
 DIRECT = HEAP + SEMAPHORE_WORDS
-ROWS = DIRECT + SEMAPHORE_WORDS  # what comes behind depends on the trace
+ROWS = DIRECT + SEMAPHORE_WORDS  # the words behind this address depend on the trace
 
 # A key of a semaphore, which begins with the line of those that wait.
 _key = count(2)
@@ -76,7 +76,8 @@ ARRIVAL, STARTED, DEADLINE, CLOCKED, HAS_PROMISE, RESULT, ENDED_AT, TELL_NEXT = 
 MEMBER_LINK, _, CLOCK_LINK, _ = _take(_request, 4)
 HEAP_WAIT, UPDATE_WAIT, DIRECT_WAIT = _take(_request, 3)
 PARTS, WRITE_TIME = _take(_request, 2)  # parts of the slot that are in use: the request, the group
-WORK_TIME, KEPT_PPM = _take(_request, 2)  # what of its life is no wait; of direct memory, while it is written alone
+# The time of a request's life that is no wait; the part of direct memory that is held while it is written alone.
+WORK_TIME, KEPT_PPM = _take(_request, 2)
 (REQUEST_WORDS,) = _take(_request, 1)
 
 _group = count(3)
@@ -84,7 +85,8 @@ G_RESULT, G_QUESTION, G_GATE, G_SLOTS = _take(_group, 4)
 ESTIMATE, HEAP_BYTES, DIRECT_BYTES, UPSTREAM_TIME, HOLD_TIME = _take(_group, 5)
 MEMBERS, _, PREDECESSOR, FOLLOWER = _take(_group, 4)
 STAGE, WORKS, LOOKS_AGAIN, WAKES_LATE = _take(_group, 4)  # WAKES_LATE: its wait was ended
-ALONE, SPANS, _, _, _, _, _ = _take(_group, 7)  # one member when direct memory was granted; six times, see `lead_group`
+# Whether the group had one member when direct memory was granted; six times, see `lead_group`.
+ALONE, SPANS, _, _, _, _, _ = _take(_group, 7)
 # At which semaphore it waits, for how much, until when, and its place in the order of newcomers.
 WAITS_AT, WAITS_FOR, WAITS_LATE, WAITS_SINCE = _take(_group, 4)
 WAIT_LINK, _, DEADLINE_LINK, _ = _take(_group, 4)
@@ -94,7 +96,7 @@ OF_GATE = number(next(_group))
 OF_DIRECT, GROUP_WORDS = (OF_GATE + n * PERMIT_WORDS for n in map(number, (3, 4)))
 SLOT_WORDS = REQUEST_WORDS + GROUP_WORDS
 
-# What a claim has come to.
+# The states of a claim.
 ZERO, ONE = map(number, (0, 1))
 NOTHING, WAITING, HOLDING = map(number, (0, 1, 2))
 
@@ -103,7 +105,7 @@ BEHIND, STARTING, AWAITING, ANSWERED, IN_LINE, NEXT_TO_WRITE, WRITING, OVER = ma
 # The states of a group; all from `G_BEGINS` on, so that a row tells by its state what it is.
 G_BEGINS, G_FOLLOWS, G_AT_GATE, G_AT_HEAP, G_AT_SLOT, G_ASKS, G_GROWS = map(number, range(11, 18))
 G_HOLDS, G_READS, G_AT_DIRECT, G_IS_WRITTEN, G_STOPS, G_ABANDONED, G_FAILED = map(number, range(18, 25))
-# What the beginning of an answer comes to.
+# The results of the beginning of an answer.
 GRANTED, MUST_GROW, TOO_LARGE = map(number, range(3))
 # The kinds of events.
 ANSWER_BEGINS, ANSWER_WHOLE, LIST_WRITTEN = map(number, range(3))
@@ -111,6 +113,6 @@ LEAVING_BIT = number(1) << 62
 ORDER_SHIFT = number(34)
 KIND_SHIFT = number(32)
 ROW_MASK = number((1 << KIND_SHIFT) - 1)
-# What a request needs, as it lies in the array of needs.
+# The needs of a request, as they lie in the array of needs.
 N_ARRIVAL, N_QUESTION, N_CLIENT, N_BROKER, N_KEY, N_PAIR, N_ESTIMATE, N_HEAP, N_DIRECT = map(number, range(9))
 N_UPSTREAM, N_HOLD, N_WRITE, N_KEPT, N_CANCEL, NEED_WORDS = map(number, range(9, 15))

@@ -21,7 +21,7 @@ _PART: Final = (
 
 
 def replayed(events: DataFrame, marks: Sequence[Marks]) -> DataFrame:
-    """Give the table `whatif_marks`; each start of a proxy begins with nobody slowed.
+    """Return the table `whatif_marks`; each start of a proxy begins with nobody slowed.
 
     A task holds the samples of one start, at most one a second: 1.4 MB a day.
     """

@@ -1,9 +1,9 @@
-"""How tasks come to their parts of `replay_input`: which windows there are, and work on each.
+"""The ways by which tasks come to their parts of `replay_input`: which windows there are, and work on each.
 
 Rule: a task holds one window with its warm-up, whatever the trace is kept on. On a mounted directory tasks read their
 parts themselves, with pyarrow and without a shuffle (`Way.DIRECT`). From any other file system, such as an object
 store, Spark reads the trace, repeats the rows of warm-ups, and brings each part to its task, sorted (`Way.SHUFFLED`).
-Which of both is said by the path alone: where a task does not see what a mounted directory holds, the job ends.
+The path alone decides between both: where a task does not see what a mounted directory holds, the job ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ _PARTS: Final = "part int, proxy_id string, warm_us long, start_us long, end_us 
 
 
 class Way(Enum):
-    """How tasks come to their requests."""
+    """The ways by which tasks come to their requests."""
 
     DIRECT = "direct"
     SHUFFLED = "shuffled"
@@ -38,7 +38,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """How tasks come to their requests, and the windows of each proxy."""
+    """The way by which tasks come to their requests, and the windows of each proxy."""
 
     way: Way
     windows: dict[str, tuple[Window, ...]]
@@ -46,7 +46,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """What one task reads: requests of a proxy from `warm_us` to before `end_us`, counted from `start_us`."""
+    """The part that a task reads: requests of a proxy from `warm_us` to before `end_us`, counted from `start_us`."""
 
     proxy_id: str
     warm_us: int
@@ -55,7 +55,7 @@ class Part:
 
 
 def way_to(path: str) -> Way:
-    """Say how tasks come to the rows of a path."""
+    """Return the way by which tasks come to the rows of a path."""
     return Way.SHUFFLED if "://" in path.removeprefix("file://") else Way.DIRECT
 
 
@@ -104,7 +104,7 @@ def over_parts(
     work: Callable[[int, Slice], pd.DataFrame],
     columns: str,
 ) -> DataFrame:
-    """Run `work(number, slice)` on each part, in tasks; `columns` are those that it gives. Nothing is collected."""
+    """Run `work(number, slice)` on each part, in tasks; `columns` are those that it returns. Nothing is collected."""
     if way is Way.DIRECT:
         numbered = spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "part")
 

@@ -1,6 +1,6 @@
 """Read a slice of `replay_input` without Spark, and make traces of it: what a task on a work item does first.
 
-What a load and a fleet make of a trace is here, too (`times`, `of_replica`).
+The traces of a load and a fleet are made here, too (`times`, `of_replica`).
 Rule: memory is that of one window and its warm-up. Names become small numbers here, once for each slice.
 """
 
@@ -56,7 +56,7 @@ class Slice:
         )
 
     def times(self, load: int) -> "Slice":
-        """Give so many times the clients: each asks what a recorded one asked, when it asked.
+        """Return so many times the clients: each asks what a recorded one asked, when it asked.
 
         The clients of a copy share answers among themselves as the recorded ones did, and with no other copy: they are
         taken to ask for namespaces of their own, which takes more memory than to share.
@@ -70,7 +70,7 @@ class Slice:
         return replace(repeated, names=repeated.names | others)
 
     def of_replica(self, replica: int, fleet: int) -> "Slice":
-        """Give what one of `fleet` proxies sees of it: a connection is on one of them, for good."""
+        """Return what one of `fleet` proxies sees of it: a connection is on one of them, for good."""
         if fleet == 1:
             return self
         # The upper bits of the hashes: their remainders are fair for any fleet.
@@ -78,7 +78,7 @@ class Slice:
         return self._each(lambda values: values[mine], int(np.count_nonzero(mine[: self.warm_up])))
 
     def _each(self, change: Callable[[Int64s], Int64s], warm_up: int) -> "Slice":
-        """Give the slice with all its columns changed alike."""
+        """Return the slice with all its columns changed alike."""
         return Slice(
             {name: change(values) for name, values in self.numbers.items()},
             {name: change(values) for name, values in self.names.items()},
@@ -112,7 +112,7 @@ def slice_of(table: pa.Table, warm_us: int, start_us: int, end_us: int) -> Slice
 
 
 def batches_of(path: str, proxy_id: str) -> Iterator[tuple[Int64s, Int64s]]:
-    """Give the arrivals of a proxy, and which limits were in force, batch by batch in their order."""
+    """Yield the arrivals of a proxy, and which limits were in force, batch by batch in their order."""
     wanted = ds.field("proxy_id") == proxy_id
     scanner = _dataset(path).scanner(columns=["arrival_us", "limits_id"], filter=wanted, use_threads=False)
     for batch in scanner.to_batches():
@@ -126,6 +126,6 @@ def _dataset(path: str) -> ds.Dataset:
 
 
 def _codes(names: Int64s) -> Int32s:
-    """Number names in the order of their first appearance."""
+    """Replace names by numbers, in the order of their first appearance."""
     codes, _ = pd.factorize(names)
     return codes.astype(np.int32)

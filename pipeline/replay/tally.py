@@ -25,7 +25,7 @@ def refused(outcomes: Int64s) -> int:
 
 
 def longest(counts: Int64s) -> float:
-    """Give what no wait exceeded, in us: the upper edge of the last bucket that has any."""
+    """Return what no wait exceeded, in us: the upper edge of the last bucket that has any."""
     taken = np.flatnonzero(counts)
     if not len(taken) or taken[-1] == 0:
         return 0.0
@@ -33,7 +33,7 @@ def longest(counts: Int64s) -> float:
 
 
 def rows_of(arrays: Sequence[Int64s], **same: int) -> pd.DataFrame:
-    """Give the counts that are not 0 as rows that Spark adds up: number of the array (`what`), place (`at`), `count`.
+    """Return the counts that are not 0 as rows that Spark adds up: number of the array (`what`), place (`at`), `count`.
 
     `same` are columns with one value.
     """
@@ -49,9 +49,9 @@ def rows_of(arrays: Sequence[Int64s], **same: int) -> pd.DataFrame:
 def summed(
     rows: DataFrame, by: Sequence[str], sizes: Sequence[int], largest: int = -1
 ) -> dict[tuple[int, ...], list[Int64s]]:
-    """Add rows up in Spark, by these columns; gives arrays of these sizes, as `rows_of` took them, by their values.
+    """Add rows up in Spark, by these columns; returns arrays of these sizes, as `rows_of` took them, by their values.
 
-    What comes back does not grow with the data. Of the array with the number `largest` it is the largest of each place.
+    The result does not grow with the data. For the array with the number `largest` it is the largest of each place.
     """
     found: dict[tuple[int, ...], list[Int64s]] = {}
     sums = rows.groupBy(*by, "what", "at").agg(F.sum("count").alias("sum"), F.max("count").alias("most"))

@@ -1,11 +1,12 @@
 """From the table `events` to `replay_input`: the requests, sorted by arrival, with what each needed.
 
-Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. What a request
-never showed is that of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part of every
-result. One pass over the events tells what must be known before they are sorted: limits, proxies, how many, when. A
-second one sorts them; the tasks fill the gaps, and write the files themselves where they are on a mounted directory.
-Of a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory was held while
-it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the safe side.
+Rule: arrivals are those that were recorded, so retries are in the trace already and nothing is added. Values that a
+request never showed are those of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part
+of every result. A first pass over the events tells what must be known before they are sorted: limits, proxies, how
+many, when. A second one sorts them; the tasks fill the gaps, and write the files themselves where they are on a mounted
+directory. For a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory
+was held while it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the
+safe side.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 The most that they held at one proxy at one time is seen, and the advice has room for it.
 """
@@ -69,7 +70,7 @@ MOST_SEEN: Final = 100 * MOST_LIMITS
 
 @dataclass(frozen=True, slots=True)
 class ProxyTrace:
-    """What there is of one proxy: how many requests, when, and how long one of them can last beyond its waits."""
+    """The extent of one proxy's trace: how many requests, when, and how long one of them can last beyond its waits."""
 
     proxy_id: str
     rows: int
@@ -99,7 +100,7 @@ class SeenMemory:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is ready to be replayed: where it is, the proxies in it, and the limits that were in force."""
+    """A trace that is ready to be replayed: where it is, the proxies in it, and the limits that were in force."""
 
     path: str
     proxies: tuple[ProxyTrace, ...]
@@ -116,17 +117,17 @@ class Prepared:
 
     @property
     def imputed_share(self) -> float:
-        """Give the share of requests whose sizes or times are those of others."""
+        """Return the share of requests whose sizes or times are those of others."""
         return sum(proxy.imputed for proxy in self.proxies) / self.rows
 
     @property
     def usual_limits(self) -> Limits:
-        """Give the limits that most requests met."""
+        """Return the limits that most requests met."""
         return next(iter(self.limits.values()))
 
     @property
     def largest(self) -> tuple[int, int]:
-        """Give the heap and the direct memory of the largest lists, in bytes."""
+        """Return the heap and the direct memory of the largest lists, in bytes."""
         heap = max(proxy.largest_heap_bytes for proxy in self.proxies)
         return heap, max(proxy.largest_direct_bytes for proxy in self.proxies)
 
@@ -177,12 +178,12 @@ def limits_of(row: Any) -> Limits:
 
 
 def limit_values(limits: Limits) -> dict[str, Any]:
-    """Give the columns of limits."""
+    """Return the columns of limits."""
     return {column: getattr(limits, name) for column, name in LIMIT_NAMES.items()}
 
 
 def replayed_rows(prepared: Prepared) -> list[dict[str, Any]]:
-    """Give the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
+    """Return the rows of the table `replayed`: the limits that were in force, and the memory that was seen in use."""
     return [
         {"limits_id": limits_id, "requests": prepared.met[limits_id], "cluster": prepared.cluster}
         | limit_values(limits)
@@ -224,7 +225,7 @@ def _filled(spark: SparkSession, requests: DataFrame, seen: Sequence[Row]) -> Da
 
 
 def _usual(seen: Iterable[Row]) -> Usual:
-    """Give, by proxy, the mean of what its requests showed, and a broker; 0 of what they never showed."""
+    """Return, by proxy, the mean of what its requests showed, and a broker; 0 for what they never showed."""
     usual: dict[str, Counter[str]] = {}
     brokers: dict[str, int] = {}
     for row in seen:
@@ -260,7 +261,7 @@ def _seen(requests: DataFrame) -> list[Row]:
 
 
 def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
-    """Give the limits that were ever in force, by `limits_id`, the most frequent first; and how many met each."""
+    """Return the limits that were ever in force, by `limits_id`, the most frequent first; and how many met each."""
     counts: Counter[int] = Counter()
     found = {}
     for row in seen:
@@ -272,7 +273,7 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
 
 
 def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
-    """Share requests out to tasks, each a part of one proxy's time, and sort them there; gaps and helpers included."""
+    """Divide requests into tasks, each a part of one proxy's time, and sort them there; gaps and helpers included."""
     rows = requests.select(*(column.name for column in REPLAY_INPUT.columns), *HELPERS)
     whole: dict[str, tuple[int, int, int]] = {}
     for row in seen:
@@ -321,9 +322,9 @@ def _requests(events: DataFrame) -> DataFrame:
 
 
 def _complete() -> Column:
-    """Tell whether nothing measured is null; said of the event's own values, so that filters by it are short.
+    """Return whether nothing measured is null, by the event's own values, so that filters by it are short.
 
-    Who was not answered never has them all: the writing is whole only for those that were.
+    A request that was not answered never has them all: the writing is whole only for those that were.
     """
     every, known = (F.col("outcome") == "ok"), F.lit(True)
     for name in MEASURED.values():
@@ -357,26 +358,26 @@ def _measured(name: str) -> Column:
 
 
 def _direct_us() -> Column:
-    """Give how long all of the booked memory would have been held to make the byte-seconds of a list for one client."""
+    """Return how long all booked memory would have been held to make the byte-seconds of a list for one client."""
     held = F.ceil(F.col("direct_byte_us") / F.when(_booked() > 0, _booked())).cast("long")
     left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
     return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
 
 
 def _booked() -> Column:
-    """Give the direct memory of a permit, which is never larger than the limit."""
+    """Return the direct memory of a permit, which is never larger than the limit."""
     limit = F.col("direct_limit_bytes")
     return F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
 
 
 def _watch_memory(events: DataFrame) -> tuple[int, int]:
-    """Give the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
+    """Return the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
     end_us = F.col("ts_us") + F.col("total_us")
     begin = F.struct((end_us - F.col("direct_held_us")).alias("at_us"), _booked().alias("change"))
     end = F.struct(end_us.alias("at_us"), (-_booked()).alias("change"))
     held = events.where(F.col("kind").isin("watch_init", "watch_update") & (F.col("direct_held_us") > 0))
     steps = held.select("proxy_id", F.explode(F.array(begin, end)).alias("step")).select("proxy_id", "step.*")
-    # What ends goes before what begins in the same microsecond.
+    # Frames that end go before frames that begin in the same microsecond.
     line = Window.partitionBy("proxy_id").orderBy("at_us", "change").rowsBetween(Window.unboundedPreceding, 0)
     sums = steps.select("change", F.sum("change").over(line).alias("held"))
     ((peak, largest),) = sums.agg(F.max("held"), F.max("change")).collect()

@@ -1,8 +1,8 @@
 """Where a long trace is cut, so that a task holds a bounded part of it; pure, fed batch by batch.
 
-Rule: a window has at most `rows` requests, and is cut in its last quarter where nothing came for the longest time. It
-is replayed after a warm-up: the requests that came before it and could still be there. If nothing came for as long as
-a request can live, those are none, and the windows are exact.
+Rule: a window has at most `rows` requests, and is cut in its last quarter where nothing came for the longest time. A
+window is replayed after a warm-up: the requests that came before it and could still be there. If nothing came for as
+long as a request can live, those are none, and the windows are exact.
 """
 
 from collections.abc import Iterable
@@ -60,12 +60,12 @@ def cut(batches: Iterable[tuple[Int64s, Int64s]], rows: int, *, by_limits: bool)
 
 
 def warm_up_from(window: Window, life_us: int) -> int:
-    """Give the earliest arrival that may matter at the beginning of a window: a `life_us` before."""
+    """Return the earliest arrival that may matter at the beginning of a window: a `life_us` before."""
     return max(window.floor_us, window.start_us - life_us)
 
 
 def window_rows(loads: Iterable[int]) -> int:
-    """Give the requests of a window of which a task holds so many times as many."""
+    """Return the requests of a window of which a task holds so many times as many."""
     return max(LEAST_ROWS, WINDOW_ROWS // max(loads))
 
 

@@ -29,11 +29,11 @@ _RAMPS: Final = {
 _DARK_CELL: Final = "#ffffff"
 _LIGHT_CELL: Final = "#1d2127"
 _CELL: Final = 24
-# Of these page/charts.js makes the rows anew for what is chosen, by the names of charts and columns.
+# Charts whose rows page/charts.js makes anew for what is chosen, by the names of charts and columns.
 _FILTERED: Final = {
     "memory-heap", "memory-direct", "fullness", "waits-over-time", "refusals-over-time", "storm-timeline",
 }  # fmt: skip
-# Of each chart its title, and how to read it.
+# The title of each chart, and how to read it.
 _TEXTS: Final = {
     "memory": (
         "{} memory against its limit",
@@ -188,7 +188,7 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, clock: Clock, alt_text: 
 def costs(frame: pd.DataFrame, dimension: str, alt_text: str) -> Chart:
     """Draw who booked most heap memory; columns: who (any text), value (MiB seconds)."""
     unit = "MiB seconds"
-    # Two names that look alike would be one bar.
+    # Names that look alike would be one bar.
     shown = frame.assign(who=distinct(frame["who"])).head(MOST_BARS)
     bars = alt.Chart(shown, width=WIDTH - 240, height=24 * len(shown)).mark_bar(color=colours.BLUE, height=14)
     drawing = bars.encode(
@@ -302,7 +302,7 @@ def _sized(drawing: Any, height: int = HEIGHT) -> Any:
 
 
 def _time_axis(clock: Clock, column: str = "at_ms") -> alt.X:
-    """Give the axis of time: the same one in all charts of a page, so that they can be compared."""
+    """Return the axis of time: the same one in all charts of a page, so that they can be compared."""
     span_us = clock.bins * clock.step_us
     begin_ms = clock.origin_us // 1000
     pattern = next((text for longest, text in _PATTERNS if span_us <= longest), "%Y-%m-%d")

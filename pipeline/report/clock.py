@@ -27,17 +27,17 @@ class Clock:
 
     @property
     def begin_ms(self) -> list[int]:
-        """Give where each bin begins, in milliseconds since 1970."""
+        """Return where each bin begins, in milliseconds since 1970."""
         return [(self.origin_us + number * self.step_us) // 1000 for number in range(self.bins)]
 
     def whole(self, frame: pd.DataFrame, fill: float | None = 0) -> pd.DataFrame:
-        """Give a frame with column `bin` one row for every bin, with `at_ms` and `when`; missing values are `fill`."""
+        """Return a frame with column `bin` with one row for each bin, `at_ms` and `when`; missing values are `fill`."""
         whole = frame.set_index("bin").reindex(range(self.bins))
         whole = whole if fill is None else whole.fillna(fill)
         return whole.assign(at_ms=self.begin_ms, when=[when(ms) for ms in self.begin_ms]).reset_index()
 
     def coarser(self, times: int) -> "Clock":
-        """Give a clock whose bins are so many of these; the last may reach beyond the end."""
+        """Return a clock whose bins are so many of these; the last may reach beyond the end."""
         return Clock(self.origin_us, self.step_us * times, -(-self.bins // times))
 
 

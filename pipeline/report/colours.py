@@ -1,7 +1,7 @@
 """Colours and the look of all charts, readable on a white and on a dark page alike.
 
-Rule: each colour has a contrast of at least 3 to both (tests). What is neither data nor legend takes the colour of the
-page's text, so that a chart needs no second drawing when the scheme changes, nor for paper.
+Rule: each colour has a contrast of at least 3 to both (tests). A mark that is neither data nor legend takes the colour
+of the page's text, so that a chart needs no second drawing when the scheme changes, nor for paper.
 """
 
 from typing import Any, Final

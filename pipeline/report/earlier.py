@@ -1,6 +1,6 @@
 """The section about earlier advice: whether it held on the days on which it was in force, and how calibrations went.
 
-Rule: a pure function from facts to a section. What is said of an advice is what its days say; without any day on which
+Rule: a pure function from facts to a section. An advice is judged by its days alone; without any day on which
 its limits were in force nothing is said but that.
 """
 

@@ -1,4 +1,4 @@
-"""What was gathered for a page: figures and small data frames. No pyspark here."""
+"""Facts that were gathered for a page: figures and small data frames. No pyspark here."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -45,7 +45,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Slowed:
-    """Who was slowed: the topics that were longest, and the hours; `topic_count` counts all. Columns: see `gather`.
+    """The topics that were slowed longest, and the hours; `topic_count` counts all topics. Columns: see `gather`.
 
     `forgotten_count`: topics that were forgotten, each time.
     """
@@ -58,7 +58,7 @@ class Slowed:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What charts show of one namespace or proxy: `cells` by namespace, proxy, chart, series and bin of the clock.
+    """The data of charts for one namespace or proxy: `cells` by namespace, proxy, chart, series and bin of the clock.
 
     Namespaces and proxies are numbers: places in the tuples, one more for all that are not named, `ALL` for all. Charts
     and series: `heap`, `direct` (held, waiting and limit, MiB), `fullness` (heap, direct), `waits` (p50, p95, p99,
@@ -92,7 +92,7 @@ class Facts:
     whatif: pd.DataFrame
     calibration: pd.DataFrame
     advice: pd.DataFrame
-    # What earlier runs said, the latest first, and the limits in force by day.
+    # Results of earlier runs, the latest first, and the limits in force by day.
     calibrations: pd.DataFrame
     advices: pd.DataFrame
     days: pd.DataFrame
@@ -105,5 +105,5 @@ class Facts:
 
     @property
     def whole_waits(self) -> Row | None:
-        """Give the row of `waits` for the whole time, if anybody was answered."""
+        """Return the row of `waits` for the whole time, if anybody was answered."""
         return next(iter(rows_of(self.waits[self.waits["bin"].isna()])), None)

@@ -18,7 +18,7 @@ from pipeline.report.units import about, count, duration, limit, share, shown, s
 
 _REFUSED: Final = [column.name for column in OUTCOME_COLUMNS if column.name not in ("ok", "cancelled", "failed")]
 _LIMITS: Final = ["heap_limit_bytes", "direct_limit_bytes"]
-# What one surface keeps fixed; the family with most scenarios is drawn.
+# Limits that one surface keeps fixed; the family with most scenarios is drawn.
 _FAMILY: Final = [column.name for column in LIMIT_COLUMNS if column.name not in _LIMITS]
 # At most so many values of each axis of the surfaces.
 _MOST_VALUES: Final = {"load": 4, "fleet": 3, "heap_limit_bytes": 7, "direct_limit_bytes": 7}
@@ -75,7 +75,7 @@ def _largest_family(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _surface(family: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Give what is drawn of one measure: heap_mib, direct_mib, load, fleet, value, label."""
+    """Return what is drawn of one measure: heap_mib, direct_mib, load, fleet, value, label."""
     for name, most in _MOST_VALUES.items():
         family = family[family[name].isin(_spaced(sorted(family[name].unique()), most))]
     if measure == "refused":
@@ -148,7 +148,7 @@ def calibration(facts: Facts) -> Iterator[Part]:
 
 
 def _refusals(facts: Facts) -> Iterator[str]:
-    """Say by how many refusals the replay is off, if that is more than a few."""
+    """Yield a sentence on how many refusals the replay is off by, if these are more than a few."""
     whole = _judged(facts).get(ALL)
     if whole is not None and whole.refusals:
         yield f"{whole.refusals}."
@@ -173,7 +173,7 @@ def _sides(row: Row) -> pd.DataFrame:
 
 
 def chosen(facts: Facts) -> Row | None:
-    """Give the row of the table `advice` that is the advice, if there is one."""
+    """Return the row of the table `advice` that is the advice, if there is one."""
     return next((row for row in rows_of(facts.advice) if row["chosen"]), None)
 
 
@@ -220,7 +220,7 @@ def advice(facts: Facts, overview: Overview) -> Iterator[Part]:
 
 
 def _bounds(row: Row) -> Iterator[str]:
-    """Say what of the advice was not replayed, and what nobody has seen yet."""
+    """Yield the parts of the advice that were not replayed, and those that nobody has seen yet."""
     if row["watch_direct_bytes"]:
         yield (
             f"{size(row['watch_direct_bytes'])} of the direct memory of each proxy are for watchers: the most that"

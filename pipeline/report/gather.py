@@ -91,7 +91,7 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
 
 
 def _first(order: str, most: int) -> Callable[[DataFrame], pd.DataFrame]:
-    """Give what collects the first rows; `order` names columns, with a minus before those that go down."""
+    """Return what collects the first rows; `order` names columns, with a minus before those that go down."""
     columns = [F.desc(word[1:]) if word.startswith("-") else F.asc(word) for word in order.split()]
     return lambda table: table.orderBy(*columns).limit(most).toPandas()
 
@@ -126,7 +126,7 @@ def overview_of(events: DataFrame) -> Overview | None:
 
 
 def over_time(events: DataFrame, clock: Clock) -> dict[str, Any]:
-    """Give the frames by bin: memory, fullness, waits, endings, and what can be chosen of them."""
+    """Return the frames by bin: memory, fullness, waits, endings, and what can be chosen of them."""
     names, shares = named(events), [f"{kind}_share" for kind in timeline.KINDS]
     with_ranks = ranked(events, names)
     kept = memory, fullness, waits, endings, proxies = [
@@ -158,7 +158,7 @@ def over_time(events: DataFrame, clock: Clock) -> dict[str, Any]:
 
 
 def _memory(by_keys: DataFrame, proxies: DataFrame, clock: Clock) -> pd.DataFrame:
-    """Give at_ms, when, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
+    """Return at_ms, when, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
     use = by_keys.groupBy("bin", "kind", "way").agg(F.sum("bytes").alias("bytes")).toPandas()
     limits = timeline.limits_in_force(proxies).toPandas()
     frames = []
@@ -181,13 +181,13 @@ def _counted_waits(events: DataFrame, clock: Clock) -> DataFrame:
 
 
 def _waits(counted: DataFrame) -> pd.DataFrame:
-    """Give bin (null for the whole time), count, p50_us, p95_us, p99_us, max_us of the waits of answered requests."""
+    """Return bin (null for the whole time), count, p50_us, p95_us, p99_us, max_us of the waits of answered requests."""
     whole = quantiles(counted.withColumn("bin", F.lit(None).cast("int")), ["bin"])
     return quantiles(counted, ["bin"]).unionByName(whole).orderBy("bin").toPandas()
 
 
 def _endings(by_keys: DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Give bin, reason, requests, reasons beyond the commonest as one, and these."""
+    """Return bin, reason, requests, reasons beyond the commonest as one, and these."""
     frame = by_keys.groupBy("bin", "reason").agg(F.sum("requests").alias("requests")).toPandas()
     others = frame[frame["reason"] != "ok"].groupby("reason")["requests"].sum().sort_values(ascending=False)
     rare = sorted(others.index[MOST_REASONS:])
@@ -196,7 +196,7 @@ def _endings(by_keys: DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _quarantine(table: DataFrame, events: DataFrame) -> pd.DataFrame:
-    """Give reason, events; without the late ones that a batch has taken since."""
+    """Return reason, events; without the late ones that a batch has taken since."""
     counted = table.groupBy("reason").agg(F.sum("copies").alias("events"))
     found = counted.orderBy(F.desc("events"), "reason").limit(MOST_QUARANTINE_REASONS).toPandas()
     late = found["reason"] == LATE
@@ -215,13 +215,13 @@ def _late_but_taken(late: DataFrame, events: DataFrame) -> int:
 
 
 def _top_costs(table: DataFrame) -> pd.DataFrame:
-    """Give the rows of the whole time of those measures that the page shows."""
+    """Return the rows of the whole time of those measures that the page shows."""
     wanted = table.where((F.col("period") == "whole") & F.col("measure").isin(*COST_MEASURES))
     return wanted.where(F.col("rank") <= MOST_TOP).orderBy("dimension", "measure", "rank").toPandas()
 
 
 def _sharing(table: DataFrame) -> pd.DataFrame:
-    """Give namespace, requests, coalesced and the savings: the largest, and one row (namespace null) for all."""
+    """Return namespace, requests, coalesced and the savings: the largest, and one row (namespace null) for all."""
     sums = [F.sum(name).alias(name) for name in SHARED]
     each = table.groupBy("namespace").agg(*sums).orderBy(F.desc("heap_byte_seconds_saved"), "namespace")
     each = each.where("coalesced > 0")
@@ -235,7 +235,7 @@ def _members(table: DataFrame, storms: list[int]) -> pd.DataFrame:
 
 
 def _slowed(table: DataFrame) -> Slowed:
-    """Give the topics that were slowed longest, and the hours in which most were.
+    """Return the topics that were slowed longest, and the hours in which most were.
 
     Topics: topic, observed, reasons, seconds, the rates (means), max_pressure_permille, begin, end (hours). Hours:
     hour_start, throttle, observed, topics, seconds, most_connections, max_pressure_permille, max_ratio_permille.
@@ -269,7 +269,7 @@ def _slowed(table: DataFrame) -> Slowed:
 
 
 def _marks(table: DataFrame, clock: Clock) -> pd.DataFrame:
-    """Give high, low, bin, at_ms, seconds, pressed_seconds, paused_seconds, pressure, allowed_share, least.
+    """Return high, low, bin, at_ms, seconds, pressed_seconds, paused_seconds, pressure, allowed_share, least.
 
     A bin is not shorter than the minute of a row. Seconds are summed over the proxies, the rest are means.
     """

@@ -1,8 +1,8 @@
-"""What charts over time show of one namespace, of one proxy, and of one namespace at one proxy: aggregated in Spark.
+"""Data of charts over time for one namespace, one proxy, and one namespace at one proxy: aggregated in Spark.
 
-Rule: bounded however many namespaces and proxies there are. Those with most requests have a number, all others are one;
-a chooser with many of both has coarser bins. Every event is read once: the whole of a chart is added up from the same
-frame as its parts.
+Rule: bounded however many namespaces and proxies there are. The names with most requests have a number, all others are
+one; a chooser with many of both has coarser bins. Every event is read once: the whole of a chart is added up from the
+same frame as its parts.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def named(events: DataFrame) -> Names:
-    """Give the namespaces and the proxies with most requests, the first of them first."""
+    """Return the namespaces and the proxies with most requests, the first of them first."""
     lists = events.where("kind = 'get_topics'")
     return _most(lists, F.col("namespace")), _most(lists, proxy_name())
 
@@ -41,12 +41,12 @@ def _most(lists: DataFrame, name: Column) -> tuple[str, ...]:
 
 
 def ranked(events: DataFrame, names: Names) -> DataFrame:
-    """Give events the numbers of their namespaces and proxies, as columns."""
+    """Add the numbers of their namespaces and proxies to events, as columns."""
     return events.withColumns({KEYS[0]: rank(F.col("namespace"), names[0]), KEYS[1]: rank(proxy_name(), names[1])})
 
 
 def rank(name: Column, names: Sequence[str]) -> Column:
-    """Give the place of a name among these; of any other how many they are."""
+    """Return the place of a name among these; of any other how many they are."""
     if not names:
         return F.lit(0)
     pairs = [F.lit(word) for place, known in enumerate(names) for word in (known, place)]
@@ -74,7 +74,7 @@ def choices_of(
     bins_in = F.least(F.lit(fine), F.lit(clock.bins) - F.col("bin") * F.lit(fine))
 
     def parts(frame: DataFrame) -> DataFrame:
-        """Have each row once for itself and once for each of the wholes that it is in, but the whole of all."""
+        """Repeat each row once for itself and once for each of the wholes that it is in, but the whole of all."""
         both = [F.explode(F.array(F.col(name), F.lit(ALL))).alias(name) for name in KEYS]
         rest = [name for name in frame.columns if name not in (*KEYS, "bin")]
         one = frame.select(both[0], KEYS[1], bins, *rest)
@@ -86,7 +86,7 @@ def choices_of(
     full = full.unpivot(axes, KINDS, "kind", "share")
     waited = quantiles(parts(waits), axes).unpivot(axes, _SHOWN, "quantile", "us")
     ended = parts(endings).groupBy(*axes, "reason").agg(F.sum("requests").alias("requests"))
-    # Of each proxy and of all; none where there was none for some time of the bin.
+    # Limits of each proxy and of all; none where there was none for some time of the bin.
     each = limits.select(F.lit(ALL).alias(KEYS[0]), KEYS[1], bins, *LIMITS).unpivot(axes, LIMITS, "kind", "limit")
     most = each.groupBy(*axes, "kind").agg(F.max("limit").alias("most"), F.min("limit").alias("least"))
     limited = most.where("least > 0").withColumn("kind", F.substring_index("kind", "_", 1))

@@ -59,13 +59,13 @@ def script_json(value: Any) -> Markup:
 
 @cache
 def _runtime() -> Markup:
-    """Give Vega, Vega-Lite and vega-embed as one script; takes seconds the first time."""
+    """Return Vega, Vega-Lite and vega-embed as one script; takes seconds the first time."""
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGALITE_VERSION)
     return Markup(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
 
 
 def _filters(facts: Facts) -> dict[str, Any] | None:
-    """Give what can be chosen, as numbers with labels, and what the script of the page draws for each choice."""
+    """Return what can be chosen, as numbers with labels, and what the script of the page draws for each choice."""
     choices = facts.choices
     if choices is None or not len(choices.cells):
         return None

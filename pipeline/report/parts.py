@@ -1,4 +1,4 @@
-"""What a page is made of: sections with sentences, tables, charts and fragments of text. No pyspark here."""
+"""The parts of a page: sections with sentences, tables, charts and fragments of text. No pyspark here."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ Part = str | Tile | Chart | Fragment | Sheet | Missing
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One theme of the page; `missing` says why there is nothing."""
+    """A theme of the page; `missing` says why there is nothing."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ class Section:
 
 
 def section(name: str, title: str) -> Callable[[Callable[Given, Iterable[Part]]], Callable[Given, Section]]:
-    """Have a function that yields parts give the section of them; parts of one kind keep their order."""
+    """Make a function that yields parts return the section of them; parts of one kind keep their order."""
 
     def decorated(parts_of: Callable[Given, Iterable[Part]]) -> Callable[Given, Section]:
         @wraps(parts_of)
@@ -105,15 +105,15 @@ def sheet(
 
 
 def cell(write: Callable[[Any], str], column: str) -> Callable[[Row], str]:
-    """Give what writes one column of a row."""
+    """Return what writes one column of a row."""
     return lambda row: write(row[column])
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give the rows of a frame by the names of their columns."""
+    """Return the rows of a frame by the names of their columns."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def pair(write: Callable[[Any], str], what: str) -> Callable[[Row], str]:
-    """Give what writes one figure as it was recorded and as the replay has it."""
+    """Return what writes one figure as it was recorded and as the replay has it."""
     return lambda row: f"{write(row[f'recorded_{what}'])} / {write(row[f'simulated_{what}'])}"

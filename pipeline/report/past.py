@@ -60,7 +60,7 @@ def demand(facts: Facts, overview: Overview) -> Iterator[Part]:
 
 
 def _long(frame: pd.DataFrame, overview: Overview, names: dict[str, str], name: str, value: str) -> pd.DataFrame:
-    """Give a row for each bin and column that has a value.
+    """Return a row for each bin and column that has a value.
 
     Numbered by the column `run`, which bins without a value divide: a line must not go through them.
     """
@@ -252,7 +252,7 @@ def sharing(facts: Facts) -> Iterator[Part]:
 
 @section("quality", "Data quality")
 def quality(facts: Facts, overview: Overview) -> Iterator[Part]:
-    """Say how far the data can be trusted: what was set aside, lost, or imputed."""
+    """Yield sentences on how far the data can be trusted, and a table: what was set aside, lost, or imputed."""
     imputed = facts.whatif["imputed_share"].max() if len(facts.whatif) else None
     figures = {
         "requests": count(overview.requests),

@@ -1,6 +1,6 @@
-"""What events say over time, aggregated in Spark to at most a few thousand rows.
+"""Events over time, aggregated in Spark to at most a few thousand rows.
 
-Rule: pure functions from the table `events` and a clock to small frames of Spark; every row they give is for one bin
+Rule: pure functions from the table `events` and a clock to small frames of Spark; every row of them is for one bin
 and one word, and for one value of each column that `by` names. A cost is spread over the time in which it was booked,
 which the parts of an event place exactly.
 """
@@ -16,7 +16,7 @@ from pipeline.transforms.usage import asked_for
 
 KINDS: Final = ("heap", "direct")
 LIMITS: Final = tuple(f"{kind}_limit" for kind in KINDS)
-# Of all bins, those that a proxy may be silent for at the end, however busy it was before.
+# A proxy may be silent at the end for one in so many of all bins, however busy it was before.
 _SILENT_PART: Final = 20
 _BEFORE_HEAP: Final = ("client_wait_us", "group_wait_us")
 _BEFORE_GROWTH: Final = (*_BEFORE_HEAP, "heap_wait_us", "broker_wait_us", "upstream_us")
@@ -24,21 +24,21 @@ _BEFORE_DIRECT: Final = (*_BEFORE_GROWTH, "heap_update_wait_us", "read_us", "rea
 
 
 def bin_of(clock: Clock, column: Column | None = None) -> Column:
-    """Give the number of the bin in which a moment lies."""
+    """Return the number of the bin in which a moment lies."""
     moment = F.col("ts_us") if column is None else column
     number = F.floor((moment - F.lit(clock.origin_us)) / F.lit(clock.step_us))
     return F.greatest(F.lit(0), F.least(number, F.lit(clock.bins - 1))).cast("int")
 
 
 def proxy_name() -> Column:
-    """Give the name of a proxy; one without a name is one proxy."""
+    """Return the name of a proxy; one without a name is one proxy."""
     return F.coalesce("proxy_id", F.lit(""))
 
 
 def memory_use(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFrame:
-    """Give the mean memory in each bin: columns bin, kind (heap, direct), way (held, waiting), bytes.
+    """Return the mean memory in each bin: columns bin, kind (heap, direct), way (held, waiting), bytes.
 
-    Of a group that shared an answer only the event that carries the cost counts, as its memory was booked once.
+    In a group that shared an answer only the event that carries the cost counts, as its memory was booked once.
     """
     begin_us, end_us = F.col("begin_us"), F.col("begin_us") + F.col("length_us")
     bins = F.sequence(bin_of(clock, begin_us), bin_of(clock, end_us - 1))
@@ -57,7 +57,7 @@ def memory_use(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataF
 
 
 def use_on_arrival(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFrame:
-    """Give the fullest moments of each bin: columns bin, heap_share, direct_share (null without a limit)."""
+    """Return the fullest moments of each bin: columns bin, heap_share, direct_share (null without a limit)."""
     shares = ((kind, F.col(f"{kind}_used_bytes") / F.nullif(F.col(f"{kind}_limit_bytes"), F.lit(0))) for kind in KINDS)
     fullest = [F.max(share).alias(f"{kind}_share") for kind, share in shares]
     return asked_for(events).groupBy(bin_of(clock).alias("bin"), *by).agg(*fullest)
@@ -70,7 +70,7 @@ def limits_in_force(proxies: DataFrame, by: Sequence[str] = ()) -> DataFrame:
 
 
 def limits_of_proxies(events: DataFrame, clock: Clock) -> DataFrame:
-    """Give the limits of each proxy in each bin: columns proxy, bin, heap_limit, direct_limit.
+    """Return the limits of each proxy in each bin: columns proxy, bin, heap_limit, direct_limit.
 
     A proxy counts from its first arrival to the end of its last request, with the limits that it had said last; to the
     end of all time if it was silent then for no longer than it had been before: it is there, and nobody asked.
@@ -102,7 +102,7 @@ def endings(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFram
 
 
 def _spans() -> Column:
-    """Give when an event held memory and when it waited for some, as spans: kind, way, begin_us, length_us, bytes."""
+    """Return when an event held memory and when it waited for some, as spans: kind, way, begin_us, length_us, bytes."""
     estimate, growth_wait = F.col("heap_estimate_bytes"), F.col("heap_update_wait_us")
     # Heap memory went back when direct memory was there, or at the end if it never was.
     heap_end = _end() - _zero("write_us")
@@ -110,7 +110,7 @@ def _spans() -> Column:
     # Then the estimate had grown to the answer; at the end of heap memory if it never did.
     grown = F.greatest(heap_begin, F.least(heap_end, _after(_BEFORE_GROWTH) + growth_wait))
     growth_end = F.when(F.col("heap_actual_bytes").isNull(), heap_end).otherwise(grown)
-    # What was booked after the growth is what is left of the sum without the estimate before it.
+    # The bytes booked after the growth are what is left of the sum without the estimate before it.
     left = F.col("heap_byte_us") - _zero("heap_estimate_bytes") * (growth_end - heap_begin)
     grown_mean = left / F.nullif(heap_end - growth_end, F.lit(0))
     growth = F.col("heap_actual_bytes") - _zero("heap_estimate_bytes")

@@ -16,7 +16,7 @@ NOTHING: Final = "-"
 
 
 def shown(text: object, longest: int = LONGEST_TEXT) -> str:
-    """Give a foreign text as it can be shown: nothing invisible, not endless."""
+    """Return a foreign text as it can be shown: nothing invisible, not endless."""
     if text is None or (isinstance(text, float) and math.isnan(text)):
         return "(unknown)"
     visible = "".join(
@@ -29,7 +29,7 @@ def shown(text: object, longest: int = LONGEST_TEXT) -> str:
 
 
 def words_of(name: object) -> str:
-    """Give a name of ours, like that of a reason, as words."""
+    """Return a name of ours, like that of a reason, as words."""
     return shown(name).replace("_", " ")
 
 

@@ -17,7 +17,7 @@ _AFTER_NUMBER: Final = re.compile(r"(?<=\d) ")
 
 @section("summary", "Summary")
 def summary(facts: Facts, overview: Overview) -> Iterator[Part]:
-    """Say the most important in a few sentences."""
+    """Yield the most important facts in a few sentences, and tiles before them."""
     yield from _tiles(facts, overview)
     yield _happened(facts, overview)
     yield from _causes(facts)

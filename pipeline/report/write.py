@@ -42,7 +42,7 @@ class ReportSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
-    """What was written."""
+    """The written page: its path, its size and the number of its charts."""
 
     path: Path
     bytes: int
@@ -53,7 +53,7 @@ class ReportSummary:
 
 
 def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary:
-    """Gather, render and write the page; raises PipelineError if there are no events or the file cannot be written."""
+    """Collect, render and write the page; raises PipelineError if there are no events or the file cannot be written."""
     facts = gather(spark, settings.common, settings.period)
     if settings.promised_us is not None:
         facts = replace(facts, promised_us=settings.promised_us)
@@ -65,7 +65,7 @@ def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary
     data = page_of(facts, sections, datetime.now(UTC)).encode("utf-8")
     try:
         settings.to.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever looks at the old page while this is written sees all of it.
+        # A reader of the old page sees all of it while this one is written.
         partial = settings.to.with_name(f".{settings.to.name}.partial")
         partial.write_bytes(data)
         os.replace(partial, settings.to)
@@ -96,7 +96,7 @@ def sections_of(facts: Facts) -> list[Section]:
 
 
 def report_path(out: str, to: str | None) -> Path:
-    """Say where the page goes: `to`, else report.html among the tables; raises PipelineError where that is no disk."""
+    """Return the path of the page: `to`, or report.html among the tables; raises PipelineError if that is no disk."""
     if to is not None:
         return Path(to)
     place = out.removeprefix("file://").removeprefix("file:")

@@ -13,7 +13,7 @@ from pipeline.core.errors import ExitCode, PipelineError
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What failed so far, in that order, each with its reason; what was skipped has that of the job it needed."""
+    """The jobs that failed so far, in that order, each with its reason; a skipped job has that of the job it needed."""
 
     failed: Mapping[str, PipelineError] = field(default_factory=dict)
 
@@ -24,7 +24,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One job: `work` is told what has failed so far, and what it gives is printed."""
+    """A job: `work` is told what has failed so far, and its result is printed."""
 
     name: str
     work: Callable[[Outcome], object]

@@ -1,6 +1,6 @@
 """DuckDB for sums over Parquet files of this machine: the same SQL as in Spark, in a third of the time and memory.
 
-Rule: DuckDB reads and sums, and Spark writes tables. What does not fit into memory goes beside the results.
+Rule: DuckDB reads and sums, and Spark writes tables. Rows that do not fit into memory go beside the results.
 """
 
 import shutil
@@ -20,7 +20,7 @@ __all__ = ["summed"]
 def summed(
     files: Sequence[str], columns: Mapping[str, str], queries: Mapping[str, str], place: Path, threads: int, memory: int
 ) -> Iterator[Mapping[str, Path]]:
-    """Run queries over the view `events`; gives a Parquet file of rows for each, until the block ends.
+    """Run queries over the view `events`; yields a Parquet file of rows for each, until the block ends.
 
     `columns` are the names and SQL types of `events`: older files lack some, which are null then. `memory` in bytes.
     """

@@ -14,7 +14,7 @@ REST_TIMES: Final = 9
 
 
 class Pace:
-    """Says when work is due; batches come in threads of Spark's, the work is done by whoever calls `keep`."""
+    """Says when work is due; batches come in threads of Spark's, the work is done by the caller of `keep`."""
 
     def __init__(self, least_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._least_seconds = least_seconds
@@ -23,11 +23,11 @@ class Pace:
         self._came = False
 
     def came(self) -> None:
-        """Note a batch."""
+        """Record that a batch came."""
         self._came = True
 
     def keep(self, work: Callable[[], object]) -> None:
-        """Do the work if it is due."""
+        """Call `work` if it is due."""
         begin = self._now()
         if not self._came or begin < self._due:
             return

@@ -48,7 +48,7 @@ def watched(spark: SparkSession, label: str) -> Iterator[None]:
 def watching(
     label: Callable[[], str], count: Callable[[], tuple[int, int]], stream: TextIO, interval_seconds: float
 ) -> Iterator[None]:
-    """Print what `count` gives, done and all, each time that it changed; ends with the block."""
+    """Print what `count` returns, done and all, each time that it changed; ends with the block."""
     over = Event()
 
     def watch() -> None:

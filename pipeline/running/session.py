@@ -44,9 +44,9 @@ JARS: Final = "PIPELINE_JARS"
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Its default of 50 makes every small commit slow.
+    # Delta's default of 50 makes every small commit slow.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Its vacuum lists directories in as many tasks; Spark's default of 10,000 makes a minute of a few directories.
+    # Delta's vacuum lists directories in as many tasks; Spark's default of 10,000 makes a minute of a few directories.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }
 
@@ -96,12 +96,12 @@ def cores(session: SparkSession) -> int:
 
 
 def is_local(session: SparkSession) -> bool:
-    """Say whether all tasks run in this process."""
+    """Return whether all tasks run in this process."""
     return str(session.sparkContext.master).startswith("local[")
 
 
 def heap_bytes(session: SparkSession) -> int:
-    """Give the most that the heap of the driver may be."""
+    """Return the most that the heap of the driver may be."""
     jvm: Any = session._jvm
     return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
 
@@ -115,7 +115,7 @@ def task_counts(session: SparkSession) -> tuple[int, int]:
 
 
 def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings to make: ours where nobody has told others, `conf`, and the time zone."""
+    """Return the settings to make: ours where nobody has told others, `conf`, and the time zone."""
     ours = {key: value for key, value in usual.items() if key not in submitted}
     return ours | dict(conf) | UTC
 

@@ -1,4 +1,4 @@
-"""How a stream ends when it is told to: the batch under way ends first, and no other begins.
+"""The end of a stream that is told to stop: the batch under way ends first, and no other begins.
 
 Rule: what a batch writes is known by its number, so that one that is cut off, or refused here, comes again.
 """
@@ -19,7 +19,7 @@ LAST_BATCH_SECONDS: Final = 300.0
 
 
 def set_by_sigterm() -> Event:
-    """Give what SIGTERM sets from now on; it no longer ends the process."""
+    """Return what SIGTERM sets from now on; it no longer ends the process."""
     stop = Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     return stop

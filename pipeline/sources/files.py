@@ -30,13 +30,13 @@ from pipeline.sources.salvage import COMPRESSED_BYTES, MAX_LINE_BYTES, has_long_
 from pipeline.store.hadoop import exists
 from pipeline.transforms.events import from_columns, from_lines
 
-# How event files are listed.
+# Options with which event files are listed.
 LISTED: Final = {"recursiveFileLookup": "true", "pathGlobFilter": "*.{jsonl,jsonl.gz,parquet}"}
 # The whole row is declared, as a stream demands; the content is never asked for, so that no file is opened.
 FILE: Final = "path string, modificationTime timestamp, length bigint, content binary"
 # Lines as they are read, with the file that each is of.
 LINES: Final = "value string, source string, damaged boolean"
-# What a task that reads by hand has in memory: so many lines, or so many bytes and one line.
+# The most that a task that reads by hand has in memory: so many lines, or so many bytes and one line.
 LINES_A_BATCH: Final = 10_000
 BYTES_A_BATCH: Final = MAX_LINE_BYTES
 GONE: Final = (
@@ -46,12 +46,12 @@ GONE: Final = (
 # Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
 DECODED: Final = "regexp_replace(url_decode(replace({}, '+', '%2B')), '^file:/+', '/')"
 SOURCE: Final = DECODED.format("_metadata.file_path")
-# What Spark notes in a checkpoint of each file that a stream has read; the time is in milliseconds since 1970.
+# The note of Spark in a checkpoint about each file that a stream has read; the time is in milliseconds since 1970.
 NOTED: Final = "path string, timestamp bigint"
-# Spark takes paths for patterns. It can be told not to for one path; of several it reads some twice then, so that
+# Spark takes paths for patterns. For one path Spark can be told not to; of several it reads some twice then, so that
 # there, and in streams, the signs of a pattern are escaped.
 EXACT: Final = {"__globPaths__": "false"}
-# What Spark says of a file that is damaged, or gone.
+# Spark's words for a file that is damaged, or gone.
 SIGNS: Final = ("FAILED_READ_FILE", "PATH_NOT_FOUND", "FileNotFoundException")
 
 
@@ -76,7 +76,7 @@ def find(spark: SparkSession, directory: str) -> list[EventFile]:
 def names(
     spark: SparkSession, directory: str, max_files: int, max_file_age: str, *, skip_gone: bool = False
 ) -> DataFrame:
-    """Stream the paths of event files as they come, in the order of their age; raises PipelineError."""
+    """Return a stream of the paths of event files as they come, in the order of their age; raises PipelineError."""
     _require_there(spark, directory)
     if _is_unescapable(directory):
         raise PipelineError(
@@ -108,7 +108,7 @@ def passed_by(spark: SparkSession, directory: str, checkpoint: str, max_file_age
 
 
 def paths_of(batch: DataFrame) -> tuple[str, ...]:
-    """Give the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
+    """Return the paths of a batch of `names`; raises PipelineError if a file of it is gone."""
     try:
         return tuple(sorted(row.path for row in batch.collect()))
     except Exception as error:
@@ -129,7 +129,7 @@ class EventFiles:
 
     @classmethod
     def of(cls, spark: SparkSession, paths: tuple[str, ...], *, skip_gone: bool = False) -> "EventFiles":
-        """Give these files after a look for lines that are too long for Spark."""
+        """Return these files after a look for lines that are too long for Spark."""
         return cls(spark, paths, skip_gone, long=_found(spark, filter(_is_large, paths), _has_long_line))
 
     def records(self, late_before_us: int | None) -> DataFrame:
@@ -149,7 +149,7 @@ class EventFiles:
         return reduce(DataFrame.unionByName, parts)
 
     def after(self, error: Exception) -> "EventFiles":
-        """Say how to go on after Spark failed to read them; raises the error if no file is at fault."""
+        """Return the files to read after Spark failed to read these; raises the error if no file is at fault."""
         if not any(sign in str(error) for sign in SIGNS) or self.damaged:
             raise error
         there = self._there(error)
@@ -181,14 +181,14 @@ def _is_there(spark: SparkSession, path: str) -> bool:
 
 
 def _local(path: str) -> Path | None:
-    """Give the path of a mounted file, None for one of another file system."""
+    """Return the path of a mounted file, None for one of another file system."""
     if "://" in path and not path.startswith("file:"):
         return None
     return Path(_shown(path))
 
 
 def _is_compressed(path: str) -> bool:
-    """Say whether its name says so, which is what Spark goes by."""
+    """Return whether a file is compressed by its name, which is what Spark goes by."""
     return path.endswith(".gz")
 
 
@@ -197,26 +197,26 @@ def _shown(path: str) -> str:
 
 
 def _is_unescapable(path: str) -> bool:
-    """Say whether Spark cannot match it: in a pattern, Hadoop takes what is before a colon for a scheme."""
+    """Return whether Spark cannot match a path: in a pattern, Hadoop takes what is before a colon for a scheme."""
     local = _local(path)
     return local is not None and ":" in str(local) and PATTERN_SIGNS.search(path) is not None
 
 
 def _is_unopenable(path: str) -> bool:
-    """Say whether Spark cannot open it: in a name, Hadoop takes what is before a colon for a scheme."""
+    """Return whether Spark cannot open a file: in a name, Hadoop takes what is before a colon for a scheme."""
     local = _local(path)
     return local is not None and (":" in local.name or _is_unescapable(path))
 
 
 def _is_large(path: str) -> bool:
-    """Say whether it could have too long a line; of another file system than a mounted one nobody looks."""
+    """Return whether a file could have too long a line; on a file system that is not mounted nobody looks."""
     local = _local(path)
     if local is None or path.endswith(".parquet"):
         return False
     try:
         return local.stat().st_size > (COMPRESSED_BYTES if _is_compressed(path) else MAX_LINE_BYTES)
     except OSError:
-        # Gone, for whoever reads it to say.
+        # The file is gone: the task that reads it says so.
         return False
 
 
@@ -247,7 +247,7 @@ def _require_events(path: str, schema: StructType) -> None:
 
 
 def _found(spark: SparkSession, files: Iterable[str], holds: Callable[[str, bytes | None], bool]) -> frozenset[str]:
-    """Give the files of which something holds, by a look at each in a task of its own."""
+    """Return the files of which something holds, by a look at each in a task of its own."""
 
     def look(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for batch in batches:
@@ -259,7 +259,7 @@ def _found(spark: SparkSession, files: Iterable[str], holds: Callable[[str, byte
 
 
 def _spread(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Give each file to a task: the path of a mounted one, of another the whole content as well."""
+    """Assign each file to a task: the path of a mounted one, of another the whole content as well."""
     mounted = [(path, None) for path in paths if _local(path) is not None]
     others = [escaped(path) for path in paths if _local(path) is None]
     files = spark.createDataFrame(mounted, "path string, content binary")

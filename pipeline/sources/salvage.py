@@ -3,7 +3,7 @@ files with a line that is longer than any memory.
 
 Rule: damage costs the member it is in, not those behind it: the next that is sound, or that the end of the file cuts,
 is looked for, and what is between comes out once, marked. A file that its name does not call compressed is read as it
-is, as Spark does, and so is a text that its name does call so. Of a line that is too long its beginning stands for it.
+is, as Spark does, and so is a text that its name does call so. The beginning of a line that is too long stands for it.
 Memory: `MAX_LINE_BYTES` and one chunk of a file at a time. Plain Python, since it runs in Spark's workers.
 """
 
@@ -16,7 +16,8 @@ from typing import BinaryIO, Final
 
 from eventlog.members import CHUNK_BYTES, headers, unpacked
 
-# Of a file without line breaks, as a crash can leave one full of zeros; Spark takes a few times as much of its heap.
+# The longest line that is read whole, even of a file without line breaks, as a crash can leave one full of zeros; Spark
+# takes a few times as much of its heap.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 # No smaller compressed file has such a line: deflate makes of a byte 1032 at the most.
 COMPRESSED_BYTES: Final = MAX_LINE_BYTES // 1032
@@ -27,17 +28,17 @@ CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def is_whole(file: BinaryIO) -> bool:
-    """Say whether it is a compressed file that can be read to its end."""
+    """Return whether this is a compressed file that can be read to its end."""
     return not _is_text(file) and not any(damaged for _, damaged in _chunks(file))
 
 
 def has_long_line(file: BinaryIO, *, compressed: bool) -> bool:
-    """Say whether a line has more than `MAX_LINE_BYTES`; of a damaged file, whether one before the damage has."""
+    """Return whether a line has more than `MAX_LINE_BYTES`; in a damaged file, whether one before the damage has."""
     length = 0
     for chunk, damaged in _chunks(file) if compressed else _plain(file):
         if damaged:
             return False
-        # Two looks at a chunk, which end at once where lines are short: next to the reading they cost nothing.
+        # Both looks at a chunk end at once where lines are short: next to the reading they cost nothing.
         first = chunk.find(b"\n")
         if length + first > MAX_LINE_BYTES:
             return True
@@ -48,9 +49,9 @@ def has_long_line(file: BinaryIO, *, compressed: bool) -> bool:
 
 
 def lines_of(file: BinaryIO, *, compressed: bool) -> Iterator[tuple[bytes, bool]]:
-    """Give the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins.
+    """Yield the lines of a file; one marked with True is what was left of a line, or nothing, where damage begins.
 
-    Of a line of more than `MAX_LINE_BYTES` it gives so many, and passes by the others.
+    A line of more than `MAX_LINE_BYTES` is cut there; its other bytes are passed by.
     """
     rest = bytearray()
     for chunk, damaged in _chunks(file) if compressed and not _is_text(file) else _plain(file):
@@ -100,7 +101,7 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
 
 
 def _is_worth_reading(file: BinaryIO, at: int) -> bool:
-    """Say whether a member ends well, or the end of the file cuts it and it began as an event."""
+    """Return whether a member ends well, or the end of the file cuts it and it began as an event."""
     first = b""
     try:
         for plain, _ in unpacked(file, at):

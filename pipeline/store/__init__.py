@@ -7,5 +7,5 @@
     hadoop            small files on Spark's file systems
     history, drift    what earlier runs said; the same as metrics
 
-Rule: whoever writes holds the lock or the lease of the whole place while it does.
+Rule: a writer holds the lock or the lease of the whole place while it writes.
 """

@@ -1,8 +1,8 @@
-"""Tables in Delta Lake: for object stores, and for who wants its schema evolution and its history.
+"""Tables in Delta Lake: for object stores, and for users of its schema evolution and its history.
 
 Rule: rows are computed once and kept on the executors' disks until they are in their tables. Each table has a log of
 its own: after a crash between two tables of a change, the batch comes again, and what is there already is left out by
-its key. One writer at a time (`pipeline.store.lease`), compaction included: two would each miss what the other adds.
+its key. Writers go one at a time (`pipeline.store.lease`), compaction, too: two would each miss what the other adds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ class DeltaStore:
         return "" if found is None else str(found.detail().collect()[0].properties.get(KEPT_FOR, ""))
 
     def add_up(self, table: Table, before: date, added: Callable[[DataFrame], DataFrame]) -> int:
-        """Have `added` make one part of all that a stream wrote for each earlier day; gives the number of days.
+        """Combine, by `added`, all that a stream wrote for each earlier day to one part; returns the number of days.
 
         The part gets a number above 0, as the stream's own; its batches stay marked in the log, so that one that comes
         again is left out as before.
@@ -89,7 +89,7 @@ class DeltaStore:
                 found.vacuum(hours)
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
-        # Of files of any age: streams of Delta pass by what is merged.
+        # Files of any age are merged: streams of Delta pass by what is merged.
         self._spark.conf.set("spark.databricks.delta.optimize.maxFileSize", target_bytes)
         with self.exclusive():
             if (found := self._delta(table)) is None:
@@ -119,7 +119,7 @@ class DeltaStore:
         self._write(table, rows, "overwrite", {"partitionOverwriteMode": "static"})
 
     def keep_for(self, table: Table, stream: str) -> None:
-        """Note a stream beside a table, also before its first batch; the note stays when rows are replaced."""
+        """Record a stream beside a table, also before its first batch; the record stays when rows are replaced."""
         if self.stream_of(table) != stream:
             self._require()
             path = self._path(table).replace("`", "``")

@@ -1,7 +1,7 @@
 """Drift as metrics: how far the replay is off, what is advised beside what is in force, whether the advice held.
 
 Rule: the text is Prometheus' exposition format, for the node exporter's textfile collector or a Pushgateway; a file is
-replaced whole. What is not known has no line. Pure, but for writing and sending.
+replaced whole. A value that is not known has no line. Pure, but for writing and sending.
 """
 
 import os

@@ -14,19 +14,19 @@ from pipeline.core.errors import ExitCode, PipelineError
 
 IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
 GONE: Final = "java.io.FileNotFoundException"
-# Two at the same moment: S3 says so instead of who was first.
+# S3's answer to two writers at the same moment, instead of who was first.
 CONFLICT: Final = "Status Code: 409"
 HIDDEN: Final = "._"
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """Say whether a file is there."""
+    """Return whether a file is there."""
     where, files = _open(spark, path)
     return bool(files.exists(where))
 
 
 def size(spark: SparkSession, path: str) -> int:
-    """Give the bytes of all files below a directory."""
+    """Return the bytes of all files below a directory."""
     where, files = _open(spark, path)
     return int(files.getContentSummary(where).getLength())
 
@@ -44,7 +44,7 @@ def data_files(spark: SparkSession, path: str) -> list[str]:
 
 
 def make(spark: SparkSession, path: str) -> None:
-    """Have a directory be there."""
+    """Create a directory and its parents, unless it is there."""
     where, files = _open(spark, path)
     files.mkdirs(where)
 
@@ -66,7 +66,7 @@ def remove_older(spark: SparkSession, path: str, seconds: float) -> None:
 
 
 def rename(spark: SparkSession, path: str, to: str) -> None:
-    """Give a file or a directory another name; raises PipelineError if it did not get it."""
+    """Rename a file or a directory; raises PipelineError if it did not get the name `to`."""
     where, files = _open(spark, path)
     target, _ = _open(spark, to)
     files.mkdirs(target.getParent())

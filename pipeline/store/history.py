@@ -1,4 +1,4 @@
-"""What earlier runs said, kept: calibrations, advice, limits in force by day; and whether an advice held.
+"""Results of earlier runs, kept: calibrations, advice, limits in force by day; and whether an advice held.
 
 Rule: a run adds a row to the histories and never changes one. Days are made anew from all events of a day, so that a
 run over a part of a day does not shorten what is known of it. Whether an advice held is said by the days on which its
@@ -22,7 +22,7 @@ from pipeline.store.sinks import Row, frame_of, open_store
 from pipeline.transforms.histograms import bucket, quantiles
 
 _BY: Final = ("date", "cluster", "proxy_id", "heap_limit_bytes", "direct_limit_bytes")
-# Of each history, the latest; days of a fleet.
+# At most so many rows of each history, the latest; enough for the days of a fleet.
 MOST_ROWS: Final = 1000
 _REFUSED: Final = ("timeout", "queue_full", "oversize")
 
@@ -40,7 +40,7 @@ def keep_days(spark: SparkSession, common: CommonSettings, events: DataFrame, pe
 
 
 def limits_by_day(events: DataFrame) -> DataFrame:
-    """Give the table of that name for these events."""
+    """Return the table of that name for these events."""
     # Null is a cluster, too: nothing is joined by it.
     lists = events.where(F.col("kind") == "get_topics").fillna("", "cluster")
     work = sum((F.coalesce(F.col(name), F.lit(0)) for name in ("upstream_us", "read_us", "write_us")), F.lit(0))
@@ -71,7 +71,7 @@ def add_row(spark: SparkSession, common: CommonSettings, table: Table, row: Row)
 
 
 def drift_of(spark: SparkSession, common: CommonSettings) -> str:
-    """Give the drift as metrics, from what is kept and what was replayed last."""
+    """Return the drift as metrics, from what is kept and what was replayed last."""
     store = open_store(spark, common)
 
     def rows(table: Table, order: str) -> list[Row]:

@@ -1,10 +1,11 @@
-"""One writer of a directory of tables at a time, and its name for whoever has to wait, whatever file system it is on.
+"""Locks and leases: one writer of a directory of tables at a time, on any file system; those who wait get its name.
 
 A mounted directory has a lock of its file system, which the kernel gives up with its process. Elsewhere a lease stands
-for it: the newest of the numbered files under `_lease/`. Who wants to write makes the file of the next number, which a
-file system lets only one of two do, and looks again: a higher number means that it came late. The holder changes its
-file while it works. A file that did not change for `STALE_SECONDS`, by the clock of the one who looks, is left over of
-a dead process: no two clocks are compared, and whoever is killed keeps others out for so long.
+for it: the newest of the numbered files under `_lease/`. A process that wants to write makes the file of the next
+number, which a file system lets only one of two do, and looks again: a higher number means that it came late. The
+holder changes its file while it works. A file that did not change for `STALE_SECONDS`, by the clock of the process
+that looks, is left over of a dead process: no two clocks are compared, and a killed holder keeps others out for so
+long.
 
 Rule: `Held.require` goes before each commit: a holder that was stopped for too long must find out before it writes.
 """
@@ -31,11 +32,11 @@ from pipeline.store.hadoop import HadoopFiles
 LOCK: Final = "_lock"
 LEASE: Final = "_lease"
 RETRY_SECONDS: Final = 0.05
-# Of an object store, which bills each look.
+# For object stores, which bill each look.
 STORE_RETRY_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 60.0
-# Of the time after which others take a lease for left over: how often a holder shows that it lives, and how long after
-# the last time it may still write.
+# Shares of the time after which others take a lease for left over: how often a holder shows that it lives, and how long
+# after the last time it may still write.
 BEAT_SHARE: Final = 0.2
 TRUST_SHARE: Final = 0.5
 # The owner and the beat of a lease that was given up.
@@ -49,13 +50,13 @@ class Files(Protocol):
         """List them; without the directory there are none."""
 
     def read(self, name: str) -> str | None:
-        """Give a file's text, None if it is not there."""
+        """Return a file's text, None if it is not there."""
 
     def create(self, name: str, text: str) -> bool:
         """Make a file and say so, unless it is there: of two at a time only one is told yes."""
 
     def replace(self, name: str, text: str) -> None:
-        """Have a file hold this text."""
+        """Write a file anew, with this text only."""
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is not there is no error."""
@@ -105,7 +106,7 @@ class Held:
             )
 
     def release(self) -> None:
-        """Let others in at once."""
+        """Release the lease, so that others need not wait until it is stale."""
         self._files.replace(self._name, _text(*FREE))
 
 
@@ -219,7 +220,7 @@ def _text(owner: str, beat: str) -> str:
 
 
 def _read(text: str | None) -> tuple[str, str]:
-    """Give the owner and the beat; what is not written to its end yet is somebody's, but nobody's name is in it."""
+    """Return the owner and the beat; a text not written to its end yet is somebody's, but nobody's name is in it."""
     try:
         found = json.loads(text or "")
         return str(found["owner"]), str(found["beat"])

@@ -1,7 +1,7 @@
 """Tables as plain Parquet: for one writer at a time, and for readers that know nothing else.
 
-Rows are staged as files under `_staging/`, where no reader looks, and moved in place one by one. What replaces a table
-is moved to `_next/` as a whole, and takes its place when that of before was moved away. Rule: a job that is killed
+Rows are staged as files under `_staging/`, where no reader looks, and moved in place one by one. A table's new rows
+are moved to `_next/` as a whole, and take its place when those of before were moved away. Rule: a job that is killed
 while it writes is run again: events that it left are found by their key, other tables are made anew. Streams of a table
 and batches that a table takes once are what Delta is for (`pipeline.store.delta`).
 """
@@ -26,7 +26,7 @@ from pipeline.store.protocol import Batch, OpenStore, Staged
 COMPRESSION: Final = "zstd"
 STAGING: Final = "_staging"
 NEXT: Final = "_next"
-# What a killed process staged; no job takes as long.
+# The age at which staged files are those of a killed process; no job takes as long.
 LEFT_OVER_SECONDS: Final = 2 * 86_400.0
 # Spark leaves it when all files of a job are there.
 WHOLE: Final = "_SUCCESS"
@@ -74,7 +74,7 @@ class ParquetStore:
         """Delete nothing: files that are replaced are gone."""
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
-        # Written anew if it has more than twice the files that it needs.
+        """Write a table anew if it has more than twice the files that it needs; returns how many it had, and has."""
         with self.exclusive():
             place = self._settled(table)
             files = hadoop.data_files(self._spark, place)
@@ -101,7 +101,7 @@ class ParquetStore:
             return old
 
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
-        # What a batch has added before is for its key to tell.
+        # Rows that a batch has added before are found by their key.
         for name, staged in rows.items():
             place, added = self._settled(TABLES[name]), uuid4().hex
             for number, file in enumerate(hadoop.data_files(self._spark, staged.place)):
@@ -127,14 +127,14 @@ class ParquetStore:
         raise PipelineError(f"{self._places(table)[0]}: got a stream, expected a table of Delta for it")
 
     def _settled(self, table: Table) -> str:
-        """Give the place of a table, put there if it was written to its end while that of before is gone."""
+        """Return the place of a table, moved there if it was written to its end while that of before is gone."""
         place, following = self._places(table)
         if not hadoop.exists(self._spark, place) and hadoop.exists(self._spark, f"{following}/{WHOLE}"):
             hadoop.rename(self._spark, following, place)
         return place
 
     def _places(self, table: Table) -> tuple[str, str]:
-        """Say where a table is, and where until it takes the place of that of before."""
+        """Return where a table is, and where its new rows are until they take the place of those of before."""
         return f"{self._root}/{table.name}", f"{self._root}/{NEXT}/{table.name}"
 
     def _new_place(self, table: Table) -> str:

@@ -1,4 +1,4 @@
-"""What a store of tables is: rows are staged, computed once, then added or put in place by the only writer.
+"""The interface of a store of tables: rows are staged, computed once, then added or put in place by the only writer.
 
 Rule: a reader gets the files of the moment; if a compaction removes them meanwhile, it ends with an error, never with
 other rows.
@@ -18,7 +18,7 @@ from pipeline.core.tables import Table
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch of a stream; replayed, it has the same number."""
+    """A micro-batch of a stream; replayed, it has the same number."""
 
     stream: str
     number: int
@@ -47,16 +47,16 @@ class OpenStore(Protocol):
     """A store that nobody else changes now."""
 
     def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
+        """Return the rows of a table, None if it was never written."""
 
     def add(self, rows: Mapping[str, Staged], batch: Batch | None = None) -> None:
         """Add rows to tables, by name; with Delta each table takes a batch once."""
 
     def replace(self, table: Table, rows: Staged) -> None:
-        """Have a table hold these rows only."""
+        """Replace all rows of a table by these."""
 
     def keep_for(self, table: Table, stream: str) -> None:
-        """Have a table be known as one that a stream adds to; raises PipelineError where no stream can."""
+        """Mark a table as one that a stream adds to; raises PipelineError where no stream can."""
 
 
 class Store(Protocol):
@@ -66,22 +66,22 @@ class Store(Protocol):
         """Compute rows that are meant for a table; the caller discards them."""
 
     def exclusive(self) -> AbstractContextManager[OpenStore]:
-        """Be the only one who changes the store; raises PipelineError with the name of who does not end."""
+        """Acquire the sole right to change the store; raises PipelineError with the name of a holder that stays."""
 
     def read(self, table: Table) -> DataFrame | None:
-        """Give the rows of a table, None if it was never written."""
+        """Return the rows of a table, None if it was never written."""
 
     def stream_of(self, table: Table) -> str:
-        """Name the stream for which a table is kept, empty without one."""
+        """Return the stream for which a table is kept, empty without one."""
 
     def add_up(self, table: Table, before: date, added: Callable[[DataFrame], DataFrame]) -> int:
-        """Have `added` make one part of all that a stream wrote for each earlier day; gives the number of days."""
+        """Combine, by `added`, all that a stream wrote for each earlier day to one part; returns the number of days."""
 
     def clean(self, table: Table, hours: int | None = None) -> None:
         """Delete the files that no reader needs since so many hours (default: the store's own time)."""
 
     def merge(self, table: Table, target_bytes: int) -> tuple[int, int]:
-        """Merge small files of a table into such of about this size; gives how many there were, and are."""
+        """Merge small files of a table into such of about this size; returns how many there were, and are."""
 
     def drop_before(self, table: Table, day: date) -> int:
-        """Delete the rows of earlier days from a table laid out by `date`; gives the number of files."""
+        """Delete the rows of earlier days from a table laid out by `date`; returns the number of files."""

@@ -32,7 +32,7 @@ def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
 
 
 def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> DataFrame:
-    """Give the rows of a table; raises PipelineError if no job has written it yet."""
+    """Return the rows of a table; raises PipelineError if no job has written it yet."""
     rows = open_store(spark, settings).read(table)
     if rows is None:
         raise PipelineError(f"--out {settings.out}: found no table `{table.name}`: run the job that writes it first")
@@ -40,18 +40,18 @@ def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> D
 
 
 def write_table(spark: SparkSession, settings: CommonSettings, table: Table, frame: DataFrame) -> None:
-    """Have a table hold these rows only: all of them or, after a crash, those of before."""
+    """Replace the rows of a table by these: the table has all of them or, after a crash, those of before."""
     store = open_store(spark, settings)
     with store.stage(table, frame) as rows, store.exclusive() as opened:
         opened.replace(table, rows)
 
 
 def write_rows(spark: SparkSession, settings: CommonSettings, table: Table, rows: Iterable[Row]) -> None:
-    """Have a table of results hold these rows only."""
+    """Replace the rows of a table of results by these."""
     write_table(spark, settings, table, frame_of(spark, table, rows))
 
 
 def frame_of(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:
-    """Give rows of results, which are few, as a frame."""
+    """Return rows of results, which are few, as a frame."""
     values = [tuple(row[column.name] for column in table.columns) for row in rows]
     return spark.createDataFrame(values, table_schema(table)).coalesce(1)

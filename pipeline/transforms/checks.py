@@ -1,4 +1,4 @@
-"""What makes a record no event: the reasons in `pipeline.core.tables.events`, as SQL conditions over its fields.
+"""Checks that tell whether a record is an event: the reasons of `pipeline.core.tables.events`, as SQL over its fields.
 
 Rule: every record has no reason or exactly one, the first that holds in the order of `REASONS`. Texts are not checked
 for their JSON type: a number where a text is expected reads as its digits.
@@ -26,7 +26,7 @@ _ONE_BRACE: Final = (
 )
 # `from_json` reads the first object of a line and is silent about the rest, as of two events whose line break was lost.
 # Braces within texts are rare: only then is the line read again, as the only element of an array and as the only value
-# of an object. What could end the one early, `],[`, does not end the other.
+# of an object. A text that could end the one early, `],[`, does not end the other.
 SEVERAL: Final = (
     f"CASE WHEN {_ONE_BRACE} THEN false"
     " ELSE coalesce(size(from_json('[' || raw || ']', 'array<map<string,string>>')) <> 1, true)"
@@ -35,9 +35,9 @@ SEVERAL: Final = (
 
 
 def reason(unread: str, several: str, damaged: str, late_before_us: int | None) -> Column:
-    """Give the reason, null for an event; the frame has the fields of events.
+    """Return the reason, null for an event; the frame has the fields of events.
 
-    Of the conditions in SQL, `unread` says that `from_json` met something that it could not read, `several` that the
+    The conditions are SQL: `unread` says that `from_json` met something that it could not read, `several` that the
     line holds more than one object, `damaged` that it is a remainder. Without `late_before_us` nothing is late.
     """
     least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
@@ -56,7 +56,7 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
 
 
 def detail() -> Column:
-    """Name the fields at fault by `reason`, or say that the line was too long; null where there is nothing to say."""
+    """Return the fields at fault by `reason`, or that the line was too long; null where there is nothing to say."""
     missing = ", ".join(f"IF({name} IS NULL, '{name}', NULL)" for name in REQUIRED)
     bad = ", ".join(f"IF({_is_bad(field)}, '{field.name}', NULL)" for field in CHECKED)
     return F.expr(
@@ -69,7 +69,7 @@ def detail() -> Column:
 
 
 def _is_bad(field: Field) -> str:
-    """Say in SQL when a field has a value that it cannot have; null is none."""
+    """Return the SQL condition that a field has a value that it cannot have; null is no value."""
     if field.values:
         return f"{field.name} NOT IN ({', '.join(repr(value) for value in field.values)})"
     if field.name == "schema_version":

@@ -23,7 +23,7 @@ RAW_CHARACTERS: Final = 65_536
 CORRUPT: Final = "_corrupt"
 VERSION: Final = "schema_version"
 _KEPT: Final = {*EVENT_KEY, "ts_us", "dropped_before", "date", "hour"}
-# What is late is staged so, never kept: enough to look whether `events` has it, and to quarantine it if not.
+# Late events are staged so, never kept: enough to look whether `events` has them, and to quarantine them if not.
 LATE: Final = Table(
     name="late",
     meaning="One row for each late event of an input.",
@@ -44,7 +44,7 @@ def from_lines(lines: DataFrame, late_before_us: int | None = None) -> DataFrame
 
     Blank lines are no records. Lines of more than 1 MiB are not parsed.
     """
-    # Whatever a later schema calls itself, it shall not look like a number that does not fit.
+    # A later schema, however large its version, shall not look like a number that does not fit.
     fields = [StructField(VERSION, LongType()) if field.name == VERSION else field for field in event_schema()]
     schema = StructType([*fields, StructField(CORRUPT, StringType())])
     # A remainder is a record even if nothing is left of it.
@@ -66,17 +66,17 @@ def from_columns(rows: DataFrame, late_before_us: int | None = None) -> DataFram
 
 
 def events_of(records: DataFrame) -> DataFrame:
-    """Give the rows of the table `events`, duplicates included."""
+    """Return the rows of the table `events`, duplicates included."""
     return with_hour(records.where(F.col("reason").isNull())).select([column.name for column in EVENTS.columns])
 
 
 def late_of(records: DataFrame) -> DataFrame:
-    """Give what is late, as rows of `LATE`: records that `quarantined_of` takes, and keys that `events` has."""
+    """Return what is late, as rows of `LATE`: records that `quarantined_of` takes, and keys that `events` has."""
     return with_hour(records.where(F.col("reason") == "late")).select([column.name for column in LATE.columns])
 
 
 def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:
-    """Give the rows of the table `quarantine`: equal texts of a source are one, with their number."""
+    """Return the rows of the table `quarantine`: equal texts of a source are one, with their number."""
     bad = records.where(F.col("reason").isNotNull())
     # Bytes that are no UTF-8 would make a file that other readers refuse.
     marked = bad.withColumn("raw", F.make_valid_utf8("raw")).withColumn("digest", F.sha2("raw", 256))

@@ -16,25 +16,25 @@ QUANTILES: Final[Mapping[str, float]] = {"p50_us": 0.5, "p95_us": 0.95, "p99_us"
 
 
 def bucket(us: Column) -> Column:
-    """Give the bucket of a wait in microseconds, as int."""
+    """Return the bucket of a wait in microseconds, as int."""
     power = F.floor(F.lit(float(PER_OCTAVE)) * F.log2(us.cast("double")) + F.lit(TINY)).cast("int")
     return F.when(us > 0, power).otherwise(F.lit(NO_WAIT))
 
 
 def bucket_sql(us: str) -> str:
-    """Give the same as SQL, for Spark and for DuckDB."""
+    """Return the same as SQL, for Spark and for DuckDB."""
     power = f"cast(floor({PER_OCTAVE} * log2(cast({us} AS double)) + {TINY}) AS int)"
     return f"CASE WHEN {us} > 0 THEN {power} ELSE {NO_WAIT} END"
 
 
 def middle(of: Column) -> Column:
-    """Give the microseconds that stand for a bucket, as double."""
+    """Return the microseconds that stand for a bucket, as double."""
     value = F.pow(F.lit(2.0), (of.cast("double") + F.lit(0.5)) / F.lit(float(PER_OCTAVE)))
     return F.when(of == NO_WAIT, F.lit(0.0)).otherwise(value)
 
 
 def quantiles(waits: DataFrame, by: Sequence[str], shares: Mapping[str, float] = QUANTILES) -> DataFrame:
-    """Give one row for each `by`: `count`, and for each name in `shares` its quantile in us, at most 4.5 % off.
+    """Return one row for each `by`: `count`, and for each name in `shares` its quantile in us, at most 4.5 % off.
 
     `waits` has the columns `bucket` and `count`, as the table of that name; the answer is by nearest rank.
     """

@@ -1,4 +1,4 @@
-"""Who was slowed: events of the kind `throttle` to the table `slowed`.
+"""Slowed topics and paused connections: events of the kind `throttle` to the table `slowed`.
 
 Rules: order is that of `seq` within a start of a proxy. A topic is slowed from the event with its rate to its next
 event. From version 3 on an event says why, and how many connections are paused. Before that, paused connections are
@@ -36,7 +36,7 @@ _DECIDED: Final = (
 
 
 def slowed(events: DataFrame, marks: Marks = ADAPTIVE_MARKS) -> DataFrame:
-    """Give the table `slowed`; `marks` of the adaptive throttle's memory tell its reasons apart."""
+    """Return the table `slowed`; `marks` of the adaptive throttle's memory tell its reasons apart."""
     # The last event of any kind: until then the proxy was certainly there.
     ends = events.groupBy(*_START).agg(F.max("ts_us").alias("last_us"))
     decided = events.where((F.col("kind") == THROTTLE) & F.col("throttle_by").isNotNull()).selectExpr(*_DECIDED)
@@ -51,12 +51,12 @@ def slowed(events: DataFrame, marks: Marks = ADAPTIVE_MARKS) -> DataFrame:
 
 
 def means(names: Sequence[str], weight: Column) -> list[Column]:
-    """Give the weighted means of columns, by their names."""
+    """Return the weighted means of columns, by their names."""
     return [(F.sum(F.col(name) * weight) / F.sum(weight)).alias(name) for name in names]
 
 
 def _of_topics(decided: DataFrame, marks: Marks) -> DataFrame:
-    """Give a span for each rate of a topic."""
+    """Return a span for each rate of a topic."""
     order = Window.partitionBy(*_START, "topic").orderBy("seq")
     # Memory that is not known presses nobody; `least` and `greatest` would pass by a null.
     ratio = F.coalesce(F.col("ratio"), F.lit(0)) / 1000
@@ -72,7 +72,7 @@ def _of_topics(decided: DataFrame, marks: Marks) -> DataFrame:
 
 
 def _of_connections(decided: DataFrame) -> DataFrame:
-    """Give a span for each number of paused connections."""
+    """Return a span for each number of paused connections."""
     order = Window.partitionBy(*_START).orderBy("seq")
     run = Window.partitionBy(*_START, "run").orderBy("seq").rowsBetween(Window.unboundedPreceding, 0)
     pauses, before = F.col("action") == "pause", F.lag("action").over(order)

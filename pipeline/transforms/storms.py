@@ -52,7 +52,7 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule, last: int = 0) -> lis
     """Find bursts in the seconds, in any order, in which there were requests.
 
     The usual rate is the median of all seconds from the first to the last, silent ones included: half of them would
-    have to be storms to move it. Of one silence at most `MOST_SILENT_SECONDS` count. `last` is the second in which the
+    have to be storms to move it. A silence counts for at most `MOST_SILENT_SECONDS`. `last` is the second in which the
     last request ended, if that is later: nobody came from there on, but the recording went on.
     """
     if not len(seconds):
@@ -78,7 +78,7 @@ def _usual(bounds: Ints, requests: Ints) -> float:
 
 
 def arrivals(events: DataFrame) -> DataFrame:
-    """Give the table `arrivals`: what arrived in each second at each proxy."""
+    """Return the table `arrivals`: what arrived in each second at each proxy."""
     refused = is_list() & F.col("outcome").isin(*REFUSALS)
     counted = {"requests": is_list(), "watch_frames": ~is_list(), "refused": refused}
     each = asked_for(events).groupBy(_second().alias("_second"), "proxy_id")
@@ -99,19 +99,19 @@ def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
 
 
 def last_second(events: DataFrame) -> int:
-    """Give the second since 1970 in which the last request ended; 0 without any."""
+    """Return the second since 1970 in which the last request ended; 0 without any."""
     return int(events.where(is_list()).agg(F.max(F.expr(f"(ts_us + total_us) div {MICROS}"))).collect()[0][0] or 0)
 
 
 def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:
-    """Give one row for each second of each storm: `storm`, `_second`."""
+    """Return one row for each second of each storm: `storm`, `_second`."""
     spans = [(number, burst.first, burst.last) for number, burst in enumerate(found, 1)]
     whole = spark.createDataFrame(spans, "storm int, first long, last long")
     return whole.select("storm", F.explode(F.sequence("first", "last")).alias("_second"))
 
 
 def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> DataFrame:
-    """Give the table `storms`; `seconds` are those of `hot_seconds`, few enough to be sent to every worker."""
+    """Return the table `storms`; `seconds` are those of `hot_seconds`, few enough to be sent to every worker."""
     outcome = F.col("outcome")
     counted = {
         "answered": outcome == "ok",
@@ -140,7 +140,7 @@ def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> Dat
 
 
 def storm_members(events: DataFrame, seconds: DataFrame, most: int) -> DataFrame:
-    """Give the table `storm_members`: for each storm and dimension the `most` with the most requests."""
+    """Return the table `storm_members`: for each storm and dimension the `most` with the most requests."""
     names = F.array(*(F.struct(F.lit(name).alias("dimension"), F.col(name).alias("name")) for name in MEMBERS))
     each = _of_storms(events, seconds).select("storm", "outcome", F.explode(names).alias("one"))
     refused = F.count_if(F.col("outcome").isin(*REFUSALS)).alias("refused")

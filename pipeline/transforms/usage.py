@@ -1,8 +1,8 @@
-"""Who cost how much: events to the tables `usage`, `waits`, `top_costs` and `sharing`.
+"""Costs by namespace, principal and client version: the tables `usage`, `waits`, `top_costs`, `sharing` from events.
 
-Rule: the same functions serve batches and streams. What they make of disjoint sets of events adds up to what they make
-of all of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant is the first part of its namespace, and
-is put in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
+Rule: the same functions serve batches and streams. The results for disjoint sets of events add up to the result for all
+of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant is the first part of its namespace, and is put
+in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ MEASURES: Final = (
     "heap_byte_seconds", "direct_byte_seconds", "watch_direct_byte_seconds", "requests", "refused", "topics",
     "response_bytes", "watch_bytes", "memory_wait_seconds",
 )  # fmt: skip
-# What is said of sharing.
+# The columns of `sharing` that are summed.
 SHARED: Final = ("requests", "coalesced", *(column.name for column in SAVINGS))
 MICROS: Final = 1_000_000
 # Histograms are looked at by hours; by minutes there would be a row for every second request.
@@ -32,7 +32,8 @@ _NUMBERS: Final = [
 _REFUSALS: Final = [name for name in _NUMBERS if name.startswith(("timeout_", "queue_full_", "oversize"))]
 
 
-# What Spark and DuckDB both compute, of the events of one window and who: SQL that means the same to both.
+# Conditions and sums that Spark and DuckDB both compute, of the events of one window and one `WHO`: SQL that means the
+# same to both.
 _ASKED_FOR: Final = "kind <> 'throttle'"
 _LIST: Final = "kind = 'get_topics'"
 _LATE: Final = f"{_LIST} AND outcome = 'timeout' AND coalesce(outcome_stage, '')"
@@ -100,7 +101,7 @@ TWO_WAITS: Final = (
 
 
 def queries(window_seconds: int, condition: str) -> dict[str, str]:
-    """Give the SQL that sums the events that meet a condition, of the view `events`, for `usage_of` and `waits_of`."""
+    """Return the SQL that sums the events of the view `events` that meet a condition, for `usage_of` and `waits_of`."""
     who = ", ".join(WHO)
     asked = f"FROM events WHERE {_ASKED_FOR} AND {condition}"
     values = ", ".join(f"{sql} AS {name}" for name, sql in AGGREGATES.items())
@@ -114,7 +115,7 @@ def queries(window_seconds: int, condition: str) -> dict[str, str]:
 
 
 def window_sql(seconds: int) -> str:
-    """Give the microsecond in which the window of an event begins, as SQL; no event is from before 1970."""
+    """Return the microsecond in which the window of an event begins, as SQL; no event is from before 1970."""
     return f"ts_us - ts_us % {seconds * MICROS}"
 
 
@@ -124,30 +125,30 @@ def asked_for(events: DataFrame) -> DataFrame:
 
 
 def is_list() -> Column:
-    """Say whether an event is of a topic list."""
+    """Return whether an event is of a topic list."""
     # A column is made where it is used: without a session there is none.
     return F.expr(_LIST)
 
 
 def memory_wait() -> Column:
-    """Give the time that a request waited for memory, microseconds."""
+    """Return the time that a request waited for memory, microseconds."""
     return F.expr(_WAITED)
 
 
 def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `usage` of these events, one row for each window and who asked."""
+    """Return the table `usage` of these events, one row for each window and who asked."""
     values = [F.expr(sql).alias(name) for name, sql in AGGREGATES.items()]
     return usage_of(asked_for(events).groupBy(_window(window_seconds), *WHO).agg(*values), window_seconds, part)
 
 
 def usage_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `usage` from the sums of each window and who asked."""
+    """Return the table `usage` from the sums of each window and who asked."""
     refused = sum(map(F.col, _REFUSALS), F.lit(0))
     return _rows(found.withColumn("refused", refused), USAGE, window_seconds, part)
 
 
 def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `waits` of these events: a row for each hour, or longer window, and bucket with somebody in it."""
+    """Return the table `waits` of these events: a row for each hour, or longer window, and each bucket not empty."""
     two = [F.struct(F.expr(wait).alias("wait"), F.expr(its).alias("bucket")) for wait, its in TWO_WAITS]
     hours = _window(max(WAITS_SECONDS, window_seconds))
     each = asked_for(events).select(hours, *WHO, F.explode(F.array(*two)).alias("one"))
@@ -157,7 +158,7 @@ def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
 
 
 def waits_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Give the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
+    """Return the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
     return _rows(found, WAITS, max(WAITS_SECONDS, window_seconds), part)
 
 
@@ -173,13 +174,13 @@ def add_waits(parts: DataFrame) -> DataFrame:
 
 
 def sharing(parts: DataFrame) -> DataFrame:
-    """Give the table `sharing` from `usage`; hours and namespaces without a question have no row."""
+    """Return the table `sharing` from `usage`; hours and namespaces without a question have no row."""
     found = parts.groupBy(_hour(), "tenant", "namespace").agg(*(F.sum(name).alias(name) for name in SHARED))
     return found.where(F.col("questions") > 0).select([column.name for column in SHARING.columns])
 
 
 def top_costs(parts: DataFrame, most: int) -> DataFrame:
-    """Give the table `top_costs` from `usage`: at most `most` of each dimension, measure and period, and none of 0."""
+    """Return the table `top_costs` from `usage`: at most `most` by dimension, measure and period, and none of 0."""
     names = [F.struct(F.lit(dimension).alias("dimension"), F.col(dimension).alias("name")) for dimension in DIMENSIONS]
     measured = [F.col(name).cast("double").alias(name) for name in MEASURES]
     sums = [F.sum(name).alias(name) for name in MEASURES]

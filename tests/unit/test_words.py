@@ -1,12 +1,13 @@
 """The lint of docstrings and comments: refused examples beside the sentences to write instead."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from scripts import check_words
-from scripts.lint import report
+from scripts.lint import PACKAGES, report
 
 ROOT = Path(check_words.__file__).resolve().parent.parent
 
@@ -110,8 +111,13 @@ def test_a_finding_names_the_line_and_the_sentence() -> None:
     assert (finding.line, finding.sentence) == (3, "It is whole.")
 
 
+def test_every_package_of_the_wheel_is_read() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(PACKAGES) == set(settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+
+
 def test_finished_rooms_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(check_words.check_source, []) == 0, capsys.readouterr().out
+    assert report(check_words.check_source, [], check_words.READ) == 0, capsys.readouterr().out
 
 
 def test_the_lint_needs_nothing_but_the_standard_library() -> None:

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 EACH_IN_STORM: Final = 2  # requests of a client in a storm, about
 STORM_FADES_US: Final = 700_000
-HEAVY_SHARE: Final = 0.25  # of storms: so large that requests wait for memory for seconds
+HEAVY_SHARE: Final = 0.25  # share of storms so large that requests wait for memory for seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Arrivals:
 
 
 def random_of(settings: GenerateSettings, chunk: Chunk, purpose: int) -> np.random.Generator:
-    """Give the random numbers of a chunk for one purpose."""
+    """Return the random numbers of a chunk for one purpose."""
     return np.random.default_rng([settings.seed, 1 + purpose, chunk.slice, chunk.proxy])
 
 

@@ -73,12 +73,12 @@ NAME_OF: Final = {
 
 
 def proxy_id(proxy: int) -> str:
-    """Name a proxy of the synthetic fleet."""
+    """Return the name of a proxy of the synthetic fleet."""
     return f"proxy-{proxy}"
 
 
 def boot_id(settings: GenerateSettings, proxy: int) -> str:
-    """Name its only start; 16 hexadecimal digits, as in the names of event files."""
+    """Return the name of a proxy's only start: 16 hexadecimal digits, as in the names of event files."""
     return f"{settings.seed & 0xFFFFFFFF:08x}{proxy:08x}"
 
 
@@ -105,7 +105,7 @@ def _lists(settings: GenerateSettings, chunk: Chunk, people: Population, groups:
     group = members.group
     reached, parts = _parts(groups, members)
     outcome = np.where(members.left, Outcome.CANCELLED, groups.outcome[group])
-    # Who finds the queue full is refused within the microsecond.
+    # A request that finds the queue full is refused within the microsecond.
     reached[HEAP] |= outcome == Outcome.QUEUE_FULL_HEAP
     well = outcome == Outcome.OK
     question = groups.question[group]
@@ -149,7 +149,7 @@ def _parts(groups: Groups, members: Members) -> tuple[Bools, Columns]:
     for stage, name in PART_OF.items():
         until = members.end_us if stage == WRITE else groups.ends[stage][members.group]
         ends = np.clip(until, begins, members.end_us)
-        # What began when the request was over was not reached; the first stage always is.
+        # A stage that began when the request was over was not reached; the first stage always is.
         reached[stage] = (begins < members.end_us) | (stage == GROUP)
         found[name] = pa.array(ends - begins, mask=~reached[stage] if name in NULLABLE else None)
         begins = ends
@@ -157,7 +157,7 @@ def _parts(groups: Groups, members: Members) -> tuple[Bools, Columns]:
 
 
 def _costs(groups: Groups, members: Members, parts: Columns) -> Columns:
-    """Give the cost of each group to its member that ended last."""
+    """Assign the cost of each group to its member that ended last."""
     count, sizes = len(members.group), np.diff(np.append(groups.first, len(members.group)))
     by_end = np.lexsort((members.end_us, members.group))
     last = by_end[groups.first + sizes - 1]
@@ -187,7 +187,7 @@ def _costs(groups: Groups, members: Members, parts: Columns) -> Columns:
 
 
 def _arrival_state(groups: Groups, members: Members) -> Columns:
-    """Say what each request found when it arrived: sums over the groups that were under way then.
+    """Return what each request found when it arrived: sums over the groups that were under way then.
 
     Heap memory is booked for the estimate first, and for the answer from when that could grow.
     """

@@ -33,9 +33,9 @@ Note = Callable[[int], None]
 
 
 def write_parquet(settings: GenerateSettings, directory: Path, note: Note) -> int:
-    """Write the table `events` (date and hour as directories); gives the number of events. Raises PipelineError.
+    """Write the table `events` (date and hour as directories); returns the number of events. Raises PipelineError.
 
-    One process, one chunk in memory; `note` is told how many events there are so far.
+    A single process has one chunk in memory; `note` is told how many events there are so far.
     """
     table = _empty(directory / "events")
     written = 0
@@ -110,4 +110,4 @@ def _empty(directory: Path) -> Path:
 
 
 def _ignore(_: str) -> None:
-    """Nobody needs to hear of a finished file."""
+    """Do nothing: nobody needs to hear of a finished file."""

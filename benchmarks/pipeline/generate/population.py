@@ -1,4 +1,4 @@
-"""Who asks: tenants, namespaces by Zipf's law, principals, client versions, and the connections of clients.
+"""The askers: tenants, namespaces by Zipf's law, principals, client versions, and the connections of clients.
 
 Rule: all of it follows from the settings, so that each worker makes the same population.
 """
@@ -27,7 +27,7 @@ VERSIONS: Final = (
     "Pulsar-Java-v2.11.4",
 )
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
-QUESTIONS_EACH: Final = 3  # of a namespace: its principals, with and without a pattern
+QUESTIONS_EACH: Final = 3  # questions of a namespace: its principals, with and without a pattern
 BROKERS: Final = 6
 NO_PATTERN: Final = -1
 MOST_TOPICS: Final = 50_000
@@ -44,16 +44,16 @@ class Population:
     brokers: pa.Array
     question_names: pa.Array
     client_names: pa.Array
-    tenant_of: Ints  # of a namespace
+    tenant_of: Ints  # by namespace
     topics_of: Ints
     name_length_of: Ints
     upstream_us_of: Ints
     broker_of: Ints
-    namespace_of: Ints  # of a question
+    namespace_of: Ints  # by question
     principal_of: Ints
     pattern_of: Ints
     mode_of: Ints
-    question_of: Ints  # of a client
+    question_of: Ints  # by client
     version_of: Ints
 
 

@@ -1,4 +1,4 @@
-"""What can be chosen about synthetic events, and how they are cut into chunks that anybody can make alone."""
+"""Settings of synthetic events, and how these are cut into chunks that anybody can make alone."""
 
 from dataclasses import dataclass, field
 
@@ -75,7 +75,7 @@ class GenerateSettings:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One proxy's events of one slice of time."""
+    """The events of one proxy in one slice of time."""
 
     slice: int
     proxy: int

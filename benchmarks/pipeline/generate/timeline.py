@@ -1,4 +1,4 @@
-"""What becomes of requests: groups of equal questions, the instants at which each stage of a group ends, who got what.
+"""The course of requests: groups of equal questions, the instants at which each stage of a group ends, who got what.
 
 Times are microseconds since the chunk's slice began. Rule: a member's parts are what its own life, from being looked at
 to its end, has in common with the stages of its group; so the parts of a request always add up to its total.
@@ -37,7 +37,7 @@ ENDS: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """One entry a group: its question, sizes, the instants at which its stages end, and its outcome."""
+    """Groups, an entry each: its question, sizes, the instants at which its stages end, and its outcome."""
 
     question: Ints
     first: Ints  # index of its first member
@@ -52,7 +52,7 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """One entry a request, those of a group together, in the order of their arrival."""
+    """Requests, an entry each, those of a group together, in the order of their arrival."""
 
     group: Ints
     client: Ints
@@ -65,7 +65,7 @@ class Members:
 def follow(
     settings: GenerateSettings, people: Population, asked: Arrivals, rng: np.random.Generator
 ) -> tuple[Groups, Members]:
-    """Form groups and follow each to its end."""
+    """Make groups of the arrivals and follow each to its end."""
     question = people.question_of[asked.client]
     order = np.lexsort((asked.at_us, question))
     question, at, client = question[order], asked.at_us[order], asked.client[order]
@@ -96,7 +96,7 @@ def _sizes(
     unchanged = rng.random(count) < 0.1
     direct = np.where(unchanged, 64, name_bytes + 3 * names + 64)
     whole = 2 * name_bytes + 100 * names + 512
-    # What is known before is the size of whole lists.
+    # The size known before is that of whole lists.
     heap = np.where(unchanged, 512, whole)
     estimate = np.where(rng.random(count) < 0.05, FIRST_ESTIMATE_BYTES, whole)
     nothing = np.empty((0, count), dtype=np.int64)
@@ -177,7 +177,7 @@ def _simulated(
     broker: Ints,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int8], Ints, Ints, Ints, Ints]:
-    """Have the limiter's rules say who waits: the groups are replayed, each as one request of a client of its own."""
+    """Return who waits by the rules of the limiter: groups are replayed, each as one request of a client of its own."""
     from pipeline.replay.kernel import replay
 
     order = np.argsort(begun, kind="stable")
@@ -201,7 +201,7 @@ def _simulated(
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     waits = (result.heap_wait_us[back], result.heap_update_wait_us[back], result.direct_wait_us[back])
-    # What is left of a life when all else is taken off is the wait for a question slot.
+    # The part of a life that is left when all else is taken off is the wait for a question slot.
     slot = result.end_us[back] - begun - sum(waits) - upstream - hold - _write_us(groups)
     outcome = result.outcome[back]
     return outcome, *waits, np.where(outcome == Outcome.OK, np.maximum(slot, 0), 0)

@@ -1,4 +1,4 @@
-"""What is recorded, for which load and fleet there is advice, and the other storm that the advice must hold in."""
+"""Scenarios: the recorded storm, the load and fleet that advice is for, and the other storm that it must hold in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scenario:
     fleet: int = 1
 
     def sized(self, part: float) -> Scenario:
-        """Give the same with a part of the clients, and as much less memory to record with."""
+        """Return the same scenario with a part of the clients, and as much less memory to record with."""
         return replace(self, recorded=_sized(self.recorded, part), judged=_sized(self.judged, part))
 
 
@@ -75,7 +75,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was recorded, what was advised, and what the judged storm recorded under that."""
+    """The events recorded, the advice, and the events that the judged storm recorded under the advice."""
 
     before: list[Event]
     summary: AdviseSummary
@@ -106,5 +106,5 @@ def tried(
 
 
 def lines_of(conf: str) -> Sequence[str]:
-    """Give the settings of a fragment of proxy.conf."""
+    """Return the settings of a fragment of proxy.conf."""
     return [line for line in conf.splitlines() if line and not line.startswith("#")]

@@ -62,7 +62,7 @@ class Storm:
     keys: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, events: Path, proxy: str, settings: Sequence[str], slowness: float) -> list[str]:
-        """Give the command of the demo; `settings` go before the storm's own."""
+        """Return the command of the demo; `settings` go before the storm's own."""
         told = dict(setting.split("=", 1) for setting in settings)
         sizes: dict[str, object] = {
             "connections": self.connections, "requests": 1, "topics": self.topics, "namespaces": self.namespaces,
@@ -106,9 +106,10 @@ def refused(events: Sequence[Event]) -> int:
 
 
 def p99_us(events: Sequence[Event]) -> float:
-    """Give the p99 of all waits of answered requests, as the calibration makes it of what was recorded.
+    """Return the p99 of all waits of answered requests, as the calibration makes it of what was recorded.
 
-    It is their life without the broker, reading and writing: waits for memory are only a part of what is promised.
+    A wait is the request's life without the broker, reading and writing: waits for memory are only a part of what is
+    promised.
     """
     work = ("upstream_us", "read_us", "write_us")
     lives = [

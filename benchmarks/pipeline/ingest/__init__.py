@@ -13,11 +13,11 @@ __all__ = ["read_settings", "write_settings"]
 
 
 def write_settings(settings: PulsarSettings, file: Path) -> None:
-    """Tell engines where the topic is."""
+    """Write where the topic is, for engines to read."""
     told = {"service_url": settings.service_url, "topic": settings.topic, "admin_url": settings.admin_url}
     file.write_text(json.dumps(told))
 
 
 def read_settings(file: Path) -> PulsarSettings:
-    """Learn where the topic is."""
+    """Read where the topic is."""
     return PulsarSettings(**json.loads(file.read_text()))

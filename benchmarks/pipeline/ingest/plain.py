@@ -1,7 +1,7 @@
 """The plain process: what one would write without Spark.
 
-A reader for each partition, pyarrow's JSON parser with the schema of events, one Parquet file each. It checks nothing,
-looks for no duplicates, and a crash loses its place, all of which `ingest` does.
+A reader for each partition, pyarrow's JSON parser with the schema of events, one Parquet file each. This process checks
+nothing and looks for no duplicates, and a crash loses its place; `ingest` does all of that, and keeps its place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCHEMA: Final = pa.schema([(field.name, _TYPES[field.type]) for field in FIELDS
 
 
 class Engine:
-    """One thread of Python; the client's library and pyarrow have theirs besides."""
+    """A single thread of Python; the client's library and pyarrow have theirs besides."""
 
     def __init__(self, source: Path, out: Path) -> None:
         self.seconds: dict[str, float] = {}

@@ -23,7 +23,7 @@ OK, TIMED_OUT, FULL = 0, 1, 2
 
 
 def replay(trace: Trace, limits: Limits, load: int = 1) -> Ints:
-    """Give how many requests ended well, in a timeout, and at a full queue."""
+    """Return how many requests ended well, in a timeout, and at a full queue."""
     n = len(trace)
     s = np.zeros(16, np.int64)
     s[LIMIT], s[TIMEOUT], s[MOST] = limits.heap_bytes, limits.heap_timeout_us, limits.heap_queue
@@ -68,7 +68,7 @@ def _pop(s: Ints, events: Ints) -> int:
 
 @njit(nogil=True)
 def _serve(s: Ints, of: int, size: Ints, time: Ints, queues: Ints, events: Ints) -> None:
-    """Let in who waits, in order, as long as the first one fits."""
+    """Admit the requests that wait, in order, as long as the first one fits."""
     base = of * OF_DIRECT
     while s[FIRST + base] < s[LAST + base]:
         r = queues[of, s[FIRST + base]]

@@ -18,7 +18,7 @@ PAGE: Final = ("--to={files}/report.html", "--conf-file={files}/advice.conf")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job: its words, after whose end it begins, and what is run before.
+    """A job: its words, after whose end it begins, and what is run before.
 
     `killed` are the words of the run that is killed, where they are others. A job that `stays` writes one file and no
     table: a part of the time says when it is killed.

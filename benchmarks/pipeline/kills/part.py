@@ -23,7 +23,7 @@ from tests.spark.object_store import ObjectStore, object_store
 
 EVENTS: Final = 40_000
 QUICK_PART: Final = 0.1
-# Of what an undisturbed run writes: at the first point it is killed and run again, at the second once more.
+# Parts of what an undisturbed run writes: a job is killed at the first and run again, at the second once more.
 KILLED_AT: Final = (1 / 3, 2 / 3)
 QUICK_KILLED_AT: Final = (1 / 2,)
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -89,7 +89,7 @@ def _rows(spark: SparkSession, runs: Runs, killed_at: Sequence[float]) -> Json:
         again = runs.place(begin)
         hits = [runs.killed(job, again, _far(job, part, len(made), seconds)) for part in killed_at]
         runs.whole(job.words, again)
-        # What neither has written to is as it was at the beginning.
+        # Tables that neither has written to are as they were at the beginning.
         names = {each.split("/")[1] for each in made | _made(runs, begin, again) if each.startswith("tables/")}
         expected, found = (sums_of(spark, runs.tables(place), names) for place in (whole, again))
         differs = [each for each in {**expected, **found} if expected.get(each) != found.get(each)]
@@ -109,7 +109,7 @@ def _rows(spark: SparkSession, runs: Runs, killed_at: Sequence[float]) -> Json:
 
 
 def _made(runs: Runs, begin: Place, place: Place) -> set[str]:
-    """Give what a run has made: the names of its objects below its place."""
+    """Return what a run has made: the names of its objects below its place."""
     return set(_relative(runs, place)) - set(_relative(runs, begin))
 
 
@@ -118,7 +118,7 @@ def _relative(runs: Runs, place: Place) -> list[str]:
 
 
 def _far(job: Job, part: float, made: int, seconds: float) -> Callable[[int, float], bool]:
-    """Say when a run is killed: with so many objects, of those that an undisturbed one made; or seconds, of its own."""
+    """Return when a run is killed: at so many objects of those that an undisturbed one made; or seconds, of its own."""
     if job.stays:
         return lambda _, passed: passed >= part * seconds
     return lambda objects, _: objects >= max(1, round(part * made))

@@ -39,7 +39,7 @@ class Place:
     files: Path
 
     def page(self) -> str:
-        """Give the page without what says when and of which tables it was made; nothing if there is none."""
+        """Return the page without what says when and of which tables it was made; nothing if there is none."""
         page = self.files / "report.html"
         return MADE.sub("", page.read_text("utf-8")) if page.exists() else ""
 
@@ -54,7 +54,7 @@ class Runs:
         self._made = 0
 
     def place(self, like: Place | None = None) -> Place:
-        """Give a place of its own, with all that another has."""
+        """Return a place of its own, with all that another has."""
         self._made += 1
         place = Place(f"run-{self._made}", self._directory / f"run-{self._made}")
         if like is None:
@@ -116,5 +116,5 @@ class Runs:
         return [sys.executable, "-m", "pipeline.cli", *words, "--master", MASTER, *conf]
 
     def tables(self, place: Place) -> str:
-        """Name the tables of a place."""
+        """Return the URI of the tables of a place."""
         return self.store.uri(f"{place.name}/tables")

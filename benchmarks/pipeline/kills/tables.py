@@ -1,4 +1,4 @@
-"""What tables hold, as one line each: rows, and a sum over all of them that has no order."""
+"""The content of tables, as one line each: rows, and a sum over all of them that has no order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_RUNS: Final = (CALIBRATION_HISTORY.name, ADVICE_HISTORY.name)
 
 
 def sums_of(spark: SparkSession, tables: str, names: Iterable[str]) -> Mapping[str, tuple[int, str]]:
-    """Give the rows of those of these tables that there are, and the sum of their hashes."""
+    """Return the rows of those of these tables that there are, and the sum of their hashes."""
     store = open_store(spark, CommonSettings(tables, "delta", None, {}))
     found = {name: store.read(table) for name, table in TABLES.items() if name in names}
     return {name: _sum(name, frame) for name, frame in found.items() if frame is not None}
@@ -42,7 +42,7 @@ def _sum(name: str, frame: DataFrame) -> tuple[int, str]:
 
 
 def _cell(field: StructField) -> Column:
-    """Give what is compared of a column; sums of doubles have no order, so that their last digits differ."""
+    """Return what is compared of a column; sums of doubles have no order, so that their last digits differ."""
     match field.dataType:
         case DoubleType():
             return F.format_string("%.6e", F.col(field.name))

@@ -43,7 +43,7 @@ def looked_at(words: Sequence[str], log: Path) -> dict[str, Any]:
 
 
 def _note_cpu(root: psutil.Process, used: dict[tuple[int, float], float]) -> None:
-    """Note the seconds of each process by itself: those of one that is gone stay."""
+    """Record the seconds of each process by itself: those of one that is gone stay."""
     for one in tree(root):
         with suppress(psutil.Error):
             times = one.cpu_times()

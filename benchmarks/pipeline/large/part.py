@@ -1,7 +1,7 @@
 """Every job over a hundred million events, each by its command in a process of its own, with the heap that is usual.
 
-It takes hours and about 40 GB of disk, and is measured only where it is named. `ingest` works in steps of equal size,
-so that it reads a tenth of the events, as lines.
+The part takes hours and about 40 GB of disk, and is measured only where it is named. `ingest` works in steps of equal
+size, so that it reads a tenth of the events, as lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVENTS: Final = 100_000_000
 MOST_BYTES: Final = 8 * 10**9
 OF_INGEST: Final = 10
 _CLI: Final = "pipeline.cli"
-# What is recorded has 64 and 256 MiB in force; a grid of four points is replayed, and what `advise` tries besides.
+# The recorded events have 64 and 256 MiB in force; a grid of four points is replayed, and what `advise` tries besides.
 _GRID: Final = ("--load", "1", "--fleet", "1", "--heap-mb", "64,256", "--direct-mb", "64,256")
 JOBS: Final[dict[str, tuple[str, ...]]] = {
     "usage": (),

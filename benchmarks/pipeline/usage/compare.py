@@ -36,7 +36,7 @@ def load(out: Path, table: str) -> pl.DataFrame:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Name the tables and columns in which two engines differ; empty if they agree."""
+    """List the tables and columns in which two engines differ; empty if they agree."""
     return [text for table in KEYS for text in _differ(table, load(one, table), load(other, table))]
 
 

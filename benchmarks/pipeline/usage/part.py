@@ -21,7 +21,7 @@ MODULES: Final = {engine: f"benchmarks.pipeline.usage.{engine}" for engine in EN
 OURS: Final = ("spark", "job")
 PEERS: Final = ("polar", "duck")
 ROUNDS: Final = 5
-# Of the larger size; at the smaller one the start of Spark's jobs is most of the time, which has a bound of its own.
+# A bound at the larger size; at the smaller one the start of Spark's jobs is most of the time, with a bound of its own.
 MOST_TIMES_PEER: Final = 2.5
 MOST_SECONDS: Final = 3.0
 

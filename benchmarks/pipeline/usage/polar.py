@@ -37,7 +37,7 @@ class Engine:
         self._write("top_costs", _top_costs(hour, TOP))
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
     def _write(self, table: str, frame: pl.LazyFrame) -> None:
         frame.collect(engine="streaming").write_parquet(self._out / f"{table}.parquet", compression="zstd")

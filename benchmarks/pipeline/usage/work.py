@@ -1,4 +1,4 @@
-"""What all engines are asked for: the window and the length of rankings."""
+"""The task of all engines: the window and the length of rankings."""
 
 from typing import Final
 

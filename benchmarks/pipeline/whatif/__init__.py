@@ -1,7 +1,7 @@
 """The part `whatif`: 24 scenarios over all requests of the table `events`, by two engines with the same kernel.
 
-Rule: an engine writes `whatif.parquet` with the columns of `ROW`, sorted by scenario; both files must be equal. What a
-run took is split into making traces of events and replaying them, since only the first is the engine's own work.
+Rule: an engine writes `whatif.parquet` with the columns of `ROW`, sorted by scenario; both files must be equal. The
+time of a run is split into making traces of events and replaying them, since only the first is the engine's own work.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ ROW: Final = ("scenario", "outcomes", "waits", "peak_heap_bytes", "peak_direct_b
 
 
 def rows_of(counted: Sequence[Aggregates]) -> list[dict[str, Any]]:
-    """Give the rows that are compared."""
+    """Return the rows that are compared."""
     return [
         {
             "scenario": number,

@@ -62,7 +62,7 @@ class Engine:
         self.seconds = {"traces": middle - begin, "replay": time.perf_counter() - middle}
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
     def _target(self) -> Path:
         return self._out / "whatif.parquet"
@@ -137,7 +137,7 @@ def _imputed(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def _part() -> pl.Expr:
-    """Number the parts of a proxy's time that the pipeline's tasks sort, and in which they look for requests alike."""
+    """Return the number of a request's part of time, in which a task of the pipeline sorts and seeks requests alike."""
     arrival = pl.col("arrival_us").cast(pl.Int64)
     first, last = arrival.min().over("proxy_id"), arrival.max().over("proxy_id")
     parts = (pl.len().over("proxy_id").cast(pl.Int64) + TASK_ROWS - 1) // TASK_ROWS

@@ -1,4 +1,4 @@
-"""What a table of the pipeline is."""
+"""The declaration of a table of the pipeline: its columns, their types and units, and its key."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ ColumnType = Literal["string", "int16", "int32", "int64", "double", "bool", "tim
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `unit` is empty for names, flags and plain counts."""
+    """A column; `unit` is empty for names, flags and plain counts."""
 
     name: str
     type: ColumnType
@@ -19,7 +19,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: what a row of it stands for, which columns name a row, and by which its files are laid out."""
+    """A table: what a row of it stands for, which columns name a row, and by which its files are laid out."""
 
     name: str
     meaning: str

@@ -21,7 +21,7 @@ __all__ = ["Messages", "PulsarSettings", "batch", "explain", "lines", "stream"]
 
 
 def stream(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
-    """Give the topic as a stream: value, topic, partition, ledger_id, entry_id, batch_index, publish_time, key.
+    """Return the topic as a stream: value, topic, partition, ledger_id, entry_id, batch_index, publish_time, key.
 
     Raises TopicError if it cannot be reached, does not exist, or does not keep its messages.
     """
@@ -32,7 +32,7 @@ def stream(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
 
 
 def batch(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
-    """Give what the topic holds now from `start` on, with the columns of `stream`: the same for every action.
+    """Return what the topic holds now from `start` on, with the columns of `stream`: the same for every action.
 
     Raises TopicError as `stream` does.
     """
@@ -44,7 +44,7 @@ def batch(spark: SparkSession, settings: PulsarSettings) -> DataFrame:
 
 
 def lines(frame: DataFrame) -> DataFrame:
-    """Give the texts of `stream` or `batch` as `pipeline.transforms.events.from_lines` takes them."""
+    """Return the texts of `stream` or `batch` as `pipeline.transforms.events.from_lines` takes them."""
     source = F.format_string("%s %d:%d:%d", "topic", "ledger_id", "entry_id", "batch_index")
     return frame.select(
         F.col("value").cast("string").alias("value"), source.alias("source"), F.lit(False).alias("damaged")

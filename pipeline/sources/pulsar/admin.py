@@ -105,7 +105,7 @@ def _one_line(text: str) -> str:
 
 
 def topic_path(topic: str) -> str:
-    """Give the path of a topic in the admin interface."""
+    """Return the path of a topic in the admin interface."""
     domain, _, rest = topic.partition("://")
     tenant, namespace, name = rest.split("/", 2)
     return f"/admin/v2/{domain}/{quote(tenant, safe='')}/{quote(namespace, safe='')}/{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""What a topic has: its partitions, their ledgers, where they end. From the admin interface, or else from a reader.
+"""The state of a topic: its partitions, their ledgers and ends, from the admin interface, or else from a reader.
 
 Rule: nothing here leaves a trace in the cluster: no subscription, and no topic that was not there before, as far as the
 cluster lets us tell (a client that asks a broker about a topic may create it; the admin interface does not).
@@ -35,7 +35,7 @@ class Catalog:
         self._settings = settings
 
     def states(self) -> dict[str, PartitionState]:
-        """Give the state of every partition that exists now."""
+        """Return the state of every partition that exists now."""
         found = {}
         with connected(self._settings) as client:
             for name in client.get_topic_partitions(self._settings.topic):
@@ -46,7 +46,7 @@ class Catalog:
         return found
 
     def since(self, states: States, millis: int) -> dict[str, Position]:
-        """Give, for each partition, the position before the first message published at `millis` or later."""
+        """Return, for each partition, the position before the first message published at `millis` or later."""
         found = {}
         with connected(self._settings) as client:
             for name, state in states.items():
@@ -57,7 +57,7 @@ class Catalog:
         return found
 
     def rows_per_entry(self, states: States, starts: Mapping[str, Position], max_rows: int) -> dict[str, float]:
-        """Guess how many messages an entry holds of those that come next, up to `max_rows`, for each partition.
+        """Estimate how many messages an entry holds of those that come next, up to `max_rows`, for each partition.
 
         Every one of `starts`, of which there is one at least, has unread entries.
         """
@@ -83,6 +83,7 @@ class AdminCatalog(Catalog):
         self._admin = Admin(settings)
 
     def states(self) -> dict[str, PartitionState]:
+        """Return the state of every partition that the cluster has statistics of; raises TopicError without a topic."""
         topic = self._settings.topic
         try:
             count = self._admin.get(f"{topic_path(topic)}/partitions")["partitions"]
@@ -114,7 +115,7 @@ class AdminCatalog(Catalog):
 
     def _mean_rows(self, state: PartitionState, start: Position, max_rows: int) -> float:
         rows = [self._rows(state.name, state.unread_entry(start, 1))]
-        # Those far behind say nothing of this batch: proxies send full entries under load, and single events else.
+        # Entries far behind say nothing of this batch: proxies send full entries under load, and single events else.
         reach = max(1, min(state.entries_after(start), max_rows // rows[0]))
         places = {1 + (reach - 1) * step // (_SAMPLES - 1) for step in range(1, _SAMPLES)} - {1}
         rows += [self._rows(state.name, state.unread_entry(start, place)) for place in places]
@@ -149,5 +150,5 @@ def state_of(name: str, index: int, stats: Mapping[str, Any]) -> PartitionState:
 
 
 def open_catalog(settings: PulsarSettings) -> Catalog:
-    """Give the catalog that the settings allow."""
+    """Return the catalog that the settings allow."""
     return AdminCatalog(settings) if settings.admin_url else Catalog(settings)

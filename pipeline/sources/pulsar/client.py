@@ -22,7 +22,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 @contextmanager
 def connected(settings: PulsarSettings) -> Iterator[pulsar.Client]:
-    """Give a client until the block ends; what goes wrong in the block is a TopicError."""
+    """Yield a client until the block ends; what goes wrong in the block is a TopicError."""
     client = None
     try:
         client = pulsar.Client(
@@ -34,7 +34,7 @@ def connected(settings: PulsarSettings) -> Iterator[pulsar.Client]:
             tls_validate_hostname=settings.tls_check_hostname,
             tls_certificate_file_path=settings.tls_certificate or None,
             tls_private_key_file_path=settings.tls_key or None,
-            # Its lines at lower levels would fill the logs of the executors.
+            # The library's lines at lower levels would fill the logs of the executors.
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         )
         yield client
@@ -66,7 +66,7 @@ def _close(client: pulsar.Client) -> None:
 
 
 def reading(client: pulsar.Client, name: str, start: pulsar.MessageId, settings: PulsarSettings) -> pulsar.Reader:
-    """Give a reader of one partition from `start` on, that included; it is closed with its client."""
+    """Return a reader of one partition from `start` on, that included; it is closed with its client."""
     return client.create_reader(
         name,
         start,
@@ -77,7 +77,7 @@ def reading(client: pulsar.Client, name: str, start: pulsar.MessageId, settings:
 
 
 def message_id(after: Position) -> pulsar.MessageId:
-    """Give the id from which a reader gets the entry after this position first, whole."""
+    """Return the id from which a reader gets the entry after this position first, whole."""
     if after.ledger < 0:
         return pulsar.MessageId.earliest
     # To be read inclusively. Batch index -1 is before the first message of a batch, but is a message that is in none:

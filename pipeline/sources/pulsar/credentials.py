@@ -1,4 +1,4 @@
-"""How we log in, to brokers and to the admin interface, by the same settings.
+"""Credentials with which we log in, to brokers and to the admin interface, by the same settings.
 
 Rule: a secret is read where and when it is used, so that a renewed file counts, and goes nowhere else: not into a log,
 an error, or what travels between processes. An access token is used until a minute before its end. Source: RFC 6749
@@ -48,7 +48,7 @@ def _login(settings: PulsarSettings) -> str:
 
 
 def authentication(settings: PulsarSettings) -> pulsar.Authentication | None:
-    """Give what the client logs in with; raises TopicError."""
+    """Return what the client logs in with; raises TopicError."""
     if settings.auth == "token":
         secret(settings)
         # Asked again at each connection: tokens end.
@@ -63,7 +63,7 @@ def authentication(settings: PulsarSettings) -> pulsar.Authentication | None:
 
 
 def header_source(settings: PulsarSettings) -> Callable[[], dict[str, str]]:
-    """Give a maker of the headers of one admin request; it raises TopicError."""
+    """Return a maker of the headers of one admin request; it raises TopicError."""
     if settings.auth == "token":
         return lambda: {"Authorization": f"Bearer {secret(settings)}"}
     if settings.auth == "basic":
@@ -75,7 +75,7 @@ def header_source(settings: PulsarSettings) -> Callable[[], dict[str, str]]:
 
 
 def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
-    """Give the context of https requests; raises TopicError for files that are none."""
+    """Return the context of https requests; raises TopicError for files that are none."""
     try:
         context = ssl.create_default_context(cafile=settings.tls_trust or None)
         if settings.tls_certificate:
@@ -110,7 +110,7 @@ class AccessToken:
         self._until = float("-inf")
 
     def current(self) -> str:
-        """Give a token that is valid; raises TopicError if the issuer gives none."""
+        """Return a token that is valid; raises TopicError if the issuer gives none."""
         if self._clock() >= self._until:
             answer = self._ask()
             self._token = str(answer["access_token"])

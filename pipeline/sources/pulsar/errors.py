@@ -1,4 +1,4 @@
-"""What can go wrong between a topic and a job, and how such an error gets back from Spark's processes.
+"""Errors between a topic and a job, and how such an error gets back from Spark's processes.
 
 Rule: these are raised in processes of Spark's own, of which only the text of a traceback comes back; `explain` finds
 the error in it. So their messages are one line.
@@ -29,7 +29,7 @@ _IN_TRACEBACK: Final = re.compile(rf"^.*\b{re.escape(__name__)}\.({'|'.join(_KIN
 
 
 def explain(error: BaseException) -> PipelineError | None:
-    """Give the error of ours that made a query of Spark fail; None if it was another."""
+    """Return the error of ours that made a query of Spark fail; None if it was another."""
     if isinstance(error, PipelineError):
         return error
     found = _IN_TRACEBACK.findall(str(error))

@@ -20,7 +20,7 @@ _REFUSED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """What `init-topic` makes of a topic; retention of -1 is for ever, or of any size."""
+    """The topic that `init-topic` makes; retention of -1 is forever, or of any size."""
 
     partitions: int
     retention_minutes: int

@@ -7,7 +7,7 @@ two positions is the same whenever it is read. Rules that make lost ledgers visi
   which loses nothing. A partition in which nothing was ever seen stands at NOWHERE.
 - A position moves on to the next ledger once its own is read to the end and the next has entries; until then its mark
   notes which ledger follows. So a ledger that was read may go, and if another one goes, events may have gone with it.
-  One doubt is left, and counts as a loss: all was read and then trimmed, and the empty ledger that followed was
+  A doubt is left, and counts as a loss: all was read and then trimmed, and the empty ledger that followed was
   replaced, by a restart of the broker, before anything was written to it.
 """
 
@@ -46,7 +46,7 @@ class Ledger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a partition of the topic holds now.
+    """The content of a partition of the topic now.
 
     `index` is -1 for a topic without partitions, `ledgers` ascending by id, or None if nobody could be asked for them;
     `end` is the last entry that was ever written, as far as the broker knows, NOWHERE if none was.
@@ -59,24 +59,24 @@ class PartitionState:
 
     @property
     def beginning(self) -> Position:
-        """Give the position before the first entry."""
+        """Return the position before the first entry."""
         return next((Position(ledger.id, -1) for ledger in self.ledgers or () if ledger.entries), NOWHERE)
 
     def lost(self, mark: "Mark") -> bool:
-        """Tell whether something that follows the mark may be gone."""
+        """Return whether something that follows the mark may be gone."""
         if self.ledgers is None or mark.position in (NOWHERE, self.end):
             return False
         return all(ledger.id not in (mark.position.ledger, mark.follows) for ledger in self.ledgers)
 
     def mark(self, position: Position, gaps: int = 0) -> "Mark":
-        """Note down a position of which nothing is lost."""
+        """Return the mark of a position of which nothing is lost."""
         of_it = (ledger for ledger in self.ledgers or () if ledger.id == position.ledger)
         read = position != NOWHERE and not any(ledger.after(position) for ledger in of_it)
         later = (ledger.id for ledger in self.ledgers or () if ledger.id > position.ledger)
         return Mark(position, gaps, next(later, _UNKNOWN) if read else _UNKNOWN)
 
     def before(self, position: Position) -> Position:
-        """Give the position from which `position` is the next entry, if there is one or will be."""
+        """Return the position from which `position` is the next entry, if there is one or will be."""
         if position.entry > 0:
             return Position(position.ledger, position.entry - 1)
         filled = any(ledger.id == position.ledger and ledger.entries for ledger in self.ledgers or ())
@@ -102,7 +102,7 @@ class PartitionState:
         return position
 
     def unread_entry(self, position: Position, number: int) -> Position:
-        """Give the entry that is the `number`-th after `position`, counted from 1; there must be so many."""
+        """Return the entry that is the `number`-th after `position`, counted from 1; there must be so many."""
         before = self.advanced(position, number - 1)
         return Position(before.ledger, before.entry + 1)
 
@@ -137,7 +137,7 @@ def decode(offset: Mapping[str, list[int]] | str) -> dict[str, Mark]:
 
 
 def next_mark(state: PartitionState, mark: Mark | None, limit: int | None) -> Mark:
-    """Give the mark where the next batch ends, at most `limit` entries on (None: no bound).
+    """Return the mark where the next batch ends, at most `limit` entries on (None: no bound).
 
     A partition that is new, or whose ledger is gone, is only put to its beginning: the batch after this one reads it,
     from a position that is written down. Whether a gap is allowed the caller has checked.
@@ -151,7 +151,7 @@ def next_mark(state: PartitionState, mark: Mark | None, limit: int | None) -> Ma
 
 
 def entry_limits(unread: Mapping[str, int], rows_per_entry: Mapping[str, float], max_rows: int) -> dict[str, int]:
-    """Share `max_rows` between partitions by what each has unread; gives entries, at least one where there are any."""
+    """Divide `max_rows` between partitions by what each has unread; returns entries, at least 1 where there are any."""
     rows = sum(entries * rows_per_entry[name] for name, entries in unread.items())
     if rows <= max_rows:
         return dict(unread)
@@ -160,7 +160,7 @@ def entry_limits(unread: Mapping[str, int], rows_per_entry: Mapping[str, float],
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What one task reads of a partition: after `start` up to `end`; `ledgers` are those that must bring something."""
+    """The part of a partition that a task reads: after `start` up to `end`; each of `ledgers` must bring something."""
 
     name: str
     index: int

@@ -1,4 +1,4 @@
-"""How a user names a topic and says how it is to be read, and how that travels to Spark's processes.
+"""Options by which a user names a topic and says how it is to be read, and their way to Spark's processes.
 
 Rule: what is here shows in Spark's plans, so that it names secrets (a file, an environment variable), never holds one.
 """
@@ -24,7 +24,7 @@ _READERS: Final[Mapping[Any, Callable[[str], Any]]] = {int: int, bool: lambda te
 
 @dataclass(frozen=True, slots=True)
 class PulsarSettings:
-    """Which topic, how to log in, and how to read it.
+    """The topic, how to log in, and how to read it.
 
     `topic` is `persistent://tenant/namespace/name`; `start` is `earliest`, `latest` or milliseconds since 1970;
     `max_events` bounds a batch of a stream, 0 does not. Without `admin_url` the cluster's admin interface is not asked.
@@ -150,7 +150,7 @@ def _check_admin_url(url: str) -> None:
 
 
 def split_source(source: str) -> tuple[str, str]:
-    """Part `pulsar://HOST:PORT[,...]/TENANT/NAMESPACE/TOPIC` into service URL and topic; raises PipelineError."""
+    """Split `pulsar://HOST:PORT[,...]/TENANT/NAMESPACE/TOPIC` into service URL and topic; raises PipelineError."""
     parts = _split("--source", source)
     words = [] if parts is None else parts.path.removeprefix("/").split("/")
     odd = parts is None or parts.query or parts.fragment or len(words) != 3 or not all(words)
@@ -163,7 +163,7 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def _split(option: str, url: str) -> SplitResult | None:
-    """Give the parts of a URL, None if it names no host, or no port that can be; raises PipelineError for a user."""
+    """Return the parts of a URL, None if it names no host, or no port that can be; raises PipelineError for a user."""
     # A secret would show in plans and logs.
     if re.search(r"://[^/?#]*@", url):
         raise PipelineError(f"{option}: got a URL with a user in it: use --auth, with --auth-file or --auth-env")
@@ -176,7 +176,7 @@ def _split(option: str, url: str) -> SplitResult | None:
 
 
 def without_user(url: str) -> str:
-    """Give a URL as it may be shown: whatever is before its last @ may be a secret."""
+    """Return a URL as it may be shown: whatever is before its last @ may be a secret."""
     return re.sub(r"(://).*@", r"\1...@", url, flags=re.DOTALL)
 
 
@@ -203,7 +203,7 @@ def to_spark(settings: PulsarSettings) -> dict[str, str]:
 
 def from_spark(options: Mapping[str, str]) -> PulsarSettings:
     """Read options of the data source, whose names come in lower case; raises PipelineError."""
-    # What Spark adds, such as a path, is not for us.
+    # Options that Spark adds, such as a path, are not for us.
     known = [field for field in fields(PulsarSettings) if field.name in options]
     given = {field.name: _READERS.get(field.type, str)(options[field.name]) for field in known}
     if missing := {"service_url", "topic"} - given.keys():

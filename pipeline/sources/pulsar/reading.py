@@ -1,4 +1,4 @@
-"""One task: the messages of a range, as Arrow batches.
+"""The work of one task: the messages of a range, as Arrow batches.
 
 Rules: a message of the range is given once or the task fails; it fails when a ledger is gone, and when the broker
 brings nothing for `read_timeout_seconds`. Memory: the receiver queue (`receiver_queue` messages, and one entry more)
@@ -67,7 +67,7 @@ class Batcher:
         self._bytes += len(value)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Give what was gathered, if it is anything, and begin anew."""
+        """Yield what was gathered, if it is anything, and begin anew."""
         count = len(self._values)
         if count:
             columns = [
@@ -91,7 +91,7 @@ class Batcher:
 def read_range(
     settings: PulsarSettings, part: Range, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[pa.RecordBatch]:
-    """Give the messages of `part` in their order; raises DataLossError, TopicError."""
+    """Yield the messages of `part` in their order; raises DataLossError, TopicError."""
     batcher = Batcher(part.name, part.index)
     seen: set[int] = set()
     with connected(settings) as client:
@@ -112,7 +112,7 @@ def read_range(
 def _messages(
     reader: pulsar.Reader, settings: PulsarSettings, part: Range, clock: Callable[[], float]
 ) -> Iterator[tuple[Any, Any, tuple[int, int], int]]:
-    """Give the messages after `part.start` up to `part.end`, each with its id, its entry and time of publication."""
+    """Yield the messages after `part.start` up to `part.end`, each with its id, its entry and time of publication."""
     end = part.end
     at: tuple[int, int] = part.start
     published = 0

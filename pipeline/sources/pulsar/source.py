@@ -1,7 +1,7 @@
 """The data source `pulsar_events` of Spark: a topic of Pulsar as a batch or as a stream.
 
 Rules: an offset is where each partition stands (`offsets`), so that a batch that is replayed reads the same entries.
-What is lost is an error, or by option a warning and a gap that the offset counts. Partitions that are added later are
+A loss is an error, or by option a warning and a gap that the offset counts. Partitions that are added later are
 read from their beginning.
 """
 
@@ -60,7 +60,7 @@ class EventsSource(DataSource):
 
 
 def initial_marks(settings: PulsarSettings, catalog: Catalog, states: States) -> dict[str, Mark]:
-    """Give where to begin: raises TopicError."""
+    """Return where to begin: raises TopicError."""
     if settings.start == "earliest":
         return {name: state.mark(state.beginning) for name, state in states.items()}
     if settings.start == "latest":
@@ -69,7 +69,7 @@ def initial_marks(settings: PulsarSettings, catalog: Catalog, states: States) ->
 
 
 def window_of(settings: PulsarSettings, catalog: Catalog, states: States) -> str:
-    """Give all there is from `start` to the end as it is now, as text; raises TopicError."""
+    """Return all there is from `start` to the end as it is now, as text; raises TopicError."""
     start = encode(initial_marks(settings, catalog, states))
     return json.dumps([start, encode({name: Mark(state.end) for name, state in states.items()})])
 
@@ -102,7 +102,7 @@ def require_kept(settings: PulsarSettings, marks: Marks, states: States) -> None
 
 
 class _TaskReader:
-    """What both readers do in a task."""
+    """The part of both readers that runs in a task."""
 
     def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
@@ -148,7 +148,7 @@ class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAva
         return {**self.__dict__, "_given": None, "_target": None, "_latest": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Give the offset with which a stream without a checkpoint begins: nowhere in no partition.
+        """Return the offset with which a stream without a checkpoint begins: nowhere in no partition.
 
         Spark does not note it down, and asks again when the first batch comes again after a crash. So where to begin is
         the end of that batch, which is noted down, and which reads nothing.
@@ -163,7 +163,7 @@ class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAva
         self._target = self._catalog.states()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Give the end of the batch that begins at `start`."""
+        """Return the end of the batch that begins at `start`."""
         states = self._target if self._target is not None else self._catalog.states()
         self._latest = {name: Mark(state.end) for name, state in states.items()}
         marks = decode(start)
@@ -177,7 +177,7 @@ class EventsStreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAva
         return encode(marks | later)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Give the end of the topic, as it was last seen, for Spark's progress reports."""
+        """Return the end of the topic, as it was last seen, for Spark's progress reports."""
         return None if self._latest is None else encode(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
