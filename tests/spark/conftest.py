@@ -18,6 +18,9 @@ TEST_CONF = {
     # benchmarks and the demo.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Spark describes each plan for a page that nobody opens: a seventh of all processor time with plans so small.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "5",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
