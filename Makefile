@@ -14,11 +14,13 @@ endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
 # Each test starts processes of its own, with JVMs that wait for each other.
-SPARK_STORES := $(addprefix tests/spark/test_,object_store.py delta.py)
+SPARK_STORES := tests/spark/test_object_store.py
+# Half of the time of tests/pulsar: brokers and proxies of their own, that are waited for.
+PULSAR_APART := $(addprefix tests/pulsar/,secured broker_4_0 $(addprefix test_,outages.py overload.py take_over.py transactions.py))
 # Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
 PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
 .PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
-.PHONY: spark-session spark-stores generate image sbom release release-test audit lock clean native FORCE
+.PHONY: spark-session spark-stores pulsar-first pulsar-apart generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,16 +28,17 @@ help: ## List the targets
 demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
-# Spark computes while the tests of Pulsar and of stores wait, and those of conformance follow the first that ends: three
-# side by side, the output of each in one piece, a failure of any counts.
+# Spark computes while the tests of Pulsar and of stores wait, and the others follow the first that ends: four side by
+# side, the output of each in one piece, a failure of any counts.
 test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JDK 17 and Maven)
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
-	@set -e; for stage in check unit integration without-extension deploy; do \
+	@set -e; for stage in check unit integration; do \
 	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
 	@$(BIN)/python -m tests.support.stages "spark and brokers"
-	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target spark-session pulsar spark-stores conformance
+	@$(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target \
+	  spark-session pulsar-first pulsar-apart spark-stores deploy without-extension conformance
 	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
@@ -89,6 +92,12 @@ spark-stores: jars
 
 pulsar: brokers $(VENV)/.native ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar
+
+pulsar-first: brokers $(VENV)/.native
+	$(BIN)/python -m pytest -q tests/pulsar $(addprefix --ignore=,$(PULSAR_APART))
+
+pulsar-apart: brokers $(VENV)/.native
+	$(BIN)/python -m pytest -q $(PULSAR_APART)
 
 conformance: brokers $(VENV)/.native ## The fake brokers of tests answer as real ones do
 	$(BIN)/python -m pytest -q tests/conformance

@@ -1,45 +1,39 @@
-"""The same tables in Delta Lake."""
+"""The jobs that write Delta Lake: batches and streams of one table, one of before version 2, and compaction."""
 
-import json
-import os
-import subprocess
-import sys
+from datetime import date
 from pathlib import Path
 
-import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
-from tests.spark.jars import MissingJarsError, delta_jars
-from tests.support.patience import patient
+from eventlog.schema import FIELDS
+from pipeline.core.schema import table_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.jobs.compact import CompactSettings, compact
+from tests.spark.ingesting import Ingest
+from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, write_events
 
-ROOT = Path(__file__).resolve().parents[2]
-# A JVM of its own, and Delta commits slowly: minutes on a machine that does much else.
-SECONDS = 850
 
-
-@pytest.mark.timeout(900)
-def test_delta_takes_batches_and_streams_once_and_compacts(tmp_path: Path) -> None:
-    try:
-        jars = delta_jars()
-    except MissingJarsError as error:
-        pytest.fail(str(error))
-    environ = {**os.environ, "PIPELINE_JARS": str(jars), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.spark.delta_scenario", str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=patient(SECONDS), check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
-    batch, stream = seen["batch"], seen["stream"]
-    assert (batch["read"], batch["kept"], batch["duplicates"]) == (5, 3, 1)
-    assert batch["quarantined"] == {"malformed": 1}
+def test_delta_takes_batches_and_streams_once_and_compacts(spark: SparkSession, tmp_path: Path) -> None:
+    job = Ingest(spark, tmp_path, Ingest.settings(tmp_path, "delta"))
+    # The table of events as it was before version 2 of their schema.
+    later = {field.name for field in FIELDS if field.since > 1}
+    old = StructType([column for column in table_schema(EVENTS) if column.name not in later])
+    writer = spark.createDataFrame([], old).write.format("delta").partitionBy(*EVENTS.partition_by)
+    writer.save(f"{job.common.out}/{EVENTS.name}")
+    write_events(job.source / "a.jsonl.gz", [event(0), event(1), event(1), event(9, ts_us=T0_US - 240 * HOUR_US)])
+    (job.source / "b.jsonl").write_text("no json\n")
+    batch = job.run()
+    assert (batch.read, batch.kept, batch.duplicates, batch.quarantined) == (5, 3, 1, {"malformed": 1})
+    write_events(job.source / "c.jsonl", [event(2), event(0)])
+    stream = job.run("once")
     # Its first batch has all three files; what is ten days old is late, but is in the table already.
-    assert (stream["read"], stream["kept"], stream["duplicates"]) == (7, 1, 5)
-    assert stream["quarantined"] == {"malformed": 1}
-    assert seen["seqs"] == [0, 1, 2, 9]
-    assert seen["quarantine"] == [["malformed", None, 1]]
-    assert seen["compacted"] == 2
-    assert seen["seqs after"] == [0, 1, 2]
-    # A stream of `usage` goes on, and is told from a batch and from one with another checkpoint.
-    assert seen["followed"] == 4
-    assert "a table `usage` that a stream adds to" in seen["refused"][0]
-    assert "got none at the checkpoint" in seen["refused"][1]
+    assert (stream.read, stream.kept, stream.duplicates, stream.quarantined) == (7, 1, 5, {"malformed": 1})
+    for name in ("0", ".0.crc"):
+        Path(job.common.out, "_checkpoints", "ingest", "commits", name).unlink()
+    job.run("once")
+    assert job.seqs() == [0, 1, 2, 9]
+    assert job.quarantine() == [("malformed", None, 1)]
+    settings = CompactSettings(job.common, date(2026, 3, 4), retention_days=3)
+    assert compact(spark, settings, job.lines.append).after == 2
+    assert job.seqs() == [0, 1, 2]

@@ -18,8 +18,6 @@ SECONDS: Final[Mapping[str, int]] = {
     "check": 240,
     "unit": 190,
     "integration": 420,
-    "without-extension": 25,
-    "deploy": 80,
     "spark and brokers": 960,
 }
 
