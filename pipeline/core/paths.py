@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+# The directory of a table in which Delta has its commits.
+DELTA_LOG: Final = "_delta_log"
 PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 
 

@@ -108,7 +108,8 @@ def _micros(option: str, word: str | None, now: datetime | None = None) -> int |
 
 
 def _date(us: int) -> object:
-    return (_EPOCH + timedelta(microseconds=us)).date()
+    # No event is from before 1970, and one microsecond before the year 1 has no date.
+    return (_EPOCH + timedelta(microseconds=max(us, 0))).date()
 
 
 def _shown(us: int | None, otherwise: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pipeline.core import choice
-from pipeline.core.advice_text import Advice, advised, fragment
+from pipeline.core.advice_text import FIRST_WORDS, Advice, advised, fragment
 from pipeline.core.bounds import WatchShare, extrapolated, floor_of, watch_share
 from pipeline.core.calibration import ALL, Trust, judge
 from pipeline.core.choice import Point, Target
@@ -26,7 +26,7 @@ from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, RE
 from pipeline.jobs.whatif import Say, replay_path, run_row, scenario_rows, withdraw_advice
 from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before, seen_of
 from pipeline.replay.windows import window_rows
 from pipeline.report.units import size
 from pipeline.running.progress import at_work, watched
@@ -61,6 +61,11 @@ class AdviseSettings:
         _ = self.trust
         if self.conf_file is not None and not Path(self.conf_file).resolve().parent.is_dir():
             raise PipelineError(f"--conf-file: got {self.conf_file}, expected a file in a directory that is there")
+        if self.conf_file is not None and not _may_replace(Path(self.conf_file)):
+            raise PipelineError(
+                f"--conf-file: got {self.conf_file}, which advise has not written, expected another name: the lines of"
+                " the advice would take its place"
+            )
 
     @property
     def trust(self) -> Trust:
@@ -81,9 +86,9 @@ class AdviseSummary:
     conf_path: Path | None
 
     def __str__(self) -> str:
-        final = self.advice.final
-        sizes = f"heap {size(final.limits.heap_bytes)}, direct {size(final.limits.direct_bytes)}"
-        return f"{sizes} for each of {final.proxies} proxies{f', in {self.conf_path}' if self.conf_path else ''}"
+        limits, proxies = self.advice.limits, self.advice.final.proxies
+        sizes = f"heap {size(limits.heap_bytes)}, direct {size(limits.direct_bytes)}"
+        return f"{sizes} for each of {proxies} proxies{f', in {self.conf_path}' if self.conf_path else ''}"
 
 
 class _Trials:
@@ -142,7 +147,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         )
     rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
     before = read_table(spark, common, REPLAYED).collect()
-    percent = min((row.unproven_readers_percent for row in before), default=100)
+    percent = min((seen_of(row).unproven_readers_percent for row in before), default=100)
     judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), percent)
     tried = whole.where(f"load = {target.load}").collect()
     if not tried:
@@ -233,6 +238,11 @@ def _next_steps(trials: _Trials, target: Target) -> str:
         for point in trials.run(fleet, [replace(trials.points[0].limits, heap_bytes=0, direct_bytes=0)])
     ]
     return choice.why_nothing(trials.points, free, target)
+
+
+def _may_replace(path: Path) -> bool:
+    """Return whether a file is a fragment of an earlier advice, or not there."""
+    return not path.exists() or (path.is_file() and path.read_text("utf-8", "replace").startswith(FIRST_WORDS))
 
 
 def _save(path: Path, conf: str) -> None:

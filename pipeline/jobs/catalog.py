@@ -9,11 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import add_common, common_settings
-from pipeline.core.paths import mounted
+from pipeline.core.paths import DELTA_LOG, mounted
 from pipeline.core.tables import TABLES, Table
 from pipeline.core.tables.usage import USAGE, WAITS
 from pipeline.core.tables.whatif import REPLAY_INPUT
@@ -61,6 +62,23 @@ _TABLE_OF: Final[Mapping[tuple[str, str], str]] = {
 }
 
 
+def _require_tables(out: str, directory: Path, format_: str) -> None:
+    """Refuse a directory without tables, and tables of the other format."""
+    there = [name for name in OFFERED if (directory / name).is_dir()]
+    if not there:
+        raise PipelineError(f"--out {out}: found no table there, expected at least `events`")
+    logs = [name for name in there if (directory / name / DELTA_LOG).is_dir()]
+    if format_ == "parquet" and logs:
+        raise PipelineError(f"--out {out}: got tables of Delta ({', '.join(logs)}), expected --format delta")
+    if format_ == "delta" and not logs:
+        raise PipelineError(f"--out {out}: got tables of Parquet, expected --format parquet")
+
+
+def _has_rows(table: Path) -> bool:
+    """Return whether a table has a file: without one no program knows the columns of a table of Parquet."""
+    return next(table.rglob("*.parquet"), None) is not None or (table / DELTA_LOG).is_dir()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""
     add_common(parser)
@@ -82,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
     if unknown := [name for name in names if name not in OFFERED]:
         raise PipelineError(f"--tables: got {', '.join(unknown)}, expected some of {', '.join(OFFERED)}")
     if options.tables is None and directory is not None:
-        names = tuple(name for name in names if (directory / name).is_dir())
+        _require_tables(options.out, directory, common.format)
+        names = tuple(name for name in names if _has_rows(directory / name))
     try:
         for statement in statements(options.dialect, options.schema, place, common.format, names):
             print(f"{statement};")

@@ -29,7 +29,10 @@ UNDER_WAY: Final = "_convert"
 
 def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping[str, int]:
     """Copy the tables under a directory; returns the rows of each. Raises PipelineError, then nothing was copied."""
-    if (root := mounted(tables)) is not None:
+    root, target_root = mounted(tables), mounted(common.out)
+    if tables == common.out or (root is not None and root == target_root):
+        raise PipelineError(f"--out {common.out}: got the directory of --tables, expected another")
+    if root is not None:
         _finish(root)
     source = open_store(spark, CommonSettings(tables, "parquet", common.master, common.conf))
     target = open_store(spark, common)
@@ -37,7 +40,7 @@ def convert(spark: SparkSession, tables: str, common: CommonSettings) -> Mapping
     found.pop(REPLAY_INPUT.name, None)
     if not found:
         raise PipelineError(f"--tables {tables}: found no table, expected at least `events`")
-    place = common.out if mounted(common.out) is None else f"file://{mounted(common.out)}"
+    place = common.out if target_root is None else f"file://{target_root}"
     under_way = HadoopFiles(spark, place)
     there = [name for name in found if target.read(TABLES[name]) is not None]
     # A copy of a table is wholly there or not at all.

@@ -24,7 +24,7 @@ from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.running.chain import Outcome, Step, run_steps
 from pipeline.running.progress import at_work, watched
-from pipeline.store.drift import push, write_metrics
+from pipeline.store.drift import push, refuse_gateway, write_metrics
 from pipeline.store.history import drift_of
 
 TARGET_LOAD: Final = 10
@@ -78,6 +78,8 @@ class _Steps:
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
         self._metrics = None if options.metrics_file is None else Path(options.metrics_file)
         self._gateway = options.pushgateway
+        if self._gateway is not None:
+            refuse_gateway(self._gateway)
         if self._advise.conf_path is None:
             raise PipelineError(
                 f"--conf-file: got none, expected a file: --out {self.common.out} is not on this machine"
@@ -109,11 +111,12 @@ class _Steps:
             return "left to the stream that adds to its tables; they are of all events that it has read"
 
     def _drift(self, spark: SparkSession) -> str:
-        text = drift_of(spark, self.common)
+        cluster = self._period.cluster
+        text = drift_of(spark, self.common, cluster)
         if self._metrics is not None:
             write_metrics(self._metrics, text)
         if self._gateway is not None:
-            push(self._gateway, text)
+            push(self._gateway, text, cluster)
         return f"{text.count('# TYPE')} metrics"
 
     def _report(self, spark: SparkSession, so_far: Outcome) -> ReportSummary:

@@ -167,9 +167,15 @@ def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prep
     limits = {row.limits_id: limits_of(row) for row in rows}
     order = sorted(rows, key=lambda row: (-row.requests, row.limits_id))
     first = order[0]
-    seen = SeenMemory(**{name: first[name] for name in asdict(SeenMemory())})
+    seen = seen_of(first)
     met = {row.limits_id: row.requests for row in order}
     return Prepared(path, _describe(spark, path), {name: limits[name] for name in met}, seen, met, first["cluster"])
+
+
+def seen_of(row: Row) -> SeenMemory:
+    """Read what was seen; rows of before a rule was told are as if there were no such rule."""
+    usual = asdict(SeenMemory())
+    return SeenMemory(**{name: none if row[name] is None else row[name] for name, none in usual.items()})
 
 
 def limits_of(row: Any) -> Limits:

@@ -12,7 +12,7 @@ import pandas as pd
 from pipeline.core.held import held
 from pipeline.report.facts import Facts
 from pipeline.report.parts import Missing, Part, Row, cell, pair, rows_of, section, sheet
-from pipeline.report.units import count, duration, share, size
+from pipeline.report.units import count, duration, share, shown, size
 
 _MOST_ROWS: Final = 12
 
@@ -29,11 +29,14 @@ def advice(facts: Facts) -> Iterator[Part]:
     yield f"{count(len(judged))} times there was advice; {count(len(in_force))} of these were in force on some day."
     if in_force:
         yield _latest(in_force[0])
+    # Most have one cluster, and give it no name.
+    of = {"cluster": cell(shown, "cluster")} if any(row["cluster"] is not None for row in judged) else {}
     yield sheet(
         "Earlier advice, and the days on which its limits were in force",
         judged[:_MOST_ROWS],
         {
             "made": cell(_minute, "made_at"),
+            **of,
             "heap": cell(size, "heap_limit_bytes"),
             "direct": cell(size, "direct_limit_bytes"),
             "load": cell("{} x".format, "load"),
@@ -44,7 +47,7 @@ def advice(facts: Facts) -> Iterator[Part]:
             "worst p99": lambda row: duration(row["held"].wait_p99_us) if row["held"].days else "",
             "verdict": lambda row: row["held"].verdict,
         },
-        words=("made", "verdict"),
+        words=("made", *of, "verdict"),
     )
     if len(facts.calibrations):
         yield sheet(

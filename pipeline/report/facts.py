@@ -102,6 +102,8 @@ class Facts:
     fragment: str | None = None
     no_advice: str = ""
     promised_us: float = PROMISED_MS * 1000
+    # The events that were chosen, in words; empty for all.
+    period: str = ""
 
     @property
     def whole_waits(self) -> Row | None:

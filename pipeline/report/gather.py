@@ -21,6 +21,7 @@ from pipeline.report import timeline
 from pipeline.report.clock import Clock, clock_of
 from pipeline.report.facts import ALL, COST_MEASURES, Facts, Overview, Slowed
 from pipeline.report.gather_choices import KEYS, choices_of, named, rank, ranked
+from pipeline.store.history import days_together
 from pipeline.store.sinks import open_store
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.slowed import RATES, THROTTLE, means
@@ -57,6 +58,9 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         table = store.read(TABLES[name])
         return pd.DataFrame() if table is None else collect(table)
 
+    def of_cluster(table: DataFrame) -> DataFrame:
+        return table if period.cluster is None else table.where(F.col("cluster") == period.cluster)
+
     whole, storms, slowed = (store.read(TABLES[name]) for name in ("events", "storms", "slowed"))
     events = None if whole is None else in_period(whole, period)
     overview = None if events is None else overview_of(events)
@@ -66,7 +70,7 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         )
     advice = collected("advice", _first("-chosen -best -holds memory_bytes", MOST_POINTS))
     largest = collected("storms", _first("-requests storm", MOST_STORMS))
-    scenarios = _first("load fleet scenario", MOST_SCENARIOS)
+    scenarios, runs = _first("load fleet scenario", MOST_SCENARIOS), _first("-made_at", MOST_RUNS)
     shown = largest["storm"].tolist() if len(largest) else []
     return Facts(
         out=common.out,
@@ -81,12 +85,13 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         whatif=collected("whatif", lambda table: scenarios(table.drop("wait_buckets"))),
         calibration=collected("calibration", _first("proxy_id", MOST_PROXIES)),
         advice=advice,
-        calibrations=collected("calibration_history", _first("-made_at", MOST_RUNS)),
-        advices=collected("advice_history", _first("-made_at", MOST_RUNS)),
-        days=collected("limits_by_day", _first("-date", MOST_DAYS)),
+        calibrations=collected("calibration_history", lambda table: runs(of_cluster(table))),
+        advices=collected("advice_history", lambda table: runs(of_cluster(table))),
+        days=collected("limits_by_day", lambda table: _first("-date", MOST_DAYS)(days_together(of_cluster(table)))),
         slowed=None if slowed is None else _slowed(slowed),
         marks=collected("whatif_marks", lambda table: _marks(table, overview.clock)),
         promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,
+        period="" if period == ALWAYS else str(period),
     )
 
 

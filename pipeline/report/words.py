@@ -19,6 +19,11 @@ _AFTER_NUMBER: Final = re.compile(r"(?<=\d) ")
 def summary(facts: Facts, overview: Overview) -> Iterator[Part]:
     """Yield the most important facts in a few sentences, and tiles before them."""
     yield from _tiles(facts, overview)
+    if facts.period:
+        yield (
+            f"Requests, waits, refusals and memory are those of the events from {facts.period}. Storms, costs, sharing,"
+            " who was slowed, what-if and advice are of what their jobs were given: run those for the same events, too."
+        )
     yield _happened(facts, overview)
     yield from _causes(facts)
     yield from _reasons(facts)

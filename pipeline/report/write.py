@@ -35,9 +35,11 @@ class ReportSettings:
     period: Period = ALWAYS
 
     def __post_init__(self) -> None:
-        """Refuse a promise that cannot be meant."""
+        """Refuse a promise that cannot be meant, and a page that cannot be written."""
         if self.promised_us is not None:
             refuse_promise(self.promised_us)
+        if self.to.is_dir():
+            raise PipelineError(f"--to: got the directory {self.to}, expected a file")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.paths import escaped
 
 IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
 GONE: Final = "java.io.FileNotFoundException"
@@ -41,6 +42,12 @@ def data_files(spark: SparkSession, path: str) -> list[str]:
     while found.hasNext():
         below.append(str(found.next().getPath().toUri().getPath())[begin:])
     return sorted(each for each in below if not any(part[0] in HIDDEN for part in each.split("/")))
+
+
+def holders(spark: SparkSession, path: str, name: str) -> list[str]:
+    """List the directories right below one that have something of that name."""
+    where, files = _open(spark, f"{escaped(path)}/*/{name}")
+    return sorted(str(found.getPath().getParent().getName()) for found in files.globStatus(where) or ())
 
 
 def make(spark: SparkSession, path: str) -> None:

@@ -6,6 +6,7 @@ limits were in force: requests refused, and the p99 of all waits, against what w
 """
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +23,8 @@ from pipeline.store.sinks import Row, frame_of, open_store
 from pipeline.transforms.histograms import bucket, quantiles
 
 _BY: Final = ("date", "cluster", "proxy_id", "heap_limit_bytes", "direct_limit_bytes")
-# At most so many rows of each history, the latest; enough for the days of a fleet.
-MOST_ROWS: Final = 1000
+# At most so many rows of each history, the latest: years of days, of which each has a handful of limits.
+MOST_ROWS: Final = 5000
 _REFUSED: Final = ("timeout", "queue_full", "oversize")
 
 
@@ -33,8 +34,10 @@ def keep_days(spark: SparkSession, common: CommonSettings, events: DataFrame, pe
     with store.stage(LIMITS_BY_DAY, limits_by_day(whole_days(events, period))) as fresh:
         rows = fresh.frame
         if (before := store.read(LIMITS_BY_DAY)) is not None:
-            same = rows.select("date").distinct()
-            rows = before.join(F.broadcast(same), "date", "left_anti").select(rows.columns).unionByName(rows)
+            same = rows.select("date", F.col("cluster").alias("_cluster")).distinct()
+            # A cluster without a name is one, too.
+            made_anew = (before["date"] == same["date"]) & before["cluster"].eqNullSafe(same["_cluster"])
+            rows = before.join(F.broadcast(same), made_anew, "left_anti").select(rows.columns).unionByName(rows)
         with store.stage(LIMITS_BY_DAY, rows.coalesce(1)) as whole, store.exclusive() as opened:
             opened.replace(LIMITS_BY_DAY, whole)
 
@@ -70,18 +73,31 @@ def add_row(spark: SparkSession, common: CommonSettings, table: Table, row: Row)
         opened.add({table.name: rows})
 
 
-def drift_of(spark: SparkSession, common: CommonSettings) -> str:
-    """Return the drift as metrics, from what is kept and what was replayed last."""
+def days_together(by_proxy: DataFrame) -> DataFrame:
+    """Return `limits_by_day` with the proxies that had the same limits together, and the worst of their waits.
+
+    A fleet of a thousand proxies has as few rows a day as one of two: a bound on rows is a bound on days.
+    """
+    sums = (F.sum(name).alias(name) for name in ("requests", "answered", "refused"))
+    by = [name for name in _BY if name != "proxy_id"]
+    return by_proxy.groupBy(*by).agg(*sums, F.max("wait_p99_us").alias("wait_p99_us"))
+
+
+def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = None) -> str:
+    """Return the drift as metrics, from what is kept and what was replayed last; of one cluster where it is given."""
     store = open_store(spark, common)
 
-    def rows(table: Table, order: str) -> list[Row]:
+    def rows(table: Table, order: str, as_shown: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> list[Row]:
         frame = store.read(table)
-        latest = [] if frame is None else frame.orderBy(F.desc(order)).limit(MOST_ROWS).collect()
-        return [row.asDict() for row in latest]
+        if frame is None:
+            return []
+        of_cluster = frame if cluster is None else frame.where(F.col("cluster") == cluster)
+        return [row.asDict() for row in as_shown(of_cluster).orderBy(F.desc(order)).limit(MOST_ROWS).collect()]
 
     calibrations, advices = rows(CALIBRATION_HISTORY, "made_at"), rows(ADVICE_HISTORY, "made_at")
-    days = rows(LIMITS_BY_DAY, "date")
+    days = rows(LIMITS_BY_DAY, "date", days_together)
     outcomes = (held(advice, days) for advice in advices)
     in_force = next((each for each in outcomes if each.days), None)
     usual = next(iter(rows(REPLAYED, "requests")), None)
-    return exposition(next(iter(calibrations), None), next(iter(advices), None), usual, in_force, time.time())
+    latest = next(iter(calibrations), None), next(iter(advices), None)
+    return exposition(*latest, usual, in_force, time.time(), cluster)

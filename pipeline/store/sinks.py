@@ -7,10 +7,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
-from pipeline.core.paths import mounted
+from pipeline.core.paths import DELTA_LOG, mounted
 from pipeline.core.schema import table_schema
-from pipeline.core.tables import Table
-from pipeline.store.parquet import ParquetStore
+from pipeline.core.tables import TABLES, Table
+from pipeline.core.tables.whatif import REPLAY_INPUT
+from pipeline.store import hadoop
+from pipeline.store.parquet import WHOLE, ParquetStore
 from pipeline.store.protocol import Store
 
 Row = Mapping[str, Any]
@@ -23,12 +25,28 @@ def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
         raise PipelineError(f"--out {settings.out}: got a file, expected a directory")
     # For Spark `/a` may be on another file system, and a relative path is below another directory.
     out = settings.out if path is None else f"file://{path}"
+    _require_format(spark, settings, out)
     if settings.format == "parquet":
         return ParquetStore(spark, out)
     # Imported here, since only the extra `delta` brings its package.
     from pipeline.store.delta import DeltaStore
 
     return DeltaStore(spark, out)
+
+
+def _require_format(spark: SparkSession, settings: CommonSettings, out: str) -> None:
+    """Refuse tables of the other format: read as Parquet, those of Delta have rows twice that were replaced."""
+    logs = set(hadoop.holders(spark, out, DELTA_LOG)) & TABLES.keys()
+    if settings.format == "parquet":
+        other, found = "delta", logs
+    else:
+        # Only a job that has ended leaves the sign of Parquet; what follows from the trace is always Parquet.
+        other, found = "parquet", (set(hadoop.holders(spark, out, WHOLE)) & TABLES.keys()) - logs - {REPLAY_INPUT.name}
+    if found:
+        raise PipelineError(
+            f"--out {settings.out}: got --format {settings.format} and tables of the other format"
+            f" ({', '.join(sorted(found))}), expected --format {other}"
+        )
 
 
 def read_table(spark: SparkSession, settings: CommonSettings, table: Table) -> DataFrame:

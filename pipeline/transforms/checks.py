@@ -11,8 +11,11 @@ from pyspark.sql import functions as F
 
 from eventlog.schema import FIELD_NAMES, FIELDS, SCHEMA_VERSION, Field
 
-# The first microsecond that has no date of four digits.
+# No request lasts two years, and no memory is of a pebibyte: sums and products of what is accepted fit into 63 bits.
+MOST: Final = {"us": 2**46, "bytes": 2**50}
+# The first microsecond that has no date of four digits; every event ends before.
 END_OF_TIME_US: Final = 253_402_300_800_000_000
+LAST_US: Final = END_OF_TIME_US - MOST["us"]
 REQUIRED: Final = tuple(field.name for field in FIELDS if not field.nullable)
 NUMBERS: Final = tuple(field for field in FIELDS if field.type in ("int16", "int32", "int64"))
 CHECKED: Final = tuple(field for field in FIELDS if field.values or field in NUMBERS)
@@ -41,7 +44,7 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
     line holds more than one object, `damaged` that it is a remainder. Without `late_before_us` nothing is late.
     """
     least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
-    others = (field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us"))
+    others = [field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us")]
     nothing_read = " AND ".join(f"{name} IS NULL" for name in FIELD_NAMES)
     cases = {
         "truncated": damaged,
@@ -49,7 +52,9 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
         "future_version": f"schema_version > {SCHEMA_VERSION}",
         "wrong_type": unread,
         "missing_field": " OR ".join(f"{name} IS NULL" for name in REQUIRED),
-        "bad_value": " OR ".join([f"least({least}) < 0", *(f"({_is_bad(field)})" for field in others)]),
+        "bad_value": " OR ".join(
+            [f"least({least}) < 0", *(f"({_is_bad(field)})" for field in others), *map(_too_large, MOST)]
+        ),
         "late": "false" if late_before_us is None else f"ts_us < {late_before_us}",
     }
     return F.expr("CASE " + " ".join(f"WHEN {holds} THEN '{name}'" for name, holds in cases.items()) + " END")
@@ -68,6 +73,15 @@ def detail() -> Column:
     )
 
 
+def _too_large(unit: str) -> str:
+    names = ", ".join(field.name for field in NUMBERS if _is_bounded(field) and field.unit == unit)
+    return f"greatest({names}) >= {MOST[unit]}"
+
+
+def _is_bounded(field: Field) -> bool:
+    return field.type == "int64" and field.unit in MOST and field.name != "ts_us"
+
+
 def _is_bad(field: Field) -> str:
     """Return the SQL condition that a field has a value that it cannot have; null is no value."""
     if field.values:
@@ -75,5 +89,7 @@ def _is_bad(field: Field) -> str:
     if field.name == "schema_version":
         return "schema_version < 1"
     if field.name == "ts_us":
-        return f"ts_us < 0 OR ts_us >= {END_OF_TIME_US}"
+        return f"ts_us < 0 OR ts_us >= {LAST_US}"
+    if _is_bounded(field):
+        return f"{field.name} < 0 OR {field.name} >= {MOST[field.unit]}"
     return f"{field.name} < 0"

@@ -42,6 +42,8 @@ _ANSWERED: Final = f"{_LIST} AND outcome = 'ok'"
 _ASKED: Final = f"{_LIST} AND carries_cost"
 _WATCH: Final = "kind <> 'get_topics'"
 _OTHERS: Final = "(coalesce(group_size, 1) - 1)"
+# The product of two numbers that an event may have does not fit into 63 bits: a petabyte is enough for one answer.
+_SAVED: Final = f"cast(least({_OTHERS} * cast(coalesce(response_bytes, name_bytes, 0) AS double), 1e15) AS bigint)"
 _WAITED: Final = "(heap_wait_us + heap_update_wait_us + direct_wait_us)"
 _COUNTED: Final = {
     "requests": _LIST,
@@ -63,7 +65,7 @@ _ADDED: Final = {
     "name_bytes": (_ANSWERED, "name_bytes"),
     "response_bytes": (_ANSWERED, "response_bytes"),
     "questions_saved": (_ASKED, _OTHERS),
-    "upstream_bytes_saved": (_ASKED, f"{_OTHERS} * coalesce(response_bytes, name_bytes, 0)"),
+    "upstream_bytes_saved": (_ASKED, _SAVED),
     "watch_bytes": (_WATCH, "response_bytes"),
 }
 # Summed in microseconds as doubles, since bytes times microseconds of a busy day fill 63 bits.

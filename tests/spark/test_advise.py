@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,10 @@ def test_headroom_is_in_the_fragment_and_in_its_file(common: CommonSettings, adv
     assert final.heap_bytes >= 1.5 * held.heap_bytes
     assert f"maxTopicListInFlightHeapMemSizeMB={final.heap_bytes // MIB}\n" in advised.conf
     assert (Path(common.out) / "advice.conf").read_text() == advised.conf
+    # The line of the job says what the fragment does.
+    (direct,) = re.findall(r"maxTopicListInFlightDirectMemSizeMB=(\d+)\n", advised.conf)
+    assert f"direct {direct} MiB for each of" in str(advised)
+    assert int(direct) > final.direct_bytes // MIB
 
 
 def test_advised_direct_memory_has_room_for_what_watchers_held(

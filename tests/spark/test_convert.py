@@ -72,3 +72,17 @@ def test_tables_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
         convert(spark, job.common.out, delta)
     with pytest.raises(PipelineError, match="found no table"):
         convert(spark, str(tmp_path / "nothing"), delta)
+    with pytest.raises(PipelineError, match="got the directory of --tables, expected another"):
+        convert(spark, job.common.out, replace(delta, out=f"file://{job.common.out}"))
+
+
+def test_tables_of_the_other_format_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    parquet = CommonSettings(str(tmp_path / "pa[r]quet"), "parquet", None, {})
+    delta = CommonSettings(str(tmp_path / "delta"), "delta", None, {})
+    for common in (parquet, delta):
+        write_table(spark, common, WHATIF, spark.createDataFrame([], table_schema(WHATIF)))
+        assert read_table(spark, common, WHATIF).isEmpty()
+    with pytest.raises(PipelineError, match=r"got --format parquet .*\(whatif\), expected --format delta"):
+        read_table(spark, replace(delta, format="parquet"), WHATIF)
+    with pytest.raises(PipelineError, match=r"got --format delta .*\(whatif\), expected --format parquet"):
+        read_table(spark, replace(parquet, format="delta"), WHATIF)

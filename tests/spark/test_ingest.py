@@ -70,6 +70,7 @@ WRONG = {
     json.dumps(event(1, upstream_us=-1, kind="none")): ("bad_value", "kind, upstream_us"),
     json.dumps(event(1, schema_version=0)): ("bad_value", "schema_version"),
     json.dumps(event(1, ts_us=2**62)): ("bad_value", "ts_us"),
+    json.dumps(event(1, total_us=2**46, direct_bytes=2**63 - 1)): ("bad_value", "direct_bytes, total_us"),
 }
 
 

@@ -35,6 +35,15 @@ def test_option_that_makes_no_sense_is_refused_at_once(words: tuple[str, str]) -
     assert caught.value.code == ExitCode.USAGE
 
 
+def test_no_other_file_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "proxy.conf"
+    file.write_text("servicePort=6650\n")
+    with pytest.raises(PipelineError, match="which advise has not written"):
+        settings("--conf-file", str(file))
+    file.write_text("# Target: no refusals\n")
+    assert settings("--conf-file", str(file)).conf_path == file
+
+
 def test_options_reach_the_settings(tmp_path: Path) -> None:
     file = str(tmp_path / "advice.conf")
     read = settings("--max-error", "0.3", "--max-imputed", "0.4", "--min-requests", "7", "--conf-file", file)

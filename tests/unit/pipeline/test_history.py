@@ -1,6 +1,7 @@
 """Whether an advice held, and drift as metrics; both are pure."""
 
 import re
+import socket
 from datetime import UTC, date, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.held import held
-from pipeline.store.drift import PREFIX, exposition, push, write_metrics
+from pipeline.store.drift import PREFIX, exposition, push, refuse_gateway, write_metrics
 
 MIB = 2**20
 ROOT = Path(__file__).parents[3]
@@ -63,6 +64,12 @@ def test_drift_has_a_line_for_what_is_known() -> None:
     assert "advice_held" not in exposition(CALIBRATION, ADVICE, None, held(ADVICE, []), 1e9)
 
 
+def test_drift_of_a_cluster_has_its_name() -> None:
+    text = exposition(CALIBRATION, ADVICE, None, None, 1e9, 'e"1')
+    assert f'{PREFIX}calibration_error{{cluster="e\\"1"}} 0.05\n' in text
+    assert f'{PREFIX}advised_limit_bytes{{cluster="e\\"1",memory="heap"}} {64.0 * MIB}\n' in text
+
+
 def test_error_that_is_no_number_is_as_bad_as_can_be() -> None:
     assert f"{PREFIX}calibration_error +Inf\n" in exposition(CALIBRATION | {"error": None}, None, None, None, 1e9)
 
@@ -107,3 +114,36 @@ def test_pushgateway_takes_the_metrics_in_place_of_those_of_before() -> None:
     assert Gateway.taken == [("/metrics/job/pulsar-proxy-pipeline", "text/plain; version=0.0.4", b"a 1\n")]
     with pytest.raises(PipelineError, match="--pushgateway"):
         push(f"http://127.0.0.1:{port}", "a 1\n")
+
+
+def test_each_cluster_has_metrics_of_its_own_at_the_pushgateway() -> None:
+    Gateway.taken.clear()
+    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        push(f"http://127.0.0.1:{server.server_port}", "a 1\n", "east 1")
+        thread.join()
+    assert Gateway.taken[0][0] == "/metrics/job/pulsar-proxy-pipeline/cluster/east%201"
+
+
+def test_what_speaks_no_http_did_not_take_the_metrics() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(b"220 no web here\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        with pytest.raises(PipelineError, match="--pushgateway"):
+            push(f"http://127.0.0.1:{server.getsockname()[1]}", "a 1\n")
+        thread.join()
+
+
+@pytest.mark.parametrize("url", ["gateway/", "http://gate way:9091", "ftp://gateway"])
+def test_what_is_no_url_of_a_pushgateway_is_refused_before_the_jobs(url: str) -> None:
+    with pytest.raises(PipelineError, match="--pushgateway: got"):
+        refuse_gateway(url)
+    refuse_gateway("http://gateway:9091/")

@@ -1,10 +1,10 @@
 import argparse
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.core.periods import Period, _micros, add_period, given_period, window_seconds
+from pipeline.core.periods import Period, _date, _micros, add_period, given_period, window_seconds
 
 
 def given(*words: str) -> Period:
@@ -42,6 +42,10 @@ def test_time_that_is_no_date_in_utc_is_refused(words: tuple[str, str]) -> None:
     with pytest.raises(PipelineError, match=f"{words[0]}: got .*, expected a time of the years 1 to 9999") as raised:
         given(*words)
     assert raised.value.code == ExitCode.USAGE
+
+
+def test_nothing_is_chosen_of_before_there_were_dates() -> None:
+    assert _date(-(10**18)) == date(1970, 1, 1)
 
 
 def test_first_and_last_time_can_be_shown() -> None:

@@ -294,6 +294,19 @@ def test_earlier_advice_is_judged_by_the_days_on_which_it_was_in_force(page: Pag
     assert [row[-1] for row in rows] == ["was not in force", "did not hold"]
 
 
+def test_earlier_advice_names_its_cluster_where_there_is_one(page: Page) -> None:
+    assert len(table(page, "Earlier advice")[0]) == 10
+    given = facts()
+    named = replace(given, advices=given.advices.assign(cluster=["east", None]))
+    assert [row[1] for row in table(Page(text_of(named)), "Earlier advice")] == ["east", "(unknown)"]
+
+
+def test_a_page_of_some_events_says_what_is_of_others() -> None:
+    assert "what their jobs were given" not in " ".join(Page(text_of(facts())).paragraphs)
+    said = " ".join(Page(text_of(replace(facts(), period="the beginning to the end of the cluster west"))).paragraphs)
+    assert "are those of the events from the beginning to the end of the cluster west. Storms, costs" in said
+
+
 def test_filters_offer_what_was_named_and_all_others_as_one(text: str, page: Page) -> None:
     offered = re.findall(r'<option value="(-?\d+)">(.*?)</option>', text)
     assert [(number, unescape(name)) for number, name in offered] == [

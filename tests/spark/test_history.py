@@ -1,0 +1,48 @@
+"""The history of limits in force: each cluster has days of its own, and a large fleet as many rows as a small one."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.core.options import CommonSettings
+from pipeline.core.periods import ALWAYS, Period
+from pipeline.core.schema import event_schema
+from pipeline.core.tables.history import LIMITS_BY_DAY
+from pipeline.store.history import days_together, keep_days
+from pipeline.store.sinks import read_table
+from tests.support.pipeline.replay_events import requests
+
+
+@pytest.fixture
+def common(tmp_path: Path) -> CommonSettings:
+    return CommonSettings(str(tmp_path / "out"), "parquet", None, {})
+
+
+def events(spark: SparkSession, *each: dict[str, Any]) -> Any:
+    frame = spark.createDataFrame(requests(*each), event_schema())
+    return frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
+
+
+def test_days_of_one_cluster_leave_those_of_others(spark: SparkSession, common: CommonSettings) -> None:
+    clusters = [{"at_us": number, "cluster": name} for number, name in enumerate(("east", "west", None))]
+    recorded = events(spark, *clusters)
+    keep_days(spark, common, recorded, ALWAYS)
+    keep_days(spark, common, recorded, replace(ALWAYS, cluster="west"))
+    found = [(row.cluster, row.requests) for row in read_table(spark, common, LIMITS_BY_DAY).collect()]
+    assert sorted(found, key=str) == [("east", 1), ("west", 1), (None, 1)]
+    keep_days(spark, common, recorded, Period())
+    assert read_table(spark, common, LIMITS_BY_DAY).count() == 3
+
+
+def test_proxies_with_the_same_limits_are_one_row_of_a_day(spark: SparkSession, common: CommonSettings) -> None:
+    fleet = [{"at_us": number, "proxy_id": f"p{number}", "heap_wait_us": 1000 * number, "total_us": 1000 * number}
+             for number in range(5)]  # fmt: skip
+    keep_days(spark, common, events(spark, *fleet), ALWAYS)
+    days = read_table(spark, common, LIMITS_BY_DAY)
+    assert days.count() == 5
+    (row,) = days_together(days).collect()
+    assert (row.requests, row.answered, row.refused) == (5, 5, 0)
+    assert row.wait_p99_us == max(each.wait_p99_us for each in days.collect()) > 0
