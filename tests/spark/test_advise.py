@@ -15,7 +15,7 @@ from pipeline.core.schema import event_schema
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.whatif import ADVICE, CALIBRATION, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
-from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
+from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif, withdraw_advice
 from pipeline.replay.grid import Grid
 from pipeline.report.gather import gather
 from pipeline.store.sinks import read_table, write_rows, write_table
@@ -206,8 +206,10 @@ def test_load_that_was_not_tried_is_named(spark: SparkSession, common: CommonSet
 def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: CommonSettings, advised: object) -> None:
     own = Path(common.out) / "own.conf"
     own.write_text("servicePort=6650\n")
-    with pytest.raises(PipelineError, match="no advice"):
-        advise(spark, AdviseSettings(common, REACHABLE, conf_file=str(own), min_requests=401), lambda _: None)
+    # Neither is it taken for an advice of before, nor replaced by one.
+    withdraw_advice(spark, common, own)
+    with pytest.raises(PipelineError, match="which advise has not written"):
+        AdviseSettings(common, REACHABLE, conf_file=str(own))
     assert own.read_text() == "servicePort=6650\n"
 
 

@@ -38,8 +38,8 @@ def test_days_of_one_cluster_leave_those_of_others(spark: SparkSession, common: 
 
 
 def test_proxies_with_the_same_limits_are_one_row_of_a_day(spark: SparkSession, common: CommonSettings) -> None:
-    fleet = [{"at_us": number, "proxy_id": f"p{number}", "heap_wait_us": 1000 * number, "total_us": 1000 * number}
-             for number in range(5)]  # fmt: skip
+    waits = {f"p{number}": 1000 * number for number in range(5)}
+    fleet = [{"at_us": 0, "proxy_id": name, "heap_wait_us": us, "total_us": 8000 + us} for name, us in waits.items()]
     keep_days(spark, common, events(spark, *fleet), ALWAYS)
     days = read_table(spark, common, LIMITS_BY_DAY)
     assert days.count() == 5
