@@ -8,17 +8,19 @@ import pytest
 
 from proxy.clients.handshake import ClientHandshake
 from proxy.clients.large_frames import LargeFrames
-from proxy.clients.requests import ClientRequests
+from proxy.clients.requests import LISTS_AT_ONCE, ClientRequests
 from proxy.core.errors import DisconnectCause
 from proxy.net.output import Output
 from tests.support.brokers.one_broker import SilentBroker
-from tests.support.clients.async_client import PING, lookup_frame
+from tests.support.clients.async_client import PING, lookup_frame, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.proxies.client_desk import BROKER, Desk, Visitor, desk
 
 # What an iteration of the loop may end.
 TASKS, CONNECTIONS = 24, 12
 CLIENTS, LOOKUPS_EACH = 8, 90
+# An RST is told in the first iteration, a cancelled task ends in the next, and its end is told in the one after that.
+END_OF_A_TASK = 3
 
 
 def fin(client: Visitor) -> None:
@@ -69,6 +71,21 @@ async def test_places_of_lookups_come_back_a_few_in_each_iteration_and_all_in_th
         ended = await steps(lambda: on.slots.held)
         assert max(ended) <= TASKS
         assert (on.slots.held, len(on.services.requests.leaving)) == (0, 0)
+
+
+@pytest.mark.parametrize("leave", [fin, rst, rst_unread, killed])
+async def test_lists_of_a_client_that_leaves_alone_give_all_back_in_the_next_iterations(
+    leave: Callable[[Visitor], None],
+) -> None:
+    async with desk() as on:
+        on.lists.gate = asyncio.Event()
+        client, places = on.visitor(), on.services.requests.lookups.list_places
+        client.arrives(b"".join(topics_frame(number, "t/n") for number in range(10)))
+        await turns(10)
+        assert (on.slots.held, places.held, places.waiting) == (LISTS_AT_ONCE, LISTS_AT_ONCE, 10 - LISTS_AT_ONCE)
+        leave(client)
+        await turns(END_OF_A_TASK)
+        assert (on.slots.held, places.held, places.waiting) == (0, 0, 0)
 
 
 async def test_a_neighbour_is_served_while_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
