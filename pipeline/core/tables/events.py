@@ -14,7 +14,7 @@ REASONS: Final[dict[str, str]] = {
     "future_version": "written by a later schema than this pipeline knows",
     "wrong_type": "a field is of another type, or does not fit its type",
     "missing_field": "a field that every event has is not there, or is null",
-    "bad_value": "a number is negative, a time is impossible, or a word is none of the field's",
+    "bad_value": "a number is negative or larger than can be, a time is impossible, or a word is none of the field's",
     "late": "in a stream: older than the newest event by more than `--late-after`, and not in `events`; a batch takes"
     " it",
 }
