@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
 from pipeline.running.session import open_session, task_counts
+from pipeline.running.stopping import end_calls_quietly
 
 INTERVAL_SECONDS: Final = 3.0
 # The names of the steps under way, the innermost last.
@@ -22,7 +23,10 @@ _STEPS: Final[list[str]] = []
 @contextmanager
 def at_work(job: str, common: CommonSettings, *, quiet: bool = False) -> Iterator[SparkSession]:
     """Open the session of a job, which ends with the block; show how far it is unless `quiet`, as streams are."""
+    end_calls_quietly()
     session = open_session(job, common)
+    # Spark has set a handler of its own.
+    end_calls_quietly()
     try:
         with nullcontext() if quiet else watched(session, job):
             yield session

@@ -3,7 +3,9 @@
 Rule: what a batch writes is known by its number, so that one that is cut off, or refused here, comes again.
 """
 
+import logging
 import signal
+import threading
 from collections.abc import Callable
 from threading import Event, Lock
 from typing import Final
@@ -14,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.core.errors import ExitCode, PipelineError
 
 POLL_SECONDS: Final = 1
+# Py4J's words, logged at the root.
+INTERRUPTED_CALL: Final = "KeyboardInterrupt while sending command."
 # A batch that is under way when the job is told to stop has this long to end; then it is cut off, and comes again.
 LAST_BATCH_SECONDS: Final = 300.0
 
@@ -23,6 +27,20 @@ def set_by_sigterm() -> Event:
     stop = Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     return stop
+
+
+def end_calls_quietly() -> None:
+    """Let Ctrl-C end a job by KeyboardInterrupt alone, as before Spark set its own handler of SIGINT.
+
+    Spark's handler calls the JVM in the midst of another call, which cannot be, and Py4J logs a traceback of each.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger().addFilter(_is_no_interrupted_call)
+
+
+def _is_no_interrupted_call(record: logging.LogRecord) -> bool:
+    return record.msg != INTERRUPTED_CALL
 
 
 class Batches:

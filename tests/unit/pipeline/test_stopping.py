@@ -1,8 +1,9 @@
 """How a stream ends when it is told to, without Spark."""
 
+import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event, Thread
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.errors import PipelineError
 from pipeline.running import stopping
-from pipeline.running.stopping import Batches, set_by_sigterm
+from pipeline.running.stopping import Batches, end_calls_quietly, set_by_sigterm
 from tests.support.patience import patient
 
 # Longer than any machine takes to come to the point.
@@ -32,6 +33,25 @@ class Query:
 
     def stop(self) -> None:
         self._done.append("stopped")
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+    logging.getLogger().removeFilter(stopping._is_no_interrupted_call)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_ctrl_c_ends_a_call_without_a_traceback_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    end_calls_quietly()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    logging.error("KeyboardInterrupt while sending command.")
+    logging.error("another error")
+    assert caplog.messages == ["another error"]
 
 
 def follow(batches: Batches, query: Query, stop: Event, **more: Any) -> None:
