@@ -30,7 +30,7 @@ def set_by_sigterm() -> Event:
 
 
 def end_calls_quietly() -> None:
-    """Let Ctrl-C end a job by KeyboardInterrupt alone, as before Spark set its own handler of SIGINT.
+    """Make Ctrl-C end a job by KeyboardInterrupt alone, as before Spark set its own handler of SIGINT.
 
     Spark's handler calls the JVM in the midst of another call, which cannot be, and Py4J logs a traceback of each.
     """
