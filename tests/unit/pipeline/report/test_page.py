@@ -297,7 +297,7 @@ def test_earlier_advice_is_judged_by_the_days_on_which_it_was_in_force(page: Pag
 def test_earlier_advice_names_its_cluster_where_there_is_one(page: Page) -> None:
     assert len(table(page, "Earlier advice")[0]) == 10
     given = facts()
-    named = replace(given, advices=given.advices.assign(cluster=["east", None]))
+    named = replace(given, advices=given.advices.assign(cluster=pd.Series(["east", None])))
     assert [row[1] for row in table(Page(text_of(named)), "Earlier advice")] == ["east", "(unknown)"]
 
 
