@@ -1,7 +1,7 @@
 """The tables under `--out`: opened, read, replaced; in Delta or as plain Parquet."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,6 +16,8 @@ from pipeline.store.parquet import WHOLE, ParquetStore
 from pipeline.store.protocol import Store
 
 Row = Mapping[str, Any]
+# Places where this process found no table of another format.
+_OF_ITS_FORMAT: Final[set[tuple[str, str]]] = set()
 
 
 def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
@@ -25,7 +27,10 @@ def open_store(spark: SparkSession, settings: CommonSettings) -> Store:
         raise PipelineError(f"--out {settings.out}: got a file, expected a directory")
     # For Spark `/a` may be on another file system, and a relative path is below another directory.
     out = settings.out if path is None else f"file://{path}"
-    _require_format(spark, settings, out)
+    # To look takes a request for each table of an object store, and a job opens its store many times.
+    if (out, settings.format) not in _OF_ITS_FORMAT:
+        _require_format(spark, settings, out)
+        _OF_ITS_FORMAT.add((out, settings.format))
     if settings.format == "parquet":
         return ParquetStore(spark, out)
     # Imported here, since only the extra `delta` brings its package.

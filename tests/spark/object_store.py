@@ -44,6 +44,11 @@ class ObjectStore:
         with urllib.request.urlopen(urllib.request.Request(url, content, method="PUT")):
             pass
 
+    def get(self, name: str) -> bytes:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.port}/{BUCKET}/{quote(name)}") as answer:
+            content: bytes = answer.read()
+        return content
+
     def copy(self, prefix: str, to: str) -> None:
         """Have all objects whose names begin so under another beginning, too."""
         for name in self.names(prefix):

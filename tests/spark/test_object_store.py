@@ -137,8 +137,19 @@ def test_two_drivers_at_once_keep_each_event_once(bucket: ObjectStore, environ: 
     counts = [re.findall(r"(\d+) read: (\d+) kept, (\d+) duplicates", log.read_text())[0] for log in logs]
     assert [int(read) for read, _, _ in counts] == [200, 200]
     assert sum(int(kept) for _, kept, _ in counts) == 200
-    again = output(command("usage", bucket), tmp_path / "usage.log", environ)
-    assert found(again) == [200]
+    assert rows_by_log(bucket, "events") == 200
+
+
+def rows_by_log(bucket: ObjectStore, table: str) -> int:
+    """Count the rows of a table as the log of Delta does, without a JVM."""
+    files: dict[str, int] = {}
+    commits = [name for name in bucket.names(f"tables/{table}/_delta_log/") if name.endswith(".json")]
+    for action in (json.loads(line) for name in sorted(commits) for line in bucket.get(name).splitlines()):
+        if "add" in action:
+            files[action["add"]["path"]] = json.loads(action["add"]["stats"])["numRecords"]
+        elif "remove" in action:
+            files.pop(action["remove"]["path"])
+    return sum(files.values())
 
 
 @pytest.mark.timeout(900)

@@ -15,10 +15,10 @@ from typing import Final
 RECORD: Final = Path(__file__).resolve().parents[2] / ".cache" / "stages.json"
 # Whoever makes the tests much longer or shorter measures them anew: `make test` ends with the figures.
 SECONDS: Final[Mapping[str, int]] = {
-    "check": 240,
-    "unit": 190,
-    "integration": 420,
-    "spark and brokers": 960,
+    "check": 140,
+    "unit": 270,
+    "integration": 400,
+    "spark and brokers": 1000,
 }
 
 
