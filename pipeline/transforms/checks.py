@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 
 from eventlog.schema import FIELD_NAMES, FIELDS, SCHEMA_VERSION, Field
 
-# No request lasts two years, and no memory is of a pebibyte: sums and products of what is accepted fit into 63 bits.
+# No request lasts two years, and no list takes a pebibyte: sums of what is accepted fit into 63 bits.
 MOST: Final = {"us": 2**46, "bytes": 2**50}
+# A moment has a bound of its own, and a group of processes without a limit has one of nearly 2^63.
+OTHERWISE_BOUND: Final = ("ts_us", "memory_limit_bytes")
 # The first microsecond that has no date of four digits; every event ends before.
 END_OF_TIME_US: Final = 253_402_300_800_000_000
 LAST_US: Final = END_OF_TIME_US - MOST["us"]
@@ -79,7 +81,7 @@ def _too_large(unit: str) -> str:
 
 
 def _is_bounded(field: Field) -> bool:
-    return field.type == "int64" and field.unit in MOST and field.name != "ts_us"
+    return field.type == "int64" and field.unit in MOST and field.name not in OTHERWISE_BOUND
 
 
 def _is_bad(field: Field) -> str:

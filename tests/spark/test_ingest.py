@@ -114,7 +114,8 @@ def test_line_beyond_all_memory_is_set_aside_by_its_beginning(job: Ingest) -> No
 
 
 def test_unknown_fields_braces_in_texts_and_blanks_around_are_no_fault(job: Ingest) -> None:
-    write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), event(1, client_version="}{")])
+    unlimited = event(1, client_version="}{", memory_limit_bytes=2**63 - 4096)
+    write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), unlimited])
     accents = json.dumps(event(2, client_version="\u00e9\u00e9"), ensure_ascii=False)
     (job.source / "b.jsonl").write_text(f" {accents}  \n   \n{json.dumps(event(3))}\t\n", encoding="utf-8")
     assert job.run().kept == 4
