@@ -87,7 +87,12 @@ def whole_days(events: DataFrame, period: Period) -> DataFrame:
         events = events.where(F.col("date") >= F.lit(_date(period.since_us)))
     if period.until_us is not None:
         events = events.where(F.col("date") <= F.lit(_date(period.until_us - 1)))
-    return events if period.cluster is None else events.where(F.col("cluster") == period.cluster)
+    return of_cluster(events, period.cluster)
+
+
+def of_cluster(rows: DataFrame, cluster: str | None) -> DataFrame:
+    """Choose the rows of a cluster; None is no choice."""
+    return rows if cluster is None else rows.where(F.col("cluster") == cluster)
 
 
 def _micros(option: str, word: str | None, now: datetime | None = None) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pipeline.core import choice
-from pipeline.core.advice_text import FIRST_WORDS, Advice, advised, fragment
+from pipeline.core.advice_text import Advice, advised, fragment
 from pipeline.core.bounds import WatchShare, extrapolated, floor_of, watch_share
 from pipeline.core.calibration import ALL, Trust, judge
 from pipeline.core.choice import Point, Target
@@ -23,7 +23,7 @@ from pipeline.core.options import CommonSettings, add_common, add_number, add_pr
 from pipeline.core.paths import conf_path
 from pipeline.core.tables.history import ADVICE_HISTORY
 from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
-from pipeline.jobs.whatif import Say, replay_path, run_row, scenario_rows, withdraw_advice
+from pipeline.jobs.whatif import Say, is_fragment, replay_path, run_row, scenario_rows, withdraw_advice
 from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before, seen_of
@@ -61,7 +61,7 @@ class AdviseSettings:
         _ = self.trust
         if self.conf_file is not None and not Path(self.conf_file).resolve().parent.is_dir():
             raise PipelineError(f"--conf-file: got {self.conf_file}, expected a file in a directory that is there")
-        if self.conf_file is not None and not _may_replace(Path(self.conf_file)):
+        if self.conf_file is not None and (path := Path(self.conf_file)).exists() and not is_fragment(path):
             raise PipelineError(
                 f"--conf-file: got {self.conf_file}, which advise has not written, expected another name: the lines of"
                 " the advice would take its place"
@@ -238,11 +238,6 @@ def _next_steps(trials: _Trials, target: Target) -> str:
         for point in trials.run(fleet, [replace(trials.points[0].limits, heap_bytes=0, direct_bytes=0)])
     ]
     return choice.why_nothing(trials.points, free, target)
-
-
-def _may_replace(path: Path) -> bool:
-    """Return whether a file is a fragment of an earlier advice, or not there."""
-    return not path.exists() or (path.is_file() and path.read_text("utf-8", "replace").startswith(FIRST_WORDS))
 
 
 def _save(path: Path, conf: str) -> None:

@@ -10,7 +10,6 @@ if it has rows, all others are of the same run, and a job that is killed leaves 
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -246,11 +245,13 @@ def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | No
     table = open_store(spark, common).read(ADVICE)
     if table is not None and not table.isEmpty():
         write_rows(spark, common, ADVICE, [])
-    if conf is None:
-        return
-    with suppress(FileNotFoundError):
-        if conf.read_text("utf-8", "replace").startswith(FIRST_WORDS):
-            conf.unlink()
+    if conf is not None and is_fragment(conf):
+        conf.unlink(missing_ok=True)
+
+
+def is_fragment(path: Path) -> bool:
+    """Return whether a file begins as the lines of an advice do."""
+    return path.is_file() and path.read_text("utf-8", "replace").startswith(FIRST_WORDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

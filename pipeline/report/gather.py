@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
-from pipeline.core.periods import ALWAYS, Period, in_period
+from pipeline.core.periods import ALWAYS, Period, in_period, of_cluster
 from pipeline.core.tables import TABLES
 from pipeline.core.tables.events import EVENT_KEY
 from pipeline.report import timeline
@@ -58,9 +58,6 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         table = store.read(TABLES[name])
         return pd.DataFrame() if table is None else collect(table)
 
-    def of_cluster(table: DataFrame) -> DataFrame:
-        return table if period.cluster is None else table.where(F.col("cluster") == period.cluster)
-
     whole, storms, slowed = (store.read(TABLES[name]) for name in ("events", "storms", "slowed"))
     events = None if whole is None else in_period(whole, period)
     overview = None if events is None else overview_of(events)
@@ -70,7 +67,8 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         )
     advice = collected("advice", _first("-chosen -best -holds memory_bytes", MOST_POINTS))
     largest = collected("storms", _first("-requests storm", MOST_STORMS))
-    scenarios, runs = _first("load fleet scenario", MOST_SCENARIOS), _first("-made_at", MOST_RUNS)
+    scenarios = _first("load fleet scenario", MOST_SCENARIOS)
+    runs, days = _first("-made_at", MOST_RUNS), _first("-date", MOST_DAYS)
     shown = largest["storm"].tolist() if len(largest) else []
     return Facts(
         out=common.out,
@@ -85,9 +83,9 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         whatif=collected("whatif", lambda table: scenarios(table.drop("wait_buckets"))),
         calibration=collected("calibration", _first("proxy_id", MOST_PROXIES)),
         advice=advice,
-        calibrations=collected("calibration_history", lambda table: runs(of_cluster(table))),
-        advices=collected("advice_history", lambda table: runs(of_cluster(table))),
-        days=collected("limits_by_day", lambda table: _first("-date", MOST_DAYS)(days_together(of_cluster(table)))),
+        calibrations=collected("calibration_history", lambda table: runs(of_cluster(table, period.cluster))),
+        advices=collected("advice_history", lambda table: runs(of_cluster(table, period.cluster))),
+        days=collected("limits_by_day", lambda table: days(days_together(of_cluster(table, period.cluster)))),
         slowed=None if slowed is None else _slowed(slowed),
         marks=collected("whatif_marks", lambda table: _marks(table, overview.clock)),
         promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,

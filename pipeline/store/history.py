@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipeline.core.held import held
 from pipeline.core.options import CommonSettings
-from pipeline.core.periods import Period, whole_days
+from pipeline.core.periods import Period, of_cluster, whole_days
 from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
 from pipeline.core.tables.table import Table
 from pipeline.core.tables.whatif import REPLAYED
@@ -91,8 +91,8 @@ def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = 
         frame = store.read(table)
         if frame is None:
             return []
-        of_cluster = frame if cluster is None else frame.where(F.col("cluster") == cluster)
-        return [row.asDict() for row in as_shown(of_cluster).orderBy(F.desc(order)).limit(MOST_ROWS).collect()]
+        latest = as_shown(of_cluster(frame, cluster)).orderBy(F.desc(order)).limit(MOST_ROWS)
+        return [row.asDict() for row in latest.collect()]
 
     calibrations, advices = rows(CALIBRATION_HISTORY, "made_at"), rows(ADVICE_HISTORY, "made_at")
     days = rows(LIMITS_BY_DAY, "date", days_together)
