@@ -1,4 +1,4 @@
-"""What is wrong with the options of `advise` is said before anything runs: here there is no Spark to run it."""
+"""What is wrong with options of `advise` and `report` is said before anything runs: here is no Spark to run it."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.options import CommonSettings
 from pipeline.jobs.advise import AdviseSettings, add_arguments, settings_of
+from pipeline.report.write import ReportSettings
 
 
 def settings(*words: str) -> AdviseSettings:
@@ -42,6 +44,11 @@ def test_no_other_file_is_replaced(tmp_path: Path) -> None:
         settings("--conf-file", str(file))
     file.write_text("# Target: no refusals\n")
     assert settings("--conf-file", str(file)).conf_path == file
+
+
+def test_page_that_is_a_directory_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="--to: got the directory"):
+        ReportSettings(CommonSettings("out", "parquet", None, {}), tmp_path)
 
 
 def test_options_reach_the_settings(tmp_path: Path) -> None:
