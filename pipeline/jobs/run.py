@@ -18,7 +18,6 @@ from pipeline.ingest import settings as told
 from pipeline.jobs.advise import add_target, advise, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.jobs.storms import StormSettings, find_storms
-from pipeline.jobs.usage import StreamOwnsError, UsageSettings, make_usage
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
@@ -26,6 +25,9 @@ from pipeline.running.chain import Outcome, Step, run_steps
 from pipeline.running.progress import at_work, watched
 from pipeline.store.drift import push, refuse_gateway, write_metrics
 from pipeline.store.history import drift_of
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import UsageSettings
+from pipeline.usage.tables import StreamOwnsError
 
 TARGET_LOAD: Final = 10
 

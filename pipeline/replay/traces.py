@@ -4,9 +4,7 @@ Rule: arrivals are those that were recorded, so retries are in the trace already
 request never showed are those of one like it (`pipeline.replay.imputed`); such rows are marked, and their share is part
 of every result. A first pass over the events tells what must be known before they are sorted: limits, proxies, how
 many, when. A second one sorts them; the tasks fill the gaps, and write the files themselves where they are on a mounted
-directory. For a list that went to one client, byte-seconds by size (`direct_us`) tell what part of its direct memory
-was held while it was written; a list that was shared, and stands alone in a scenario, counts whole, which errs on the
-safe side.
+directory. The columns of a request: `pipeline.replay.requests`.
 Frames for watchers are not replayed, although they take direct memory: nobody asks for them, and they hold nothing up.
 The most that they held at one proxy at one time is seen, and the advice has room for it.
 """
@@ -18,49 +16,21 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.model import LIMIT_KEYS, NEVER, Limits, Outcome
+from pipeline.core.model import Limits
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
+from pipeline.replay.requests import LIMIT_EVENTS, NO_BROKER, PEAKS, RULES, booked, requests_of, work_us
 
 _NUMBERS: Final = tuple(MEASURED)[:-1]
-# A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
-_COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
-    "upstream_us": ("heap_update", "read", "reader", "direct", "write"),
-    "read_us": ("reader", "direct", "write"),
-    "write_us": (),
-    "direct_us": (),
-}
-# A list over HTTP asks for direct memory only, when its answer begins; what reading it took is within the writing.
-_NOT_OVER_HTTP: Final = ("heap_estimate_bytes", "heap_actual_bytes", "read_us", "broker")
-_LIMITS: Final = {name: known.event for name, known in LIMIT_KEYS.items()}
 # From the columns of limits to the fields of `Limits`.
 LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes") for column in LIMIT_COLUMNS}
-# By outcome and stage; without a stage it is all others.
-_ENDED: Final[dict[tuple[str, str | None], Outcome]] = {
-    ("ok", None): Outcome.OK,
-    ("timeout", None): Outcome.TIMEOUT_OTHER,
-    ("timeout", "heap"): Outcome.TIMEOUT_HEAP,
-    ("timeout", "heap_update"): Outcome.TIMEOUT_HEAP_UPDATE,
-    ("timeout", "direct"): Outcome.TIMEOUT_DIRECT,
-    ("queue_full", None): Outcome.QUEUE_FULL_HEAP,
-    ("queue_full", "direct"): Outcome.QUEUE_FULL_DIRECT,
-    ("oversize", None): Outcome.OVERSIZE,
-    ("cancelled", None): Outcome.CANCELLED,
-}
-
 # Tasks that read a window leave the other groups of a file alone.
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-NO_BROKER: Final = ""
-# Memory in use when a request arrived.
-PEAKS: Final = ("heap_used_bytes", "direct_used_bytes")
-# Limits in force that are not replayed: the least of each is seen. Proxies of before do not name them, as if there were
-# no such rules.
-RULES: Final = {"unproven_readers_percent": 100, "spill_limit_bytes": 0}
 # About so many requests of a proxy are sorted and written by one task, which may have several if they come unevenly.
 TASK_ROWS: Final = 500_000
 # A fleet has a handful; so many are a mistake.
@@ -140,7 +110,7 @@ def prepare(
     Always Parquet, whatever the format of the other tables is: its readers are no Spark. `before_writing` is called
     when it is sure that there is something, and what was there before is still whole.
     """
-    requests = _requests(events)
+    requests = requests_of(events)
     seen = _seen(requests)
     limits, met = _limits(seen)
     clusters = {row.cluster for row in seen if row.cluster is not None}
@@ -200,7 +170,7 @@ def replayed_rows(prepared: Prepared) -> list[dict[str, Any]]:
 
 def replay_input(events: DataFrame) -> DataFrame:
     """Make the table `replay_input`; the rows of a proxy are in the order of arrival."""
-    requests = _requests(events)
+    requests = requests_of(events)
     return _filled(events.sparkSession, requests, _seen(requests))
 
 
@@ -247,7 +217,7 @@ def _usual(seen: Iterable[Row]) -> Usual:
 def _seen(requests: DataFrame) -> list[Row]:
     """Look at all requests once: those of each proxy under each set of limits, and what they showed."""
     shown = F.col("shown")
-    groups = requests.groupBy("proxy_id", "cluster", "limits_id", *_LIMITS.values()).agg(
+    groups = requests.groupBy("proxy_id", "cluster", "limits_id", *LIMIT_EVENTS.values()).agg(
         F.count("*").alias("rows"),
         F.min("arrival_us").alias("first_us"),
         F.max("arrival_us").alias("last_us"),
@@ -272,7 +242,7 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
     found = {}
     for row in seen:
         counts[row.limits_id] += row.rows
-        named = {ours: 1000 * row[name] if name.endswith("_ms") else row[name] for ours, name in _LIMITS.items()}
+        named = {ours: 1000 * row[name] if name.endswith("_ms") else row[name] for ours, name in LIMIT_EVENTS.items()}
         found[row.limits_id] = Limits(**named)
     met = dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
     return {limits_id: found[limits_id] for limits_id in met}, met
@@ -296,91 +266,11 @@ def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> 
     return shared.select(rows.columns).sortWithinPartitions("proxy_id", "arrival_us", "seq")
 
 
-def _requests(events: DataFrame) -> DataFrame:
-    """Make rows of `replay_input`, null where a request showed no value, with what imputing and `_seen` go by."""
-    return events.where(F.col("kind") == "get_topics").select(
-        "proxy_id",
-        F.col("ts_us").alias("arrival_us"),
-        "seq",
-        # A request whose question has no name shares with nobody.
-        F.xxhash64(F.coalesce("question_hash", _own_name())).alias("question"),
-        F.xxhash64(F.coalesce("client_id", _own_name())).alias("client"),
-        F.xxhash64(F.coalesce("principal", F.lit(""))).alias("principal"),
-        F.xxhash64("tenant").alias("tenant"),
-        F.xxhash64("namespace").alias("namespace"),
-        F.xxhash64(F.coalesce("mode", F.lit(""))).alias("mode"),
-        *(_measured(theirs).alias(ours) for ours, theirs in MEASURED.items()),
-        F.coalesce("cancelled_after_us", F.lit(NEVER)).alias("cancel_us"),
-        F.xxhash64(*_LIMITS.values()).alias("limits_id"),
-        *_LIMITS.values(),
-        *PEAKS,
-        *RULES,
-        "cluster",
-        _outcome().alias("recorded_outcome"),
-        F.greatest(F.lit(0), F.col("total_us") - _work("upstream_us", "read_us", "write_us")).alias("recorded_wait_us"),
-        (F.col("heap_wait_us") + F.col("heap_update_wait_us") + F.col("direct_wait_us")).alias(
-            "recorded_memory_wait_us"
-        ),
-        (~_complete()).alias("imputed"),
-        # A list over HTTP shows nothing of heap memory.
-        (_complete() & (F.col("broker") != NO_BROKER) & ~_over_http()).alias("shown"),
-    )
-
-
-def _complete() -> Column:
-    """Return whether nothing measured is null, by the event's own values, so that filters by it are short.
-
-    A request that was not answered never has them all: the writing is whole only for those that were.
-    """
-    every, known = (F.col("outcome") == "ok"), F.lit(True)
-    for name in MEASURED.values():
-        if name in _NOT_OVER_HTTP or name == "upstream_us":
-            known = known & F.col(name).isNotNull()
-        elif name != "direct_us":  # made of others
-            every = every & F.col(name).isNotNull()
-    return every & (known | _over_http())
-
-
-def _over_http() -> Column:
-    # Others have a question, unless they ended before they were looked at.
-    return F.col("question_hash").isNull() & ~F.col("outcome_stage").eqNullSafe("client")
-
-
-def _measured(name: str) -> Column:
-    value = _direct_us() if name == "direct_us" else F.col(name)
-    if name in _COMPLETE_AFTER:
-        complete = (F.col("outcome") == "ok") | F.col("outcome_stage").isin(*_COMPLETE_AFTER[name])
-        value = F.when(complete, value)
-    if name == "direct_bytes":
-        # A list that was refused for its size has told it by the heap memory that it would have taken: a little more.
-        value = F.coalesce(value, F.when(F.col("outcome") == "oversize", F.col("heap_actual_bytes")))
-    if name == "upstream_us":
-        # Older proxies asked for the memory of lists over HTTP first: those events have no time of the broker.
-        value = F.when(_over_http(), F.coalesce(value, F.lit(0))).otherwise(value)
-    if name in _NOT_OVER_HTTP:
-        value = F.when(_over_http(), F.lit(NO_BROKER) if name == "broker" else F.lit(0)).otherwise(value)
-    # Null has a hash, too.
-    return F.when(value.isNotNull(), F.xxhash64(value)) if name == "broker" else value
-
-
-def _direct_us() -> Column:
-    """Return how long all booked memory would have been held to make the byte-seconds of a list for one client."""
-    held = F.ceil(F.col("direct_byte_us") / F.when(_booked() > 0, _booked())).cast("long")
-    left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
-    return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
-
-
-def _booked() -> Column:
-    """Return the direct memory of a permit, which is never larger than the limit."""
-    limit = F.col("direct_limit_bytes")
-    return F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
-
-
 def _watch_memory(events: DataFrame) -> tuple[int, int]:
     """Return the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
     end_us = F.col("ts_us") + F.col("total_us")
-    begin = F.struct((end_us - F.col("direct_held_us")).alias("at_us"), _booked().alias("change"))
-    end = F.struct(end_us.alias("at_us"), (-_booked()).alias("change"))
+    begin = F.struct((end_us - F.col("direct_held_us")).alias("at_us"), booked().alias("change"))
+    end = F.struct(end_us.alias("at_us"), (-booked()).alias("change"))
     held = events.where(F.col("kind").isin("watch_init", "watch_update") & (F.col("direct_held_us") > 0))
     steps = held.select("proxy_id", F.explode(F.array(begin, end)).alias("step")).select("proxy_id", "step.*")
     # Frames that end go before frames that begin in the same microsecond.
@@ -397,7 +287,7 @@ def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:
         F.lit(1).alias("rows"),
         F.col("arrival_us").alias("first_us"),
         F.col("arrival_us").alias("last_us"),
-        _work("upstream_us", "hold_us", "write_us").alias("longest_work_us"),
+        work_us("upstream_us", "hold_us", "write_us").alias("longest_work_us"),
         F.col("heap_bytes").alias("largest_heap_bytes"),
         F.col("direct_bytes").alias("largest_direct_bytes"),
         F.col("imputed").cast("int").alias("imputed"),
@@ -414,24 +304,3 @@ def _traces(described: DataFrame) -> tuple[ProxyTrace, ...]:
         *(F.sum(name).alias(name) for name in ("rows", "imputed")),
     )
     return tuple(ProxyTrace(**row.asDict()) for row in found.orderBy("proxy_id").collect())
-
-
-def _own_name() -> Column:
-    return F.concat_ws("/", F.col("boot_id"), F.col("seq").cast("string"))
-
-
-def _work(*parts: str) -> Column:
-    total = F.lit(0).cast("long")
-    for part in parts:
-        total = total + F.coalesce(part, F.lit(0))
-    return total
-
-
-def _outcome() -> Column:
-    chosen = F.lit(int(Outcome.FAILED))
-    for (outcome, stage), ended in _ENDED.items():
-        like = F.col("outcome") == outcome
-        chosen = F.when(like if stage is None else like & (F.col("outcome_stage") == stage), int(ended)).otherwise(
-            chosen
-        )
-    return chosen.cast("short")

@@ -22,7 +22,6 @@ from pipeline.ingest import IngestCounts, ingest
 from pipeline.ingest.settings import IngestSettings
 from pipeline.jobs.advise import AdviseSettings, advise
 from pipeline.jobs.storms import StormSettings, find_storms
-from pipeline.jobs.usage import UsageSettings, make_usage
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
 from pipeline.report.write import ReportSettings, write_report
@@ -30,6 +29,8 @@ from pipeline.running.session import build_session
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import PulsarSettings
 from pipeline.store.sinks import read_table
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import UsageSettings
 from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.recorded_storm import Seen, record

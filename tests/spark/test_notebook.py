@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables.events import EVENTS
-from pipeline.jobs.usage import UsageSettings, make_usage
 from pipeline.running import session
 from pipeline.store.sinks import write_table
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import UsageSettings
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "deploy" / "pipeline" / "tables.ipynb"

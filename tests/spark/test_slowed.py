@@ -11,7 +11,6 @@ from pipeline.core.options import CommonSettings
 from pipeline.core.schema import require_table
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.slowed import SLOWED, WHATIF_MARKS
-from pipeline.jobs.usage import UsageSettings, make_usage
 from pipeline.jobs.whatif import WhatifSettings, replay_other_marks
 from pipeline.replay.grid import Grid
 from pipeline.replay.marks import replayed
@@ -20,6 +19,8 @@ from pipeline.store.sinks import read_table, write_table
 from pipeline.transforms.slowed import slowed
 from pipeline.transforms.storms import arrivals
 from pipeline.transforms.usage import usage
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import UsageSettings
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 TOPIC = "persistent://t/n/orders"

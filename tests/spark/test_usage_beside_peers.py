@@ -7,8 +7,9 @@ from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.usage import compare, duck, polar
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.core.options import CommonSettings
-from pipeline.jobs.usage import Engine as Sums
-from pipeline.jobs.usage import UsageSettings, make_usage
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import Engine as Sums
+from pipeline.usage.settings import UsageSettings
 
 # 50 minutes, so that there are windows, and two hours of them.
 SETTINGS = GenerateSettings(events=3_000, proxies=2, clients=100, tenants=5, namespaces=20, rate=0.5)

@@ -10,8 +10,10 @@ from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period
 from pipeline.core.tables.events import EVENTS
-from pipeline.jobs.usage import Engine, UsageSettings, make_usage, read_usage
 from pipeline.store.sinks import write_table
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import Engine, UsageSettings
+from pipeline.usage.tables import read_usage
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 ENGINES: tuple[Engine, ...] = ("duckdb", "spark")

@@ -20,20 +20,13 @@ from pipeline.core.tables.storms import ARRIVALS, STORMS
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.jobs.compact import CompactSettings, compact
 from pipeline.jobs.storms import StormSettings, find_storms
-from pipeline.jobs.usage import (
-    StreamOwnsError,
-    StreamSettings,
-    UsageSettings,
-    UsageSummary,
-    add_batch,
-    follow_usage,
-    make_usage,
-    read_usage,
-    read_waits,
-)
 from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms.storms import BurstRule
 from pipeline.transforms.usage import add_usage, add_waits, usage, waits
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import StreamSettings, UsageSettings, UsageSummary
+from pipeline.usage.stream import add_batch, follow_usage
+from pipeline.usage.tables import StreamOwnsError, read_usage, read_waits
 from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Rows = list[tuple[object, ...]]
@@ -84,7 +77,7 @@ def follow(spark: SparkSession, common: CommonSettings) -> Callable[[], list[str
 def parts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what follows from the parts, where a test does not look: three more tables for each run of a stream."""
     nothing = UsageSummary(0, 0, 0, 0, 0.0)
-    monkeypatch.setattr("pipeline.jobs.usage.refresh", lambda spark, settings: nothing)
+    monkeypatch.setattr("pipeline.usage.stream.refresh", lambda spark, settings: nothing)
 
 
 def test_stream_comes_to_what_a_batch_does(
@@ -187,7 +180,7 @@ def test_stream_that_began_while_a_batch_worked_keeps_its_tables(
             follow()
         return spark.createDataFrame([], table_schema(SLOWED))
 
-    monkeypatch.setattr("pipeline.jobs.usage._decided", decided)
+    monkeypatch.setattr("pipeline.usage.batch.decided", decided)
     with pytest.raises(StreamOwnsError):
         make_usage(spark, UsageSettings(common))
     assert {row.part for row in read_table(spark, common, USAGE).collect()} == {1}

@@ -7,9 +7,10 @@ from pathlib import Path
 from benchmarks.pipeline.engine import THREADS
 from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.core.options import CommonSettings
-from pipeline.jobs.usage import Engine as Sums
-from pipeline.jobs.usage import UsageSettings, make_usage
 from pipeline.running.session import open_session
+from pipeline.usage.batch import make_usage
+from pipeline.usage.settings import Engine as Sums
+from pipeline.usage.settings import UsageSettings
 
 
 class Engine:

@@ -9,7 +9,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.jobs.usage import StreamOwnsError
+from pipeline.usage.tables import StreamOwnsError
 
 SUMMARY = SimpleNamespace(
     scenarios=1,

@@ -12,8 +12,8 @@ from pipeline.cli import main
 from pipeline.core.errors import ExitCode
 from pipeline.core.options import CommonSettings
 from pipeline.jobs import usage
-from pipeline.jobs.usage import StreamSettings, UsageSettings, UsageSummary
 from pipeline.running import progress
+from pipeline.usage.settings import StreamSettings, UsageSettings, UsageSummary
 
 
 class Session:
