@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
+from pipeline.running.session import tasks_fail_quietly
 from pipeline.sources.files import EventFiles
 from pipeline.sources.pulsar import Messages
 from pipeline.store.protocol import Batch, OpenStore, Staged, Store
@@ -77,7 +78,9 @@ def write(
     `ingested_at` is when this ingest began, `late_before_us` what is late.
     """
     try:
-        return _write(store, given, ingested_at, late_before_us, batch)
+        # Most failures are ours to tell, in a line: files are damaged or gone, or those entries of the topic.
+        with tasks_fail_quietly(given.spark):
+            return _write(store, given, ingested_at, late_before_us, batch)
     except PipelineError:
         raise
     except Exception as error:

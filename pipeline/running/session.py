@@ -7,7 +7,8 @@ defaults here, which are what a laptop needs. Only the time zone is not to be ch
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +42,13 @@ LOCAL: Final = {
 SHUFFLED_PER_CORE: Final = 2
 # The environment names the directory of jars that Spark does not bring.
 JARS: Final = "PIPELINE_JARS"
+# Spark's loggers that print a failed task, each the whole stack again.
+TELL_OF_TASKS: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.util.Utils",
+)
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -112,6 +120,21 @@ def task_counts(session: SparkSession) -> tuple[int, int]:
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+
+@contextmanager
+def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
+    """Keep the stack traces of failed tasks out of Spark's log; the exception that ends the job has them, too."""
+    jvm: Any = session._jvm
+    log4j = jvm.org.apache.logging.log4j
+    before = {name: log4j.LogManager.getLogger(name).getLevel() for name in TELL_OF_TASKS}
+    for name in TELL_OF_TASKS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            log4j.core.config.Configurator.setLevel(name, level)
 
 
 def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:

@@ -43,6 +43,8 @@ GONE: Final = (
     "event files were deleted before they were read: ingest more often, have the proxy keep more"
     " (eventLogFilesMaxTotalMB), or go on without them (--on-data-loss warn)"
 )
+# A warning names so many files.
+MOST_NAMED: Final = 3
 # Spark gives the path as a URI. In a query a plus sign means a space, in a path it is itself.
 DECODED: Final = "regexp_replace(url_decode(replace({}, '+', '%2B')), '^file:/+', '/')"
 SOURCE: Final = DECODED.format("_metadata.file_path")
@@ -156,6 +158,8 @@ class EventFiles:
         damaged = _found(self.spark, filter(_is_compressed, there), _is_damaged)
         if not damaged and there == self.paths:
             raise error
+        if damaged:
+            _warn_of(sorted(damaged))
         return replace(self, paths=there, damaged=damaged, long=self.long.intersection(there))
 
     def _there(self, error: Exception) -> tuple[str, ...]:
@@ -168,6 +172,16 @@ class EventFiles:
                 f"warning: {gone} of {len(self.paths)} event files were deleted before they were read", file=sys.stderr
             )
         return there
+
+
+def _warn_of(damaged: Sequence[str]) -> None:
+    names = ", ".join(_shown(path) for path in damaged[:MOST_NAMED])
+    others = f" and {len(damaged) - MOST_NAMED} others" if len(damaged) > MOST_NAMED else ""
+    print(
+        f"warning: {names}{others}: damaged, or cut in the middle: what is lost has rows in `quarantine`, the rest of"
+        " the file is taken",
+        file=sys.stderr,
+    )
 
 
 def _require_there(spark: SparkSession, directory: str) -> None:

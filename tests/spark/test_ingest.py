@@ -168,7 +168,7 @@ def test_later_files_add_what_is_new(job: Ingest) -> None:
     assert (job.run().kept, job.seqs()) == (3, list(range(8)))
 
 
-def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> None:
+def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest, capsys: pytest.CaptureFixture[str]) -> None:
     members = [gzip.compress(text(event(seq) for seq in range(at, at + 50)).encode(), 1) for at in (0, 50)]
     # The name of a proxy is quoted in the name of its files.
     (job.source / "host%3A1 +.jsonl.gz").write_bytes(b"".join(members)[:-20])
@@ -180,6 +180,11 @@ def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest) -> N
     (job.source / "noise.jsonl.gz").write_bytes(b"\0 noise")
     counts = job.run()
     assert counts.quarantined == {"truncated": 2, "malformed": 2}
+    said = capsys.readouterr().err
+    assert said.startswith("warning: ")
+    assert "host%3A1 +.jsonl.gz, " in said
+    assert "noise.jsonl.gz, " in said
+    assert said.count("\n") == 1
     sources = [row.source for row in read_table(job.spark, job.common, QUARANTINE).select("source").collect()]
     damaged = {"host%3A1 +.jsonl.gz", "host%3A2 +.jsonl", "none.jsonl.gz", "noise.jsonl.gz"}
     assert {Path(source).name for source in sources} == damaged

@@ -57,6 +57,11 @@ class Messages:
 
     frame: DataFrame
 
+    @property
+    def spark(self) -> SparkSession:
+        """Return the session that reads them."""
+        return self.frame.sparkSession
+
     def records(self, late_before_us: int | None) -> DataFrame:
         """Read them; the same each time, since whole entries of a topic do not change."""
         return from_lines(lines(self.frame), late_before_us)
