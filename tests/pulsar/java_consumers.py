@@ -17,6 +17,7 @@ from typing import Final
 
 from tests.pulsar.process import ChildProcess
 from tests.pulsar.standalone import BROKER_POM, MissingToolError, class_path, missing_for_maven
+from tests.support.jvm import QUICK
 
 _HERE: Final = Path(__file__).parent
 _PROGRAM: Final = _HERE / "java" / "PatternConsumers.java"
@@ -92,7 +93,15 @@ def java_program(client: Client, program: Path) -> list[str]:
     missing = missing_for_maven() or (None if shutil.which("javac") else "javac not found")
     if missing:
         raise MissingToolError(f"java clients need a jdk and maven: {missing}")
-    return ["java", "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", class_path(client.value), str(program)]
+    return [
+        "java",
+        *QUICK,
+        "-Xmx256m",
+        f"-Dlog4j2.configurationFile={_LOG4J}",
+        "-cp",
+        class_path(client.value),
+        str(program),
+    ]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Final
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.process import ChildProcess
+from tests.support.jvm import QUICK
 from tests.support.sockets.ports import free_ports
 from tests.support.tools import unusable
 
@@ -32,7 +33,12 @@ BROKER_POM: Final = _BROKER / "pom.xml"
 _CACHE: Final = _HERE.parent.parent / ".cache" / "pulsar"
 _READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
-_JAVA_OPTIONS: Final = ("-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+ExitOnOutOfMemoryError")
+_JAVA_OPTIONS: Final = (
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    "-XX:+ExitOnOutOfMemoryError",
+    *QUICK,
+)
 # The packages that Pulsar's own start script opens (bin/pulsar of 4.2).
 _OPENED: Final = (
     "java.base/java.io",

@@ -35,6 +35,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.recorded_storm import Seen, record
 from tests.pulsar.standalone import Broker
+from tests.support.jvm import QUICK
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import Scrape
 
@@ -45,7 +46,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SMALL_AND_QUICK: Final = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(QUICK),
 }
 # What is too large is refused under any limits.
 EASY: Final = Target(load=1, max_refused=0.5, p99_wait_us=60_000_000)

@@ -21,6 +21,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.event_topics import EventTopic
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.standalone import Broker
+from tests.support.jvm import QUICK
 from tests.support.patience import patient
 
 # JVMs start and stop within.
@@ -34,7 +35,7 @@ MOST_STARTS = 5
 SMALL_AND_QUICK = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(QUICK),
 }
 
 

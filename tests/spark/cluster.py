@@ -13,17 +13,17 @@ from pathlib import Path
 import pyspark
 
 from tests.spark.processes import process, wait_for
+from tests.support.jvm import QUICK
 from tests.support.sockets.ports import LOOPBACK, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # What a driver must be told so that executors find it.
 CONF = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.executor.memory": "1g",
-    "spark.executor.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": " ".join(QUICK),
     "spark.ui.enabled": "false",
     "spark.task.maxFailures": "1",
     # What vacuum lists directories with: sixteen tables, two cores.
@@ -40,7 +40,7 @@ def standalone(directory: Path) -> Iterator[str]:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
         "PYSPARK_PYTHON": sys.executable,
     }
     port = free_port()

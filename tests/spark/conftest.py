@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.running.session import build_session
 from tests.spark.jars import MissingJarsError, delta_jars
+from tests.support.jvm import QUICK
 
 # Small and quick to start, on two cores.
 TEST_CONF = {
@@ -22,7 +23,7 @@ TEST_CONF = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "5",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": " ".join(QUICK),
 }
 
 
