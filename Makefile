@@ -30,7 +30,8 @@ demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and 
 
 # Spark computes while the tests of Pulsar and of stores wait, and the others follow the first that ends: four side by
 # side, the output of each in one piece, a failure of any counts.
-test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JDK 17 and Maven)
+test: $(VENV)/.python ## Run every check and every test (needs a JDK 17 and Maven)
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
@@ -38,7 +39,7 @@ test: $(VENV)/.dev $(VENV)/.native ## Run every check and every test (needs a JD
 	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
 	@$(BIN)/python -m tests.support.stages "spark and brokers"
 	@$(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target \
-	  spark-session pulsar-first pulsar-apart spark-stores deploy without-extension conformance
+	  spark-session pulsar-first pulsar-apart spark-stores deploy without-extension
 	@$(BIN)/python -m tests.support.stages --report
 	@$(BIN)/python -m tests.support.tools --report
 
@@ -64,9 +65,9 @@ rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests, where ca
 unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on both cores
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/model tests/native tests/helm tests/test_layering.py -m "not spark"
 
-# Half of their time these tests wait for clocks and kernels: four at a time use both cores.
+# Most of their time these tests wait for clocks and kernels: six at a time use both cores.
 integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
-	$(BIN)/python -m pytest -q -n 4 tests/integration tests/soak
+	$(BIN)/python -m pytest -q -n 6 tests/integration tests/soak
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
 	PULSAR_PROXY_TEST_ENGINE=none $(BIN)/python -m pytest -q -n 2 $(WITHOUT_EXTENSION)
@@ -93,8 +94,9 @@ spark-stores: jars
 pulsar: brokers $(VENV)/.native ## Tests against a real Pulsar broker
 	$(BIN)/python -m pytest -q tests/pulsar
 
+# With the tests of fakes, which ask for the same broker.
 pulsar-first: brokers $(VENV)/.native
-	$(BIN)/python -m pytest -q tests/pulsar $(addprefix --ignore=,$(PULSAR_APART))
+	$(BIN)/python -m pytest -q tests/conformance tests/pulsar $(addprefix --ignore=,$(PULSAR_APART))
 
 pulsar-apart: brokers $(VENV)/.native
 	$(BIN)/python -m pytest -q $(PULSAR_APART)
