@@ -19,7 +19,7 @@ SPARK_STORES := tests/spark/test_object_store.py
 PULSAR_APART := $(addprefix tests/pulsar/,secured broker_4_0 $(addprefix test_,outages.py overload.py take_over.py transactions.py))
 # Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
 PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
-.PHONY: help demo demo-pipeline test check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
+.PHONY: help demo demo-pipeline test quick check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
 .PHONY: spark-session spark-stores pulsar-first pulsar-apart generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
@@ -35,7 +35,7 @@ test: $(VENV)/.python ## Run every check and every test (needs a JDK 17 and Mave
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget
 	@$(BIN)/python -m tests.pulsar.harness --check
-	@set -e; for stage in check unit integration; do \
+	@set -e; for stage in quick integration; do \
 	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
 	@$(BIN)/python -m tests.support.stages "spark and brokers"
 	@$(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target \
@@ -46,6 +46,10 @@ test: $(VENV)/.python ## Run every check and every test (needs a JDK 17 and Mave
 # mypy works on one core.
 check: $(VENV)/.dev ## Lint, types, generated files, the native crate
 	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target types rust generated lint
+
+# The compiler of the crate and mypy leave half of the machine to the tests.
+quick: $(VENV)/.dev $(VENV)/.native ## check and unit, side by side
+	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target types rust generated lint unit
 
 lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments; cleanups
 	$(BIN)/ruff check .
