@@ -13,6 +13,7 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
+CHECKS := types rust generated lint
 # Each test starts processes of its own, with JVMs that wait for each other.
 SPARK_STORES := tests/spark/test_object_store.py
 # Half of the time of tests/pulsar: brokers and proxies of their own, that are waited for.
@@ -45,11 +46,11 @@ test: $(VENV)/.python ## Run every check and every test (needs a JDK 17 and Mave
 
 # mypy works on one core.
 check: $(VENV)/.dev ## Lint, types, generated files, the native crate
-	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target types rust generated lint
+	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target $(CHECKS)
 
 # The compiler of the crate and mypy leave half of the machine to the tests.
 quick: $(VENV)/.dev $(VENV)/.native ## check and unit, side by side
-	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target types rust generated lint unit
+	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(CHECKS) unit
 
 lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments; cleanups
 	$(BIN)/ruff check .

@@ -37,8 +37,7 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
         rows: dict[Table, Staged] = {}
 
         def stage(table: Table, frame: DataFrame) -> DataFrame:
-            rows[table] = store.stage(table, frame)
-            staged.callback(rows[table].discard)
+            rows[table] = staged.enter_context(store.stage(table, frame))
             return rows[table].frame
 
         of_usage, of_waits = _both(spark, staged, whole, settings)

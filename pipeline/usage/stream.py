@@ -91,15 +91,11 @@ def _begin(spark: SparkSession, store: Store, settings: UsageSettings, stream: S
     """
     begun = store.read(USAGE) is not None
     _require_checkpoint(settings, stream, begun=begun, read=has_parts(store, of_stream=True))
-    empty = store.stage(USAGE, spark.createDataFrame([], table_schema(USAGE)))
-    try:
-        with store.exclusive() as opened:
-            require_owner(store, settings, stream=True)
-            if store.read(USAGE) is None:
-                opened.replace(USAGE, empty)
-            opened.keep_for(USAGE, STREAM)
-    finally:
-        empty.discard()
+    with store.stage(USAGE, spark.createDataFrame([], table_schema(USAGE))) as empty, store.exclusive() as opened:
+        require_owner(store, settings, stream=True)
+        if store.read(USAGE) is None:
+            opened.replace(USAGE, empty)
+        opened.keep_for(USAGE, STREAM)
 
 
 def _await_events(store: Store, stream: StreamSettings, note: Callable[[str], None], stop: Event) -> None:
@@ -128,8 +124,7 @@ def add_batch(store: Store, events: DataFrame, window_seconds: int, number: int)
 def _stage(store: Store, stack: ExitStack, events: DataFrame, window_seconds: int, batch: Batch) -> dict[str, Staged]:
     rows: dict[str, Staged] = {}
     for table, make in ((USAGE, made.usage), (WAITS, made.waits)):
-        rows[table.name] = store.stage(table, make(events, window_seconds, batch.number + 1))
-        stack.callback(rows[table.name].discard)
+        rows[table.name] = stack.enter_context(store.stage(table, make(events, window_seconds, batch.number + 1)))
     return rows
 
 
@@ -145,8 +140,7 @@ def refresh(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     with ExitStack() as staged:
         rows: dict[Table, Staged] = {}
         for table, frame in ((SHARING, sharing), (TOP_COSTS, top_costs), (SLOWED, slowed)):
-            rows[table] = store.stage(table, frame)
-            staged.callback(rows[table].discard)
+            rows[table] = staged.enter_context(store.stage(table, frame))
         with store.exclusive() as opened:
             for table, new in rows.items():
                 opened.replace(table, new)
