@@ -81,6 +81,7 @@ class CommandType(IntEnum):
     WATCH_TC_ASSIGNMENTS = 79
     WATCH_TC_ASSIGNMENTS_UPDATE = 80
     WATCH_TC_ASSIGNMENTS_CLOSE = 81
+    SCALABLE_TOPIC_UNSUBSCRIBE = 82
 
 
 _TYPE_TAG: Final = 0x08
@@ -134,11 +135,11 @@ def _read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[i
 
 
 @cache
-def _request_id_fields() -> dict[int, str]:
+def _request_id_fields() -> dict[int, tuple[str, int]]:
     from protocol.pb import PulsarApi_pb2 as pb
 
     return {
-        field.number: field.name
+        field.number: (field.name, field.message_type.fields_by_name["request_id"].number)
         for field in pb.BaseCommand.DESCRIPTOR.fields
         if field.message_type is not None and "request_id" in field.message_type.fields_by_name
     }
@@ -146,4 +147,15 @@ def _request_id_fields() -> dict[int, str]:
 
 def request_id_field(command_type: int) -> str | None:
     """Return the name of the sub-message of BaseCommand that carries this command's request id; None without one."""
-    return _request_id_fields().get(command_type)
+    name, _ = _request_id_fields().get(command_type, (None, 0))
+    return name
+
+
+def request_id_number(command_type: int) -> int | None:
+    """Return the number of the request id among the fields of this command's sub-message; None without one.
+
+    None for a command of a newer release, too: the first number in it could be a consumer's, as in half of the known
+    commands, and a refusal with that number would end a request that has nothing to do with it.
+    """
+    _, number = _request_id_fields().get(command_type, (None, None))
+    return number

@@ -13,7 +13,7 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from protocol.command_type import CommandType, request_id_field
+from protocol.command_type import CommandType, request_id_number
 from protocol.errors import MalformedFrame, TooManyFields
 from protocol.pb import PulsarApi_pb2 as pb
 
@@ -33,6 +33,7 @@ LIST_COMMANDS: Final = frozenset(
         CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE,
         CommandType.WATCH_TOPIC_LIST_SUCCESS,
         CommandType.WATCH_TOPIC_UPDATE,
+        CommandType.WATCH_SCALABLE_TOPICS_UPDATE,
     }
 )
 
@@ -203,13 +204,14 @@ def check_fields(command: bytes | bytearray | memoryview) -> None:
 def read_request_id(kind: int, command: bytes | bytearray | memoryview) -> int | None:
     """Return the request id of a command without decoding the command; None if it is not among its first fields.
 
-    Every known encoder writes fields in the order of their numbers, so that what is long comes later.
+    Every known encoder writes fields in the order of their numbers, so that what is long comes later; only in ACK the
+    messages come first.
     """
-    number = _request_id_number(kind)
+    number = request_id_number(kind)
     if number is None:
         return None
     position, end, inside = 0, len(command), False
-    for _ in range(MAX_ENTRIES):
+    for _ in range(MAX_FIELDS):
         try:
             tag, position = _varint(command, position, end)
             if tag is None:
@@ -233,15 +235,6 @@ def read_request_id(kind: int, command: bytes | bytearray | memoryview) -> int |
 @cache
 def _command_shape() -> Shape:
     return shape_of(pb.BaseCommand.DESCRIPTOR)
-
-
-@cache
-def _request_id_number(kind: int) -> int | None:
-    if request_id_field(kind) is None:
-        return None
-    message_type = pb.BaseCommand.DESCRIPTOR.fields_by_number[kind].message_type
-    assert message_type is not None
-    return message_type.fields_by_name["request_id"].number
 
 
 def _varint(data: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int | None, int]:

@@ -24,8 +24,9 @@ class FrameHead(NamedTuple):
     """A frame as known from its first bytes, before its body is there.
 
     `frame_bytes` counts everything on the wire, the four size bytes included. `request_id` is set where the command
-    is laid out as every Pulsar encoder does (type first, then one sub-message that begins with its request id);
-    `rest_offset` is then the offset of the first byte after the request id, counted from the frame's first byte.
+    is laid out as every Pulsar encoder does (type first, then one sub-message that begins with its request id), and in
+    a command that begins with another number it is that number; `rest_offset` is then the offset of the first byte
+    after it, counted from the frame's first byte.
     """
 
     frame_bytes: int

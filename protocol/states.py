@@ -37,7 +37,7 @@ class Verdict(Enum):
     """The treatment of a command."""
 
     SERVE = "handle it (in RELAY: pass the bytes on)"
-    REFUSE = "answer ERROR with its request id, or -1 if it has none; the connection lives"
+    REFUSE = "answer ERROR with its request id, or -1 if it has none or its number is unknown; the connection lives"
     CLOSE = "close the connection with the cause that close_cause() names"
     DROP = "ignore it: nothing waits for an answer"
 

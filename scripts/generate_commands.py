@@ -19,7 +19,8 @@ connections to a proxy:
 - **A lookup connection** (CONNECT without a broker) is the proxy's own: it answers what a client asks before it knows a
   broker. *Refused by name* is `ERROR NotAllowedError: command NEW_TXN is not served on a proxy's lookup connection`,
   with the request id of the command, or -1 if it has none; the connection lives. A number that no release knows is
-  refused as `number 99`. What only brokers send is refused, too.
+  refused as `number 99`, with -1: nobody knows which of its fields is a request id, if one is. What only brokers send
+  is refused, too.
 - **A relayed connection** (CONNECT names a broker) carries whatever both sides send, unchanged, known to the proxy or
   not. It is where clients produce, consume, watch, and speak with transaction coordinators.
 

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
-from protocol.command_type import CommandType, request_id_field
+from protocol.command_type import CommandType, request_id_number
 from protocol.errors import ServerError, TooManyFields
 from protocol.field_walker import FieldWalker, read_request_id
 from protocol.frames import FrameHead
@@ -242,13 +242,14 @@ class LargeFrames:
 
     def _refuse(self, head: FrameHead, refuse: Callable[[int], None]) -> None:
         """Refuse a frame with its request id, at once or when the bytes are there that may have it."""
-        if head.request_id is None and head.command_type is not None and request_id_field(head.command_type):
+        request_id, kind = _request_id(head), head.command_type
+        if request_id == commands.REQUEST_ID_NONE and kind is not None and request_id_number(kind) is not None:
             self._arriving = _Arriving(head, (self._services.direct,), self._services.limits.frame_seconds, refuse)
             self._decoder.store()
             self._await_bytes(self._arriving)
             return
         self._decoder.skip()
-        refuse(_request_id(head))
+        refuse(request_id)
 
     def _refuse_size(self, kind: int, head: FrameHead, request_id: int) -> None:
         """Refuse a request that would hold direct memory while it waits for the memory of its own answer."""
@@ -410,6 +411,7 @@ class LargeFrames:
 def _request_id(head: FrameHead) -> int:
     """Return the request id in a large frame's head, if its command has one and it stands first."""
     kind = head.command_type
-    if kind is None or head.request_id is None or request_id_field(kind) is None:
+    # The number that stands first is in some commands that of a producer or consumer.
+    if kind is None or head.request_id is None or request_id_number(kind) != 1:
         return commands.REQUEST_ID_NONE
     return head.request_id

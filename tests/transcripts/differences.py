@@ -17,13 +17,13 @@ REASONS: Final = (
         "Logs and statistics of clients and brokers shall say which proxy they speak with.",
         (
             Rule(
-                236,
+                238,
                 "…",
                 "client, 1, server_version",
                 "Pulsar Server<version>",
                 "Pulsar Server-pulsar-proxy-sidecar-<version>",
             ),
-            Rule(24, "…", "…broker 1, 1, proxy_version", "<version>", "pulsar-proxy-sidecar-<version>"),
+            Rule(25, "…", "…broker 1, 1, proxy_version", "<version>", "pulsar-proxy-sidecar-<version>"),
             Rule(175, "…", "…broker 1, 1, client_version", "Pulsar-Java-v<version>", "pulsar-proxy-sidecar-<version>"),
         ),
     ),
@@ -32,7 +32,7 @@ REASONS: Final = (
         "A lookup connection promises no reconciling watchers (Pulsar 4.2), and what a client of 5.0 says of scalable "
         "topics reaches the broker; the Java proxy 4.0.8 does not know these fields.",
         (
-            Rule(220, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),
+            Rule(221, "…", "client, 1, feature_flags.supports_topic_watcher_reconcile", None, "false"),
             Rule(
                 1, "relayed: SCALABLE_TOPIC_LOOKUP", "broker 1, 1, feature_flags.supports_scalable_topics", None, "true"
             ),
@@ -43,9 +43,9 @@ REASONS: Final = (
         "The Java proxy promises for every broker that replicated messages are deduplicated by their place and that "
         "partitions can be asked for without creating them, and passes on of the broker's features only its watchers.",
         (
-            Rule(15, "…", f"{_FLAGS}_get_partitioned_metadata_without_auto_creation", "true", None),
-            Rule(15, "…", f"{_FLAGS}_repl_dedup_by_lid_and_eid", "true", None),
-            Rule(15, "…", f"{_FLAGS}_topic_watchers", "false", None),
+            Rule(16, "…", f"{_FLAGS}_get_partitioned_metadata_without_auto_creation", "true", None),
+            Rule(16, "…", f"{_FLAGS}_repl_dedup_by_lid_and_eid", "true", None),
+            Rule(16, "…", f"{_FLAGS}_topic_watchers", "false", None),
             Rule(1, "direct: a broker with all features", f"{_FLAGS}_auth_refresh", None, "true"),
             Rule(1, "direct: a broker with all features", f"{_FLAGS}_broker_entry_metadata", None, "true"),
             Rule(1, "direct: a broker with all features", f"{_FLAGS}_partial_producer", None, "true"),
@@ -55,9 +55,9 @@ REASONS: Final = (
         "Fields left out that say nothing",
         f"No difference to a reader: {_SMALL}.",
         (
-            Rule(199, "…", "…broker 1, 1, auth_data", "", None),
-            Rule(199, "…", "…broker 1, 1, auth_method_name", "none", None),
-            Rule(23, "…", "…broker 1, 1, feature_flags", "{}", None),
+            Rule(200, "…", "…broker 1, 1, auth_data", "", None),
+            Rule(200, "…", "…broker 1, 1, auth_method_name", "none", None),
+            Rule(24, "…", "…broker 1, 1, feature_flags", "{}", None),
             Rule(30, "…", "broker 1, 2, metadata_auto_creation_enabled", "true", None),
             Rule(32, "…", "broker 1, 2, mode", "PERSISTENT", None),
             Rule(5, "topics: …", "client, 2, filtered", "false", None),
@@ -236,13 +236,13 @@ REASONS: Final = (
         "id says what is not served, and the connection lives.",
         (
             Rule(
-                21,
+                22,
                 "unsupported: …",
                 "client, 2",
                 "END",
                 'ERROR {…"NotAllowedError", "message": "command … is not served on a proxy\'s lookup connection"}',
             ),
-            Rule(22, "unsupported: …", "client, 3", None, "PONG"),
+            Rule(23, "unsupported: …", "client, 3", None, "PONG"),
             Rule(
                 1,
                 "error from a client",

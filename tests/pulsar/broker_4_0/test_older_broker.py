@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pytest
 
+from protocol.commands import request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.proxy_process import host_and_port
@@ -53,8 +54,11 @@ def newer_commands(topic: str) -> list[pb.BaseCommand]:
         command("SCALABLE_TOPIC_LOOKUP", session_id=7, topic=topic),
         command("SCALABLE_TOPIC_CLOSE", session_id=7),
         command("SCALABLE_TOPIC_SUBSCRIBE", **_SUBSCRIBE, topic=topic),
+        command("SCALABLE_TOPIC_UNSUBSCRIBE", request_id=7, consumer_id=7),
         command("WATCH_SCALABLE_TOPICS", watch_id=7, namespace="public/default"),
         command("WATCH_SCALABLE_TOPICS_CLOSE", watch_id=7),
+        command("WATCH_TC_ASSIGNMENTS", watch_id=7),
+        command("WATCH_TC_ASSIGNMENTS_CLOSE", watch_id=7),
     ]
 
 
@@ -66,6 +70,7 @@ def test_a_client_of_5_0_is_told_what_is_not_served_and_goes_on(proxy_url: str, 
             client.send_command(newer)
             refusal = client.recv_command()
             assert refusal.error.error == ServerError.NotAllowedError
+            assert refusal.error.request_id == request_id_of(newer)
             assert "is not served on a proxy's lookup connection" in refusal.error.message
         assert client.get_topics(namespace).topics == []
 

@@ -40,6 +40,12 @@ _NEW_SCHEMA: Final = {
 _NEWER: Final = (
     command("SCALABLE_TOPIC_LOOKUP", session_id=7, topic="topic://tenant/namespace/topic"),
     command("SCALABLE_TOPIC_CLOSE", session_id=7),
+    command("SCALABLE_TOPIC_UNSUBSCRIBE", request_id=7, consumer_id=3),
+)
+_SCALABLE_TOPICS: Final = command(
+    "WATCH_SCALABLE_TOPICS_UPDATE",
+    watch_id=7,
+    snapshot=pb.ScalableTopicsSnapshot(topics=["topic://tenant/namespace/topic"]),
 )
 
 
@@ -62,6 +68,16 @@ UNSUPPORTED: Final = (
             READ,
         ),
         {pb.BaseCommand.PING: (command("PONG"),)},
+    ),
+    Script(
+        "relayed: WATCH_SCALABLE_TOPICS",
+        (
+            connect(proxy_to_broker_url=BROKER),
+            READ,
+            command("WATCH_SCALABLE_TOPICS", watch_id=7, namespace="tenant/namespace"),
+            READ,
+        ),
+        {pb.BaseCommand.WATCH_SCALABLE_TOPICS: (_SCALABLE_TOPICS,)},
     ),
     Script(
         "relayed: number 99",

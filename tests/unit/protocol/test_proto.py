@@ -73,6 +73,14 @@ WIRE = {
     ("Schema", "schema_data"): (3, "bytes", True, b""),
     ("CommandError", "request_id"): (1, "uint64", True, 0),
     ("MessageIdData", "partition"): (3, "int32", False, -1),
+    ("MessageMetadata", "entry_hash_min"): (33, "uint32", False, 0),
+    ("MessageMetadata", "entry_hash_max"): (34, "uint32", False, 0),
+    ("KeySharedMeta", "entry_bucket_dispatch"): (5, "bool", False, False),
+    ("SegmentInfoProto", "entry_bucket_splits"): (12, "uint32", False, []),
+    ("ScalableAssignedSegment", "bucket_ranges"): (5, "message", False, []),
+    ("CommandScalableTopicLookup", "create_if_missing"): (3, "bool", False, True),
+    ("CommandScalableTopicUnsubscribe", "request_id"): (1, "uint64", True, 0),
+    ("CommandScalableTopicUnsubscribe", "consumer_id"): (2, "uint64", True, 0),
 }
 
 
