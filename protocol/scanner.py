@@ -1,4 +1,4 @@
-"""Scan a stream of frames for topic lists sent to a watcher (WATCH_TOPIC_LIST_SUCCESS, WATCH_TOPIC_UPDATE).
+"""Scan a stream of frames for topic lists sent to a watcher, of topics or of scalable topics (`_WATCH_FRAMES`).
 
 Sans-IO. Only the first ten bytes of a frame are read. No byte is copied, except a frame's head that is split between
 two reads (at most nine bytes); a payload costs one subtraction a read, whatever its size. Sizes that make no sense end
@@ -16,7 +16,10 @@ _SIZES_BYTES: Final = 4
 # Signed, as upstream reads them: a length above 2 GiB is negative and fits no command.
 _read_head: Final = Struct(">iiH").unpack_from
 _SUCCESS: Final = 0x0800 | CommandType.WATCH_TOPIC_LIST_SUCCESS
-_WATCH_FRAMES: Final = frozenset({_SUCCESS, 0x0800 | CommandType.WATCH_TOPIC_UPDATE})
+# A WATCH_SCALABLE_TOPICS_UPDATE says further behind whether it has all topics or a change: it counts as an update.
+_WATCH_FRAMES: Final = frozenset(
+    {_SUCCESS, 0x0800 | CommandType.WATCH_TOPIC_UPDATE, 0x0800 | CommandType.WATCH_SCALABLE_TOPICS_UPDATE}
+)
 _SMALLEST_COMMAND: Final = 2
 _FOR_GOOD: Final = 1 << 80
 

@@ -149,6 +149,7 @@ TAKEN: Final[Mapping[C, str]] = {
 LOOKED_AT: Final[Mapping[C, str]] = {
     C.WATCH_TOPIC_LIST_SUCCESS: "passed on, under memory limits (`watchTopicListLimitEnabled`)",
     C.WATCH_TOPIC_UPDATE: "passed on, under memory limits (`watchTopicListLimitEnabled`)",
+    C.WATCH_SCALABLE_TOPICS_UPDATE: "passed on, under memory limits (`watchTopicListLimitEnabled`)",
     C.PRODUCER: "passed on; its topic is learnt while a throttle is on",
     C.SEND: "passed on; counted, and held back with its connection, while a throttle is on",
     C.CLOSE_PRODUCER: "passed on; a client's is counted while a throttle is on",

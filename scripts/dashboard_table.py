@@ -179,8 +179,8 @@ RELAY: Final = Row("Does the relay flow?", (
     Panel("Relays that wait for memory", "Directions that are not read: the pool is used up, and their receivers take "
           "nothing.", "short",
           (Query(total("pulsar_proxy_relay_pool_muted_connections"), "waiting"),)),
-    Panel("Lists for watchers", "success: a watcher began; update: topics came or went. Pauses: not read for want of "
-          "direct memory; overshoots: passed without it.", "ops",
+    Panel("Lists for watchers", "success: a watcher began; update: topics came or went, or a list of scalable topics. "
+          "Pauses: not read for want of direct memory; overshoots: passed without it.", "ops",
           (Query(rate("pulsar_proxy_watch_frames_total", by="kind"), "{{kind}}"),
            Query(rate("pulsar_proxy_watch_pauses_total"), "pauses"),
            Query(rate("pulsar_proxy_watch_overshoots_total"), "overshoots"))),

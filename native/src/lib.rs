@@ -30,7 +30,7 @@ mod python {
         fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
             module.add("__version__", env!("CARGO_PKG_VERSION"))?;
             // The number of the interface with Python (proxy/core/native.py): both sides change it together.
-            module.add("ENGINE_ABI", 7)?;
+            module.add("ENGINE_ABI", 8)?;
             crate::relay::python::register(module)
         }
     }

@@ -13,7 +13,7 @@ from typing import Any, Final
 MODULE: Final = "pulsar_proxy_native"
 DISTRIBUTION: Final = "pulsar-proxy-native"
 # The number of the interface between the extension and Python; both sides change it together.
-ENGINE_ABI: Final = 7
+ENGINE_ABI: Final = 8
 
 
 @dataclass(frozen=True, slots=True)

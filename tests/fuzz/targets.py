@@ -28,7 +28,15 @@ from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_HELLO_BYTES, bytes_aft
 from tests.fuzz import documents, http_streams
 from tests.support.auth.tls import Sealer, client_context
 from tests.support.native import found_by
-from tests.support.sockets.frames import list_frame, pieces_of, ping, send, watch_success, watch_update
+from tests.support.sockets.frames import (
+    list_frame,
+    pieces_of,
+    ping,
+    scalable_diff,
+    send,
+    watch_success,
+    watch_update,
+)
 from tests.support.sockets.producer_frames import CLIENT_FRAMES, Finder, Found, bare, subscribe_frame
 
 CAP: Final = 4096
@@ -96,7 +104,8 @@ def _decide(decoder: FrameDecoder, event: FrameAnnounced, taste: int) -> None:
 
 def _frame_seeds() -> list[bytes]:
     names = [f"persistent://a/b/{number}" for number in range(9)]
-    whole = [ping(), send(b"payload"), list_frame(300, names), watch_success(7, names), watch_update(7, names, names)]
+    watches = [watch_success(7, names), watch_update(7, names, names), scalable_diff(7, names, names)]
+    whole = [ping(), send(b"payload"), list_frame(300, names), *watches]
     return [bytes([step]) + stream for step in (0, 7) for stream in (*whole, b"".join(whole))]
 
 

@@ -11,7 +11,7 @@ from protocol.command_type import CommandType
 from tests.integration.test_event_log import IMPATIENT, LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
-from tests.integration.test_watch_limits import LIST, UPDATE, exhaust, greet, joined, send_all
+from tests.integration.test_watch_limits import LIST, SNAPSHOT, UPDATE, exhaust, greet, joined, send_all
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import topics_frame
 from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, namespace, staged
@@ -45,10 +45,11 @@ async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
         assert event["client_version"] == "async-client"
         assert event["direct_wait_us"] > 0
         assert event["direct_byte_us"] > 0
-        await pair.broker.send(UPDATE)
-        assert await pair.client.receive(len(UPDATE)) == UPDATE
-        _, update = await told(stage, 2)
-        assert (update["kind"], update["response_bytes"]) == ("watch_update", len(UPDATE))
+        for count, names in enumerate((UPDATE, SNAPSHOT), 2):
+            await pair.broker.send(names)
+            assert await pair.client.receive(len(names)) == names
+            *_, update = await told(stage, count)
+            assert (update["kind"], update["response_bytes"]) == ("watch_update", len(names))
 
 
 @pytest.mark.usefixtures("relay_engine")

@@ -23,11 +23,12 @@ from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, staged
 from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
 from tests.support.proxies.running_proxy import child_proxy
-from tests.support.sockets.frames import watch_update
+from tests.support.sockets.frames import scalable_diff, watch_update
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
 UPDATE = watch_update(1, ["persistent://public/default/new"])
+DIFF = scalable_diff(1, ["topic://public/default/new"])
 KIB = 1024
 RELAYS, PINGS = 40, 10
 # Frames of 13 bytes.
@@ -346,19 +347,20 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
 # --- watch frames ---------------------------------------------------------------------------------
 
 
-async def test_a_watch_frame_that_comes_byte_by_byte_waits_like_any_other() -> None:
+@pytest.mark.parametrize("names", [UPDATE, DIFF], ids=["topics", "scalable topics"])
+async def test_a_watch_frame_that_comes_byte_by_byte_waits_like_any_other(names: bytes) -> None:
     async with paired(watchTopicListMaxPauseMillis=600_000) as pair:
         taken = pair.stage.direct.try_acquire(pair.stage.direct.limit)
         assert taken is not None
-        for byte in UPDATE[:10]:
+        for byte in names[:10]:
             await pair.broker.send(bytes([byte]))
             await turns(2)
         await pair.stage.until(lambda: not reads(pair.relay, TO_CLIENT), "a frame that waits")
-        await pair.broker.send(UPDATE[10:])
+        await pair.broker.send(names[10:])
         received = len(await pair.client.receive(9))
         assert not await told(pair.client, 1)
         taken.release()
-        assert await pair.client.receive(len(UPDATE) - received) == UPDATE[received:]
+        assert await pair.client.receive(len(names) - received) == names[received:]
         assert pair.stage.proxy.counters.relay.watch.updates == 1
 
 

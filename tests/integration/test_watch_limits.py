@@ -25,7 +25,7 @@ from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, ra
 from tests.support.clients.async_client import PING, AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
 from tests.support.proxies.relays import TO_CLIENT, reads, waits_for_memory
-from tests.support.sockets.frames import watch_success, watch_update
+from tests.support.sockets.frames import scalable_diff, scalable_snapshot, watch_success, watch_update
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -36,6 +36,10 @@ MESSAGE: Final = message_frame(1000)
 UPDATE: Final = watch_update(1, ["persistent://public/default/new"])
 TOPICS: Final = [f"persistent://public/default/{number:072}" for number in range(10_000)]
 LIST: Final = watch_success(1, TOPICS)
+# Lists of scalable topics (5.0): all of them, and changes.
+SNAPSHOT: Final = scalable_snapshot(1, TOPICS)
+DIFF: Final = scalable_diff(1, ["topic://public/default/new"], ["topic://public/default/old"])
+LONG_DIFF: Final = scalable_diff(1, TOPICS[:5000], TOPICS[5000:])
 
 
 @dataclass
@@ -105,19 +109,23 @@ async def send_all(peer: AsyncClient, frames: Iterable[bytes]) -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-async def test_upstream_weak_point_6_watch_traffic_is_limited() -> None:
+@pytest.mark.parametrize(
+    "names", [LIST, SNAPSHOT, DIFF, LONG_DIFF], ids=["topics", "scalable topics", "a change", "many changes"]
+)
+async def test_upstream_weak_point_6_watch_traffic_is_limited(names: bytes) -> None:
     async with paired() as pair:
         taken = exhaust(pair.stage)
         client, stage = pair.client, pair.stage
         async with asyncio.TaskGroup() as group:
-            group.create_task(send_all(pair.broker, (MESSAGE, LIST, MESSAGE)))
+            group.create_task(send_all(pair.broker, (MESSAGE, names, MESSAGE)))
             assert await client.receive(len(MESSAGE)) == MESSAGE
             await stage.until(lambda: stage.direct.queue_size == 1, "a watch frame in the queue for direct memory")
             assert not reads(pair.relay, TO_CLIENT)
             taken.release()
-            assert await client.receive(len(LIST) + len(MESSAGE)) == LIST + MESSAGE
+            assert await client.receive(len(names) + len(MESSAGE)) == names + MESSAGE
         await stage.until(lambda: not stage.direct.held, "the permit given back")
-        assert (seen(stage).successes, seen(stage).frame_bytes, seen(stage).pauses) == (1, len(LIST), 1)
+        counted = (seen(stage).successes, seen(stage).updates, seen(stage).frame_bytes, seen(stage).pauses)
+        assert counted == (names is LIST, names is not LIST, len(names), 1)
         assert overshoots(stage) == {}
 
 
@@ -212,10 +220,11 @@ async def test_one_client_that_does_not_read_holds_one_window_and_no_other_watch
 # --- nobody is cut off ----------------------------------------------------------------------------
 
 
-async def test_a_consumer_beside_a_watcher_goes_on_while_the_limiter_is_exhausted(huge: bytes) -> None:
+@pytest.mark.parametrize("names", [UPDATE, DIFF, SNAPSHOT], ids=["topics", "a change", "scalable topics"])
+async def test_a_consumer_beside_a_watcher_goes_on_while_the_limiter_is_exhausted(huge: bytes, names: bytes) -> None:
     async with paired(watchTopicListMaxPauseMillis=100) as pair:
         taken = exhaust(pair.stage)
-        frames = [MESSAGE, huge, MESSAGE, UPDATE, MESSAGE]
+        frames = [MESSAGE, huge, MESSAGE, names, MESSAGE]
         async with asyncio.TaskGroup() as group:
             group.create_task(send_all(pair.broker, frames))
             for frame in frames:
@@ -241,10 +250,8 @@ async def test_pongs_and_acks_of_the_client_pass_while_a_frame_waits() -> None:
 
 async def test_updates_of_all_watchers_keep_their_order_among_messages() -> None:
     async with paired(watchTopicListMaxPauseMillis=20) as pair:
-        frames = [
-            watch_update(number % 3, [f"persistent://a/b/{number}"]) if number % 4 else MESSAGE
-            for number in range(2000)
-        ]
+        kinds = (lambda _, __: MESSAGE, watch_update, scalable_snapshot, scalable_diff)
+        frames = [kinds[number % 4](number % 3, [f"persistent://a/b/{number}"]) for number in range(2000)]
         stream = b"".join(frames)
         async with asyncio.TaskGroup() as group:
             group.create_task(send_all(pair.broker, (stream[at : at + 777] for at in range(0, len(stream), 777))))
@@ -272,16 +279,18 @@ async def test_bytes_that_are_no_frames_pass_as_without_a_limit() -> None:
 # --- the end of a pause ---------------------------------------------------------------------------
 
 
-async def test_a_client_that_is_cut_in_a_pause_frees_its_place_in_the_queue() -> None:
+@pytest.mark.parametrize("names", [UPDATE, DIFF], ids=["topics", "scalable topics"])
+async def test_a_client_that_is_cut_in_a_pause_frees_its_place_in_the_queue(names: bytes) -> None:
     async with paired() as pair:
         taken = exhaust(pair.stage)
-        await pair.broker.send(MESSAGE + UPDATE)
+        await pair.broker.send(MESSAGE + names)
         await pair.paused()
         pair.client.reset()
         await pair.over("connection_reset")
         assert pair.stage.direct.queue_size == 0
         assert await pair.broker.rest() == b""
         taken.release()
+        assert pair.stage.direct.held == 0
 
 
 async def test_a_broker_that_is_cut_in_a_pause_ends_the_pair_and_what_was_read_goes_out() -> None:
@@ -348,9 +357,9 @@ async def test_a_frame_that_came_behind_the_handshake_is_limited_too() -> None:
 async def test_switched_off_the_relay_is_raw() -> None:
     async with paired(watchTopicListLimitEnabled="false") as pair:
         taken = exhaust(pair.stage)
-        await pair.broker.send(LIST)
-        assert await pair.client.receive(len(LIST)) == LIST
-        assert seen(pair.stage).successes == 0
+        await pair.broker.send(LIST + SNAPSHOT)
+        assert await pair.client.receive(len(LIST + SNAPSHOT)) == LIST + SNAPSHOT
+        assert (seen(pair.stage).successes, seen(pair.stage).updates) == (0, 0)
         taken.release()
 
 
@@ -424,8 +433,9 @@ async def test_a_watch_on_the_lookup_connection_is_not_allowed_so_that_clients_f
 async def test_watch_frames_are_on_the_metrics_page() -> None:
     async with paired(watchTopicListMaxPauseMillis=0) as pair:
         taken = exhaust(pair.stage)
-        await pair.broker.send(LIST + UPDATE)
-        assert len(await pair.client.receive(len(LIST + UPDATE))) == len(LIST + UPDATE)
+        frames = LIST + UPDATE + DIFF
+        await pair.broker.send(frames)
+        assert len(await pair.client.receive(len(frames))) == len(frames)
         page = ProxyMetrics("test", pair.stage.proxy.metric_sources).render().decode()
         samples = {
             (sample.name.removeprefix("pulsar_proxy_watch_"), *sample.labels.values()): sample.value
@@ -435,8 +445,8 @@ async def test_watch_frames_are_on_the_metrics_page() -> None:
         }
         assert samples == {
             ("frames_total", "test", "success"): 1,
-            ("frames_total", "test", "update"): 1,
-            ("bytes_total", "test"): len(LIST + UPDATE),
+            ("frames_total", "test", "update"): 2,
+            ("bytes_total", "test"): len(frames),
             ("overshoots_total", "test", "pause_over"): 2,
         }
         taken.release()

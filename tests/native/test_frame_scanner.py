@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.scanner import FrameMatch, FrameScanner
-from tests.support.sockets.frames import list_frame, pieces_of, ping, send, watch_success, watch_update
+from tests.support.sockets.frames import (
+    list_frame,
+    pieces_of,
+    ping,
+    scalable_snapshot,
+    send,
+    watch_success,
+    watch_update,
+)
 
 topics = st.lists(st.text(max_size=30), max_size=12)
 sizes = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 40) | st.integers(0, 8)
@@ -19,8 +27,9 @@ frames = st.one_of(
     topics.map(lambda names: list_frame(300, names)),
     topics.map(lambda names: watch_success(7, names)),
     topics.map(lambda names: watch_update(7, names)),
+    topics.map(lambda names: scalable_snapshot(7, names)),
     # Heads whose sizes may make no sense, or announce gigabytes.
-    st.builds(struct.Struct(">iiBB").pack, sizes, sizes, st.just(8), st.integers(60, 70)),
+    st.builds(struct.Struct(">iiBB").pack, sizes, sizes, st.just(8), st.integers(60, 80)),
     st.binary(max_size=30),
 )
 streams = st.lists(frames, max_size=12).map(b"".join)
@@ -44,7 +53,7 @@ def check_equal(extension: Any, data: bytes, sizes: list[int]) -> None:
 def test_both_scanners_say_the_same_about_sizes_at_the_edge(extension: Any) -> None:
     for total in (-1, 0, 4, 5, 6, 7, 8, (1 << 31) - 1, -(1 << 31)):
         for command in (-1, 0, 1, 2, 3, 4, (1 << 31) - 5, (1 << 31) - 1, -(1 << 31)):
-            for kind in (64, 65, 66, 67):
+            for kind in (64, 65, 66, 67, 76, 77, 78):
                 check_equal(extension, struct.pack(">iiBB", total, command, 8, kind) + bytes(12), [])
 
 

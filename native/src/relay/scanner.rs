@@ -7,9 +7,11 @@
 pub const SCANNED_BYTES: usize = 10;
 const SIZES_BYTES: i64 = 4;
 const SMALLEST_COMMAND: i64 = 2;
-/// The tag of field 1 as a varint (0x08), then WATCH_TOPIC_LIST_SUCCESS (65) or WATCH_TOPIC_UPDATE (66).
+/// The tag of field 1 as a varint (0x08), then WATCH_TOPIC_LIST_SUCCESS (65), WATCH_TOPIC_UPDATE (66) or
+/// WATCH_SCALABLE_TOPICS_UPDATE (77), which counts as an update.
 const SUCCESS: u16 = 0x0800 | 65;
 const UPDATE: u16 = 0x0800 | 66;
+const SCALABLE_UPDATE: u16 = 0x0800 | 77;
 
 /// The watch frames that begin in one read, or the end of the scan.
 ///
@@ -69,7 +71,7 @@ impl Head {
     }
 
     fn watched(self) -> bool {
-        self.kind == SUCCESS || self.kind == UPDATE
+        matches!(self.kind, SUCCESS | UPDATE | SCALABLE_UPDATE)
     }
 }
 

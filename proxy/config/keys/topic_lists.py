@@ -106,8 +106,8 @@ class TopicListKeys:
     )  # fmt: skip
     watch_topic_list_limit_enabled = Key(
         "watchTopicListLimitEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,
-        doc="Count the frames of topic-list watchers on relayed connections against direct memory. `false`: relayed "
-        "bytes are not inspected.",
+        doc="Count the frames of topic-list watchers, those of scalable topics among them, on relayed connections "
+        "against direct memory. `false`: relayed bytes are not inspected.",
     )  # fmt: skip
     watch_topic_list_max_pause_millis = Key(
         "watchTopicListMaxPauseMillis", 1000, whole(0, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,

@@ -2,9 +2,9 @@
 
 Rule: one event for each time that memory was asked for. A frame that passed without any, because its pause was over,
 did reach its client: `ok`, with a wait for direct memory, no write, and nothing held. Several frames of one read share
-a permit, and so an event, of the kind watch_init if a first list is among them. A list over HTTP waits for its turn at
-the broker, then for the broker, then for direct memory; its answer is never held, so reading it is within `write_us`.
-`response_bytes` are those of all the frames; those that HTTP sent.
+a permit, and so an event, of the kind watch_init if a first list is among them, which of scalable topics nobody knows.
+A list over HTTP waits for its turn at the broker, then for the broker, then for direct memory; its answer is never
+held, so reading it is within `write_us`. `response_bytes` are those of all the frames; those that HTTP sent.
 """
 
 from typing import Final

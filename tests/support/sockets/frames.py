@@ -58,6 +58,20 @@ def watch_update(watcher_id: int, new_topics: Sequence[str], deleted_topics: Seq
     return framed(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update).SerializeToString())
 
 
+def scalable_snapshot(watch_id: int, topics: Sequence[str]) -> bytes:
+    return _scalable(pb.CommandWatchScalableTopicsUpdate(watch_id=watch_id, snapshot={"topics": topics}))
+
+
+def scalable_diff(watch_id: int, added: Sequence[str], removed: Sequence[str] = ()) -> bytes:
+    diff = pb.ScalableTopicsDiff(added=added, removed=removed)
+    return _scalable(pb.CommandWatchScalableTopicsUpdate(watch_id=watch_id, diff=diff))
+
+
+def _scalable(update: pb.CommandWatchScalableTopicsUpdate) -> bytes:
+    command = pb.BaseCommand(type=pb.BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE, watchScalableTopicsUpdate=update)
+    return framed(command.SerializeToString())
+
+
 def pieces_of(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
     """Cut `data` into pieces of the given sizes; what is left is the last one."""
     start = 0

@@ -3,10 +3,25 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.scanner import SCANNED_BYTES, FrameMatch, FrameScanner
-from tests.support.sockets.frames import framed, ping, send, watch_success, watch_update
+from tests.support.sockets.frames import (
+    framed,
+    ping,
+    scalable_diff,
+    scalable_snapshot,
+    send,
+    watch_success,
+    watch_update,
+)
 
 SUCCESS = watch_success(1, ["persistent://a/b/c"] * 20)
 UPDATE = watch_update(1, ["persistent://a/b/d"])
+SNAPSHOT = scalable_snapshot(1, ["topic://a/b/c"] * 20)
+DIFF = scalable_diff(1, ["topic://a/b/d"], ["topic://a/b/c"])
+WATCHES = (
+    CommandType.WATCH_TOPIC_LIST_SUCCESS,
+    CommandType.WATCH_TOPIC_UPDATE,
+    CommandType.WATCH_SCALABLE_TOPICS_UPDATE,
+)
 
 
 def scan(scanner: FrameScanner, data: bytes) -> FrameMatch | None:
@@ -24,14 +39,14 @@ def found(match: FrameMatch | None) -> tuple[int, int, int, int, int]:
     )
 
 
-@pytest.mark.parametrize(
-    "kind", [k for k in CommandType if k.name not in ("WATCH_TOPIC_LIST_SUCCESS", "WATCH_TOPIC_UPDATE")]
-)
+@pytest.mark.parametrize("kind", [k for k in CommandType if k not in WATCHES])
 def test_other_commands_are_of_no_interest(kind: CommandType) -> None:
     assert scan(FrameScanner(), framed(bytes((0x08, kind)) + bytes(30))) is None
 
 
-@pytest.mark.parametrize("watch", [SUCCESS, UPDATE])
+@pytest.mark.parametrize(
+    "watch", [SUCCESS, UPDATE, SNAPSHOT, DIFF], ids=["topics", "update", "scalable topics", "a change"]
+)
 def test_a_watch_frame_is_found_where_it_begins(watch: bytes) -> None:
     match = scan(FrameScanner(), ping() + send(b"payload") + watch + ping())
     is_success = watch is SUCCESS
@@ -51,12 +66,13 @@ def test_several_watch_frames_of_one_read_are_one_match() -> None:
     assert found(match) == (len(ping()), 1, 2, len(SUCCESS) + 2 * len(UPDATE), len(UPDATE) - 30)
 
 
+@pytest.mark.parametrize("watch", [SUCCESS, SNAPSHOT], ids=["topics", "scalable topics"])
 @pytest.mark.parametrize("cut", range(1, SCANNED_BYTES))
-def test_a_head_that_two_reads_share_is_put_together(cut: int) -> None:
+def test_a_head_that_two_reads_share_is_put_together(cut: int, watch: bytes) -> None:
     scanner = FrameScanner()
-    assert scan(scanner, ping() + SUCCESS[:cut]) is None
-    rest = SUCCESS[cut:] + ping()
-    assert found(scan(scanner, rest)) == (0, 1, 0, len(SUCCESS), 0)
+    assert scan(scanner, ping() + watch[:cut]) is None
+    rest = watch[cut:] + ping()
+    assert found(scan(scanner, rest)) == (0, watch is SUCCESS, watch is SNAPSHOT, len(watch), 0)
     assert found(scan(scanner, ping() + UPDATE)) == (len(ping()), 0, 1, len(UPDATE), 0)
 
 

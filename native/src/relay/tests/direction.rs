@@ -178,7 +178,7 @@ fn random_streams_pass_whole_in_order_and_one_read_is_held_at_most() {
         let mut bench = Bench::new(round % 4 != 0);
         bench.script.room = 0;
         let stream: Vec<u8> =
-            (0..random.below(20)).flat_map(|_| frame([7, 65, 66][random.below(3)], random.below(3_000))).collect();
+            (0..random.below(20)).flat_map(|_| frame([7, 65, 66, 77][random.below(4)], random.below(3_000))).collect();
         let (mut given, mut steps) = (0, 0);
         while bench.script.sunk.len() < stream.len() {
             steps += 1;

@@ -23,11 +23,11 @@ fn model(stream: &[u8], before: usize, after: usize) -> Option<FrameMatch> {
     let (found, bad) = heads(&stream[..after]);
     let mut seen: Option<FrameMatch> = None;
     for (at, size, kind) in found {
-        if at + 10 > before && (kind == 0x0841 || kind == 0x0842) {
+        if at + 10 > before && [0x0841, 0x0842, 0x084D].contains(&kind) {
             let start = at.saturating_sub(before);
             let seen = seen.get_or_insert(FrameMatch { start, ..FrameMatch::default() });
             seen.successes += u64::from(kind == 0x0841);
-            seen.updates += u64::from(kind == 0x0842);
+            seen.updates += u64::from(kind != 0x0841);
             seen.frame_bytes += size;
             seen.open_bytes = (at as u64 + size).saturating_sub(after as u64);
         }
@@ -42,7 +42,7 @@ fn model(stream: &[u8], before: usize, after: usize) -> Option<FrameMatch> {
 fn stream(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..random.below(12) {
-        let kind = [7, 65, 66, 64][random.below(4)];
+        let kind = [7, 65, 66, 77, 64, 76][random.below(6)];
         bytes.extend(super::frame(kind, random.below(40)));
         if random.below(30) == 0 {
             bytes.extend((0..random.below(30)).map(|_| random.next() as u8).collect::<Vec<_>>());

@@ -56,7 +56,7 @@ fn answer(stand: &Stand, pair: &mut Known) {
 }
 
 fn write_some(socket: &mut TcpStream, random: &mut Random) {
-    let kind = [9, 9, 9, 65, 66][random.below(5)];
+    let kind = [9, 9, 9, 65, 66, 77][random.below(6)];
     let size = [50, 3_000, 70_000, 400_000][random.below(4)];
     let bytes = frame(kind, random.below(size));
     // A full kernel cuts the frame: the scan then ends or goes astray, which must hurt nobody.
