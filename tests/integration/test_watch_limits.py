@@ -170,7 +170,7 @@ async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(h
                 lambda: not any(reads(pair.relay, TO_CLIENT) for pair in stuck) and stage.direct.held,
                 "relays that stand",
             )
-            await stage.until(lambda: overshoots(stage)[WatchOvershoot.SHARE], "frames above the part")
+            await stage.until(lambda: seen(stage).overshoots[WatchOvershoot.SHARE], "frames above the part")
             assert stage.direct.held <= stage.direct.limit // SHARE_PART
             for task in pouring:
                 task.cancel()
