@@ -17,7 +17,7 @@ CHECKS := types rust generated lint
 # Each test starts processes of its own, with JVMs that wait for each other.
 SPARK_STORES := tests/spark/test_object_store.py
 # Half of the time of tests/pulsar: brokers and proxies of their own, that are waited for.
-PULSAR_APART := $(addprefix tests/pulsar/,secured broker_4_0 $(addprefix test_,outages.py overload.py take_over.py transactions.py))
+PULSAR_APART := $(addprefix tests/pulsar/,secured broker_4_0 broker_5_0 $(addprefix test_,outages.py overload.py take_over.py transactions.py))
 # Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
 PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
 .PHONY: help demo demo-pipeline test quick check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
@@ -31,7 +31,7 @@ demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and 
 
 # Spark computes while the tests of Pulsar and of stores wait, and the others follow the first that ends: four side by
 # side, the output of each in one piece, a failure of any counts.
-test: $(VENV)/.python ## Run every check and every test (needs a JDK 17 and Maven)
+test: $(VENV)/.python ## Run every check and every test (needs a JDK 17, one >= 21, Maven)
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native
 	@$(BIN)/python -m tests.support.tools --forget
 	@$(BIN)/python -m tests.support.stages --forget

@@ -19,6 +19,7 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.distribution import distribution_class_path
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import run_proxy
+from tests.pulsar.release_5_0 import class_path_5_0
 from tests.pulsar.standalone import (
     JAVA_VERSION,
     NAMESPACE,
@@ -95,6 +96,7 @@ def main() -> int:
             if check(os.environ) == "maven":
                 class_path()
                 distribution_class_path()
+                class_path_5_0()
                 java_consumers.prepare()
         else:
             with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:

@@ -93,15 +93,12 @@ def java_program(client: Client, program: Path) -> list[str]:
     missing = missing_for_maven() or (None if shutil.which("javac") else "javac not found")
     if missing:
         raise MissingToolError(f"java clients need a jdk and maven: {missing}")
-    return [
-        "java",
-        *QUICK,
-        "-Xmx256m",
-        f"-Dlog4j2.configurationFile={_LOG4J}",
-        "-cp",
-        class_path(client.value),
-        str(program),
-    ]
+    return source_command("java", class_path(client.value), program)
+
+
+def source_command(java: str, jars: str, program: Path) -> list[str]:
+    """Return the command by which a Java of a JDK compiles and runs a program of one file."""
+    return [java, *QUICK, "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", jars, str(program)]
 
 
 @contextmanager

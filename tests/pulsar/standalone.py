@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ BROKER_POM: Final = _BROKER / "pom.xml"
 _CACHE: Final = _HERE.parent.parent / ".cache" / "pulsar"
 _READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
+_JAVAS: Final = Path("/usr/lib/jvm")
 _JAVA_OPTIONS: Final = (
     "-Xmx512m",
     "-XX:MaxDirectMemorySize=512m",
@@ -65,11 +67,12 @@ class Kind:
     """Say which broker to run: its release, where its jars come from, and keys besides those of standalone.conf.
 
     `admin_token` is what the admin interface asks for ("" if it asks for nothing), `files` the directory that the keys
-    speak of.
+    speak of, `java_version` the oldest Java that runs the jars.
     """
 
     version: str = PULSAR_VERSION
     class_path: Callable[[], str] = lambda: class_path()
+    java_version: int = JAVA_VERSION
     keys: Mapping[str, str] = field(default_factory=dict)
     admin_token: str = ""
     files: Path | None = None
@@ -106,23 +109,43 @@ def missing_for_docker() -> str | None:
     return None if done.returncode == 0 else "docker daemon not running"
 
 
+def java_of(version: int) -> str:
+    """Find a Java of this version or a newer one; raises MissingToolError.
+
+    The one on the PATH is taken if it will do, then those of JAVA_HOME and its like (CI has JAVA_HOME_21_X64).
+    """
+    homes = [home for name, home in sorted(os.environ.items()) if name.startswith("JAVA_HOME")]
+    places = [shutil.which("java"), *(f"{home}/bin/java" for home in [*homes, *sorted(map(str, _JAVAS.glob("*")))])]
+    found = {java: _java_version(java) for java in places if java is not None and Path(java).is_file()}
+    for java, its_version in found.items():
+        if its_version >= version:
+            return java
+    here = ", ".join(str(its_version) for its_version in sorted(set(found.values()))) or "none"
+    raise MissingToolError(f"java >= {version} is needed (on the PATH, by JAVA_HOME or in {_JAVAS}), found: {here}")
+
+
+@cache
 def _java_version(java: str) -> int:
     done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(\d+)', done.stderr)
     return int(match.group(1)) if match else 0
 
 
-def class_path(pom: Path = BROKER_POM) -> str:
-    """Resolve a class path, the broker's by default, by Maven, once per content of pom.xml; raises MissingToolError."""
+def class_path(pom: Path = BROKER_POM, *copying: str) -> str:
+    """Resolve a class path, the broker's by default, by Maven, once per content of pom.xml; raises MissingToolError.
+
+    `copying` are goals that put more jars into `outputDirectory`: those come first.
+    """
     cached = _CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:16] / "classpath.txt"
     if cached.exists() and all(Path(jar).exists() for jar in cached.read_text().split(os.pathsep)):
         return cached.read_text()
     cached.parent.mkdir(parents=True, exist_ok=True)
     # Under another name until it is whole: a second run may look at the same time.
     fresh = cached.with_suffix(f".{os.getpid()}")
-    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+    copied = cached.parent / "jars"
+    goals = ["dependency:build-classpath", f"-Dmdep.outputFile={fresh}", *copying, f"-DoutputDirectory={copied}"]
     done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(pom), *goal],
+        ["mvn", "-q", "-B", "-f", str(pom), *goals],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -131,6 +154,7 @@ def class_path(pom: Path = BROKER_POM) -> str:
     )
     if done.returncode != 0 or not fresh.exists():
         raise MissingToolError(f"mvn could not resolve {pom.relative_to(_HERE)}: {_first_error(done.stdout)}")
+    fresh.write_text(os.pathsep.join([*map(str, sorted(copied.glob("*.jar"))), fresh.read_text()]))
     fresh.replace(cached)
     return cached.read_text()
 
@@ -151,8 +175,8 @@ def _write_config(directory: Path, service_port: int, web_port: int, packages: P
     return config
 
 
-def _java_command(directory: Path, config: Path, jars: str) -> list[str]:
-    command = ["java", *_JAVA_OPTIONS]
+def _java_command(java: str, directory: Path, config: Path, jars: str) -> list[str]:
+    command = [java, *_JAVA_OPTIONS]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += [f"-Dlog4j2.configurationFile={_BROKER / 'log4j2.xml'}", "-cp", jars]
     command += ["org.apache.pulsar.PulsarStandaloneStarter", "-c", str(config), *_STANDALONE_OPTIONS]
@@ -182,7 +206,7 @@ class Standalone:
         if by_docker:
             command = _docker_command(directory, config, kind)
         else:
-            command = _java_command(directory, config, kind.class_path())
+            command = _java_command(java_of(kind.java_version), directory, config, kind.class_path())
         # A bookie knows its data by its port.
         self._command = [*command, "--bookkeeper-port", str(bookie_port)]
         origin = f"pulsar {kind.version} standalone ({'docker' if by_docker else 'maven'})"

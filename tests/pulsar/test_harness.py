@@ -7,7 +7,7 @@ import pytest
 
 from tests.pulsar import harness
 from tests.pulsar.process import ChildProcess, ProcessFailedError
-from tests.pulsar.standalone import MissingToolError
+from tests.pulsar.standalone import MissingToolError, java_of
 from tests.support.patience import patient
 
 URLS = {"PULSAR_SERVICE_URL": "pulsar://b:6650", "PULSAR_ADMIN_URL": "http://b:8080"}
@@ -42,6 +42,20 @@ def test_with_nothing_the_error_is_one_line_that_names_all_that_is_missing(
     line = str(missing.value)
     assert "\n" not in line
     assert line.endswith("java 11 found, docker daemon not running")
+
+
+def test_without_a_java_that_is_new_enough_the_error_is_one_line() -> None:
+    with pytest.raises(MissingToolError, match=r"^java >= 999 is needed .*, found: [\w, ]+$"):
+        java_of(999)
+
+
+def test_a_new_java_is_found_where_only_a_java_home_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"999.0.1\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME_999_X64", str(tmp_path))
+    assert java_of(999) == str(java)
 
 
 def test_a_service_url_without_an_admin_url_is_an_error() -> None:

@@ -1,0 +1,85 @@
+"""Clients with tokens, and what a role may do with schemas, before a broker 5.0.1 at its defaults."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from protocol.errors import ServerError
+from tests.pulsar.admin import Admin
+from tests.pulsar.broker_5_0.conftest import Scenarios
+from tests.pulsar.broker_5_0.scenarios import WELL
+from tests.pulsar.proxy_process import host_and_port
+from tests.pulsar.secured import test_live_connections
+from tests.pulsar.secured.credentials import Credentials
+from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
+
+# The same tests, with the fixtures of this package.
+from tests.pulsar.secured.test_minimal_proxy import (  # noqa: F401
+    test_a_proxy_that_was_told_only_of_tokens_serves_clients_lists_and_patterns,
+)
+from tests.pulsar.secured.test_proxy_roles import (  # noqa: F401
+    test_a_client_that_is_a_proxy_itself_is_refused_by_the_broker,
+    test_a_clients_own_word_of_who_it_is_counts_for_nothing,
+)
+from tests.pulsar.secured.test_websockets import (  # noqa: F401
+    test_a_websocket_has_the_rights_of_its_client,
+    test_the_broker_would_give_who_shows_the_proxys_token_the_proxys_rights,
+)
+from tests.pulsar.test_schema import json_schema
+from tests.support.clients.wire import WireClient
+
+pytestmark = pytest.mark.pulsar
+
+NewProxy = Callable[..., SecuredProxy]
+
+
+def test_the_v5_client_does_all_of_it_with_a_token(
+    run_v5_client: Callable[..., Scenarios], secured_proxy: NewProxy, credentials: Credentials, namespace: str
+) -> None:
+    # The relays are in the interpreter then.
+    proxy = secured_proxy(proxyLogLevel="1")
+    assert run_v5_client(proxy.url, namespace, credentials.token("alice")) == WELL
+
+
+def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
+    secured_proxy: NewProxy, credentials: Credentials, namespace: str
+) -> None:
+    test_live_connections.test_a_client_that_renews_its_tokens_loses_no_message(
+        secured_proxy, credentials, namespace, forwarded="true"
+    )
+
+
+def schema_answers(url: str, token: str, topic: str) -> list[tuple[int | None, str]]:
+    """Give code and text of what comes of reading a schema, and of registering one; None is success."""
+    with WireClient(*host_and_port(url)) as wire:
+        wire.connect(auth_method_name="token", auth_data=token.encode())
+        read, registered = wire.get_schema(topic), wire.get_or_create_schema(topic, json_schema("a"))
+    return [
+        (answer.error_code if answer.HasField("error_code") else None, answer.error_message)
+        for answer in (read, registered)
+    ]
+
+
+# To read a schema a role must be allowed to look its topic up, to register one it must be allowed to produce.
+SCHEMA_RIGHTS: Final[dict[str, tuple[list[str], list[ServerError | None]]]] = {
+    "producer": (["produce"], [None, None]),
+    "consumer": (["consume"], [None, ServerError.AuthorizationError]),
+    "nobody": ([], [ServerError.AuthorizationError, ServerError.AuthorizationError]),
+}
+
+
+def test_a_role_reads_and_registers_the_schemas_that_it_may(
+    secured_proxy: NewProxy, broker: SecuredBroker, credentials: Credentials, admin: Admin, namespace: str
+) -> None:
+    topic = f"persistent://{namespace}/topic"
+    admin.create_topic(topic)
+    url = secured_proxy().url
+    assert schema_answers(url, credentials.token("alice"), topic)[1] == (None, "")
+    # Each with the connections to the broker that the ones before have left.
+    for role, (rights, codes) in SCHEMA_RIGHTS.items():
+        if rights:
+            admin.call("POST", f"/admin/v2/namespaces/{namespace}/permissions/{role}", rights)
+        answers = schema_answers(url, credentials.token(role), topic)
+        assert [code for code, _ in answers] == codes, role
+        assert answers == schema_answers(broker.service_url, credentials.token(role), topic)
