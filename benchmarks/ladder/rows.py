@@ -22,6 +22,7 @@ class Row:
     server: Server
     relayed: bool = False  # ask the proxy for a relay to the broker (CONNECT with proxy_to_broker_url)
     settings: tuple[tuple[str, str], ...] = ()
+    stand_in: bool = False  # the Java proxy with lists under the published limiter of 4.2.4
     before: bool = False  # an earlier version of the code (LADDER_BEFORE)
     threads: int = 0  # threads of the server (bare, haproxy); 0: as many as it has by itself
     splice: bool = False  # bytes stay in the kernel (bare, haproxy)
@@ -88,6 +89,7 @@ ROWS: dict[str, Row] = {
     "04t": Row("+ limiter, shared by tenant", "ours", settings=(*_limits(100, 100), ("topicListFairness", "tenant"))),
     "05": Row("+ limiter, saturated", "ours", settings=_limits(8, 4)),
     "06": Row("Java proxy", "java"),
+    "06p": Row("stand-in: Java proxy, lists under PIP-442's limiter", "java", stand_in=True),
     "07": Row("HAProxy, TCP", "haproxy"),
     "07-1": Row("HAProxy, TCP, 1 thread", "haproxy", threads=1),
     "07-2": Row("HAProxy, TCP, 2 threads", "haproxy", threads=2),

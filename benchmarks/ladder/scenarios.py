@@ -20,6 +20,12 @@ RELAY_LEAD = Ratio("01", ("06", "07"), 1.5, validity=True)
 BULK_LEAD = replace(RELAY_LEAD, required=1.25)
 WITHOUT_COMPILER = "without a compiler"
 
+# Good to know: nobody runs the stand-in.
+STAND_IN = (
+    Ratio("04", ("06p",), None),
+    Ratio("04", ("06p",), None, quantity="cpu_us", at_most=True),
+    Ratio("04", ("06p",), None, quantity="peak_rss_bytes", at_most=True),
+)
 LIST_RATIOS = (
     LISTS_LEAD,
     Ratio("04", ("06",), 2.0),
@@ -29,6 +35,7 @@ LIST_RATIOS = (
     Ratio("04", ("00c",), 1.8, quantity="cpu_us", at_most=True),
     Ratio("04", ("02",), None, quantity="cpu_us", at_most=True),
     Ratio("04", ("06",), 0.125, quantity="peak_rss_bytes", at_most=True),
+    *STAND_IN,
     Ratio("04", ("04b",), 0.97),
     Ratio("05", ("04",), None),
     Ratio("03", ("02",), None),
@@ -72,9 +79,10 @@ CROWDED = (
 def _storm(connections: int, times_java: float) -> Scenario:
     return Scenario(
         f"topic lists, one namespace, {connections} connections",
-        "paired", ("01", "04", "06"), "lists", ("--connections", str(connections), "--one-namespace"),
+        "paired", ("01", "04", "06", "06p"), "lists", ("--connections", str(connections), "--one-namespace"),
+        optional=("06p",),
         ratios=(
-            LISTS_LEAD,
+            LISTS_LEAD, *STAND_IN,
             Ratio("04", ("06",), times_java),
             Ratio("04", ("01",), 0.5),
             Ratio("04", ("06",), None, quantity="cpu_us", at_most=True),
@@ -91,6 +99,7 @@ def _equal(connections: int, depth: int, *rows: str, questions: float | None) ->
         ("--connections", str(connections), "--depth", str(depth), "--one-namespace", "--late", "0",
          "--receive-buffer", "0", "--threads", "2", "--broker", "{broker}"),
         timed=False, repeats=3, budget=Budget(connections, LIST_BYTES),
+        optional=tuple(row for row in rows if row == "06p"),
         columns=(*RSS, *ANSWERS, Column("questions", "questions"), Column("seconds_to_end", "seconds", 1)),
         bounds=(
             Bound("answers", "answered", 5000, at_most=False),
@@ -147,12 +156,12 @@ def _event_price(title: str, options: tuple[str, ...], rows: tuple[str, ...], le
 SCENARIOS: dict[str, Scenario] = {
     "lists": Scenario(
         "topic lists of 10,000 names of 100 B, 16 connections, a namespace each",
-        "paired", ("00c", "01", "02", "03", "04", "04b", "05", "06", "07"), "lists", ("--connections", "16"),
-        ratios=LIST_RATIOS, optional=("04b",),
+        "paired", ("00c", "01", "02", "03", "04", "04b", "05", "06", "06p", "07"), "lists", ("--connections", "16"),
+        ratios=LIST_RATIOS, optional=("04b", "06p"),
     ),
     "lists-storm": _storm(16, 3.5),
     "lists-storm-200": _storm(200, 7.0),
-    "lists-equal": _equal(5000, 1, "01", "04", "06", questions=50),
+    "lists-equal": _equal(5000, 1, "01", "04", "06", "06p", questions=50),
     "lists-equal-pipelined": _equal(1000, 5, "01", "04", questions=None),
     "relay-echo": Scenario(
         "relay, echo of 1 KiB, 50 connections",
@@ -204,8 +213,8 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "late-readers": Scenario(
         "4,000 lists of 1 MB outstanding, 4 KiB receive buffers, reading begins 8 s late",
-        "memory", ("01", "04", "04b", "06"), "late-readers", ("--connections", "1000", "--depth", "4"), timed=False,
-        columns=(*RSS, *ANSWERS), budget=Budget(1000, LIST_BYTES), optional=("04b",),
+        "memory", ("01", "04", "04b", "06", "06p"), "late-readers", ("--connections", "1000", "--depth", "4"),
+        timed=False, columns=(*RSS, *ANSWERS), budget=Budget(1000, LIST_BYTES), optional=("04b", "06p"),
         bounds=(Bound("answers", "answered", 4000, at_most=False),),
     ),
     "ping-storm": _pings(

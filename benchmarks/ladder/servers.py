@@ -17,6 +17,8 @@ from benchmarks.ladder.secured import Secured
 CRATE = LADDER / "loadgen"
 LOADGEN = CACHE / "loadgen" / "release" / "loadgen"
 JAVA_HOME = CACHE / "peers" / "apache-pulsar-4.0.8"
+LIMITER = CACHE / "peers" / "limiter"
+STAND_IN = CACHE / "peers" / "stand-in"
 RUN = CACHE / "run"
 # A checkout of an earlier version: its code is run for rows that say so, side by side with today's.
 BEFORE = "LADDER_BEFORE"
@@ -73,8 +75,22 @@ def fetch_java_proxy() -> None:
         return
     if shutil.which("mvn") is None:
         raise LadderError("got no mvn, expected Maven for row 06: apt-get install -y maven")
-    pom = LADDER / "peers" / "pom.xml"
-    subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "process-resources"], check=True)
+    _maven("process-resources")
+
+
+def build_stand_in() -> str:
+    """Build the Java proxy with a later release's limiter; return its class path, in which 4.0.8 comes first."""
+    fetch_java_proxy()
+    if not list(LIMITER.glob("*.jar")):
+        _maven("dependency:copy@limiter")
+    jars = f"{JAVA_HOME / 'lib'}/*{os.pathsep}{LIMITER}/*"
+    source = LADDER / "peers" / "Pip442Proxy.java"
+    subprocess.run(["javac", "-nowarn", "-d", str(STAND_IN), "-cp", jars, str(source)], check=True)
+    return f"{STAND_IN}{os.pathsep}{jars}"
+
+
+def _maven(goal: str) -> None:
+    subprocess.run(["mvn", "-q", "-B", "-f", str(LADDER / "peers" / "pom.xml"), goal], check=True)
 
 
 def start_broker(
@@ -112,7 +128,7 @@ def start(
     if row.server == "ours":
         child = _start_ours(name, row, settings, place)
     elif row.server == "java":
-        child = _start_java(name, place)
+        child = _start_java(name, row, place)
     elif row.server == "bare":
         child = _start_bare(name, row, place)
     else:
@@ -134,6 +150,8 @@ def missing(row_name: str) -> str:
         return f"no earlier version: {BEFORE}=CHECKOUT"
     if server == "java" and shutil.which("java") is None:
         return "no java: apt-get install -y openjdk-17-jre-headless"
+    if ROWS[row_name].stand_in and shutil.which("javac") is None:
+        return "no javac: apt-get install -y openjdk-17-jdk-headless"
     if server == "haproxy" and shutil.which("haproxy") is None:
         return "no haproxy: apt-get install -y haproxy"
     return ""
@@ -188,13 +206,16 @@ def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], plac
     return Child(name, command, inherited | {"PYTHONPATH": str(checkout)})
 
 
-def _start_java(name: str, place: Place) -> Child:
-    fetch_java_proxy()
+def _start_java(name: str, row: Row, place: Place) -> Child:
     lines = [*_proxy_conf(place), "advertisedAddress=127.0.0.1"]
     log4j = f"-Dlog4j.configurationFile={LADDER / 'peers' / 'log4j2.xml'}"
-    starter = "org.apache.pulsar.proxy.server.ProxyServiceStarter"
-    command = ["java", *JAVA_OPTIONS, log4j, "-cp", f"{JAVA_HOME / 'lib'}/*", starter]
-    return Child(name, [*command, "--config", _write(f"{name}.conf", lines)])
+    config, options = _write(f"{name}.conf", lines), ["java", *JAVA_OPTIONS, log4j, "-cp"]
+    package = "org.apache.pulsar.proxy.server"
+    if row.stand_in:
+        return Child(name, [*options, build_stand_in(), f"{package}.Pip442Proxy", config])
+    fetch_java_proxy()
+    command = [*options, f"{JAVA_HOME / 'lib'}/*", f"{package}.ProxyServiceStarter", "--config", config]
+    return Child(name, command)
 
 
 def _start_bare(name: str, row: Row, place: Place) -> Child:

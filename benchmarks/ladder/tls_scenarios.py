@@ -37,6 +37,7 @@ def under_tls(plain: Mapping[str, Scenario]) -> dict[str, Scenario]:
         ),
         "tls-lists-equal": replace(
             plain["lists-equal"], title=f"{plain['lists-equal'].title}, {SIDES['in']}", tls="in", rows=("04",),
+            optional=(),
         ),
         "tls-late-readers": _late_readers(plain["late-readers"]),
         "tls-connects": _connects(plain["ping-storm"]),
