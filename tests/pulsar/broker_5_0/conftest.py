@@ -15,7 +15,7 @@ from tests.pulsar.proxy_process import run_proxy
 from tests.pulsar.release_5_0 import BROKER_5_0, v5_client
 from tests.pulsar.standalone import Broker, MissingToolError
 
-SCENARIO_SECONDS: Final = 180.0
+SCENARIOS_SECONDS: Final = 240.0
 STOP_SECONDS: Final = 20.0
 
 Scenarios = dict[str, dict[str, Any]]
@@ -59,7 +59,7 @@ def run_v5_client(tmp_path: Path) -> Callable[..., Scenarios]:
         seen = tmp_path / "scenarios.jsonl"
         process = ChildProcess("v5 client", [*command, url, namespace, token, str(seen)], tmp_path / "v5-client.log")
         try:
-            process.wait_ready(lambda: '"closed"' in (seen.read_text() if seen.exists() else ""), SCENARIO_SECONDS)
+            process.wait_ready(lambda: '"closed"' in (seen.read_text() if seen.exists() else ""), SCENARIOS_SECONDS)
         finally:
             process.stop(STOP_SECONDS)
         lines = [json.loads(line) for line in seen.read_text().splitlines()]

@@ -7,7 +7,6 @@ import pytest
 # The same tests, with the fixtures of this package.
 from tests.pulsar.broker_4_0.test_older_broker import (  # noqa: F401
     test_a_client_of_5_0_is_told_what_is_not_served_and_goes_on,
-    test_a_relayed_client_of_5_0_gets_the_brokers_own_reaction,
 )
 from tests.pulsar.broker_5_0.conftest import Scenarios
 from tests.pulsar.broker_5_0.scenarios import WELL
@@ -31,6 +30,7 @@ from tests.pulsar.test_topics import (  # noqa: F401
 pytestmark = pytest.mark.pulsar
 
 
+@pytest.mark.timeout(400)
 def test_the_v5_client_produces_consumes_watches_and_transacts(
     run_v5_client: Callable[..., Scenarios], new_proxy: Callable[[Mapping[str, str]], Proxy], namespace: str
 ) -> None:

@@ -25,7 +25,7 @@ import org.apache.pulsar.client.api.v5.schema.Schema;
 public final class V5Client {
     private static final int COUNT = 20;
     private static final int QUIET_MILLIS = 300;
-    private static final Duration PATIENCE = Duration.ofSeconds(20);
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
     private static PrintStream out;
     private static PulsarClient client;
     private static String scalable;
@@ -41,7 +41,7 @@ public final class V5Client {
         scalable = "topic://" + namespace + "/scalable";
         out = new PrintStream(new FileOutputStream(args[3]), true, StandardCharsets.UTF_8);
         PulsarClientBuilder builder = PulsarClient.builder().serviceUrl(args[0]).operationTimeout(PATIENCE)
-                .transactionPolicy(TransactionPolicy.builder().timeout(PATIENCE.multipliedBy(6)).build());
+                .transactionPolicy(TransactionPolicy.builder().timeout(PATIENCE.multipliedBy(2)).build());
         if (!args[2].isEmpty()) {
             builder.authentication(AuthenticationFactory.token(args[2]));
         }

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.pulsar
 NewProxy = Callable[..., SecuredProxy]
 
 
+@pytest.mark.timeout(400)
 def test_the_v5_client_does_all_of_it_with_a_token(
     run_v5_client: Callable[..., Scenarios], secured_proxy: NewProxy, credentials: Credentials, namespace: str
 ) -> None:
