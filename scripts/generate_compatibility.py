@@ -8,7 +8,7 @@ from proxy.app.metrics.instrument import Instrument
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
-from proxy.config.java_surface import JAVA_ENDPOINTS, JAVA_METRICS, Parity
+from proxy.config.java_surface import JAVA_DEFAULTS, JAVA_ENDPOINTS, JAVA_METRICS, Parity
 from proxy.config.keys.key import Key
 from proxy.web.stats import StatsSources, stats_documents
 from scripts.generated import ROOT
@@ -19,9 +19,10 @@ INTRODUCTION = """\
 
 # Compatibility with the Java proxy
 
-Every key of `proxy.conf`, metric and HTTP endpoint of the Java proxy, with what becomes of it here: *same*; *better*,
-and how; or *not supported*, and what the start says. How to change over, and back: [migrate.md](migrate.md). What is
-new here: [reference/configuration.md](reference/configuration.md), [reference/metrics.md](reference/metrics.md).
+Every key of `proxy.conf`, metric and HTTP endpoint of the Java proxy 5.0, with what becomes of it here: *same*;
+*better*, and how; or *not supported*, and what the start says. How to change over, and back: [migrate.md](migrate.md).
+What is new here: [reference/configuration.md](reference/configuration.md),
+[reference/metrics.md](reference/metrics.md).
 
 Where the wire is concerned, clients and brokers see what the Java proxy would send them; each difference that is wanted
 is listed in [migrate.md](migrate.md#what-clients-see).
@@ -29,11 +30,12 @@ is listed in [migrate.md](migrate.md#what-clients-see).
 KEYS = """\
 ## Keys
 
-A file of the Java proxy's loads here as it stands; defaults are the Java proxy's where the last column says nothing
-else. *live*: SIGHUP changes it without a restart, which the Java proxy
-needs for each. A key that is not supported is passed over in silence at the Java proxy's default. Changed, it is
-*warned* about at the start (`the Java proxy knows this key, this proxy does not: ignored; ...`), or *refused* with an
-error and exit code 2, if the proxy would otherwise let in or reach more than its operator asked for.
+A file of the Java proxy's loads here as it stands, be it of 4.x or of 5.0. Defaults are those of 5.0, with the default
+of 4.x in brackets where that is another. *live*: SIGHUP changes it without a restart, which the Java proxy
+needs for each. A key that is not supported is passed over in silence at the Java proxy's default, that of 4.x or of
+5.0. Changed, it is *warned* about at the start (`the Java proxy knows this key, this proxy does not: ignored; ...`), or
+*refused* with an error and exit code 2, if the proxy would otherwise let in or reach more than its operator asked for,
+or use cryptography that they have ruled out.
 
 What the Java proxy leaves without a bound has one here by default: the memory of relays (`relayMemoryPoolMB`, on at
 128; `-1` is off, as in KIP-72), their sockets, and send buffers. [migrate.md](migrate.md) has each, and how to have it
@@ -52,18 +54,29 @@ With `authenticationEnabled` all but /status.html, /healthz and /readyz need cre
 """
 
 
+def shown(default: str | None) -> str:
+    return "no such key" if default is None else f"`{default}`" if default else "(empty)"
+
+
+def beside(name: str, ours: str | None) -> str:
+    """Return what the Java proxy's versions have, where it is not what they have in common, or not ours."""
+    of_4, of_5 = JAVA_DEFAULTS.get(name, (ours, ours))
+    said = [f"{version}: {shown(default)}" for version, default in (("5.0", of_5), ("4.x", of_4)) if default != ours]
+    return f" ({', '.join(said)})" if said else ""
+
+
 def key_row(key: Key[Any]) -> str:
     better = [text for text in (key.better, "live" if key.dynamic and key.since == "pulsar" else "") if text]
-    default = f"`{key.default_text}`" if key.default_text else "(empty)"
     verdict = f"better: {'; '.join(better)}" if better else "same"
     less = f"; not supported: {key.less}" if key.less else ""
-    return f"| `{key.name}` | {default} | {verdict}{less} |"
+    return f"| `{key.name}` | {shown(key.default_text)}{beside(key.name, key.default_text)} | {verdict}{less} |"
 
 
 def java_key_row(name: str, key: JavaKey) -> str:
-    default = "(depends on the machine)" if key.default is None else f"`{key.default}`" if key.default else "(empty)"
+    default = "(depends on the machine)" if key.default is None else shown(key.default) + beside(name, key.default)
     said = "refused" if key.refused else "refused without a URL of brokers" if name in METADATA_STORES else "warned"
-    return f"| `{name}` | {default} | not supported, {said}: {key.why} |"
+    but = f" ({', '.join(key.warned)}: warned)" if key.warned else ""
+    return f"| `{name}` | {default} | not supported, {said}{but}: {key.why} |"
 
 
 def keys() -> Iterator[str]:

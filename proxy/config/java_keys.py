@@ -5,22 +5,41 @@ ignored, a changed key causes a warning, and a key that would open the cluster i
 no file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
 class JavaKey:
-    """A key that only the Java proxy has: its default, why it is missing here, and whether a change is refused."""
+    """A key that only the Java proxy has: its default, why it is missing here, and whether a change is refused.
+
+    `like_default`: other values that ask for nothing else than what is done here. `warned`: values of a refused key
+    that are only warned about.
+    """
 
     default: str | None
     why: str
     refused: bool = False
+    like_default: Collection[str] = ()
+    warned: Collection[str] = ()
 
 
-def _keys(why: str, defaults: Mapping[str, str | None], *, refused: bool = False) -> dict[str, JavaKey]:
-    return {name: JavaKey(default, why, refused) for name, default in defaults.items()}
+def _keys(
+    why: str,
+    defaults: Mapping[str, str | None],
+    *,
+    refused: bool = False,
+    like_default: Collection[str] = (),
+    warned: Collection[str] = (),
+) -> dict[str, JavaKey]:
+    return {name: JavaKey(default, why, refused, like_default, warned) for name, default in defaults.items()}
+
+
+# The names of OpenSSL in the Java proxy. The other ones choose an engine, and none of them demands approved
+# cryptography, as the name of any other provider may.
+_OPENSSL: Final = ("OPENSSL", "OPENSSL_REFCNT")
+_ENGINES: Final = ("JDK", "SunJSSE", "Conscrypt")
 
 
 # A default of None: the Java proxy's default depends on the machine, so any value counts as a change. A refused key
@@ -31,6 +50,8 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         {
             "additionalServletDirectory": "./proxyAdditionalServlet",
             "additionalServlets": "",
+            "proxyAdditionalServletDirectory": "./proxyAdditionalServlet",
+            "proxyAdditionalServlets": "",
             "proxyExtensions": "",
             "proxyExtensionsDirectory": "./proxyextensions",
             "useSeparateThreadPoolForProxyExtensions": "true",
@@ -91,6 +112,13 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         defaults={
             "sslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
             "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+        },
+    ),
+    **_keys(
+        "a custom factory may check certificates in its own way and cannot be loaded; set the PEM files",
+        refused=True,
+        like_default=("default",),
+        defaults={
             "tlsFactoryClassName": "",
             "brokerClientTlsFactoryClassName": "",
         },
@@ -106,10 +134,33 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
     ),
     **_keys(
         "OpenSSL is the only provider",
-        {
+        refused=True,
+        like_default=_OPENSSL,
+        warned=_ENGINES,
+        defaults={
             "tlsProvider": "",
-            "webServiceTlsProvider": "Conscrypt",
             "brokerClientSslProvider": "",
+            "brokerClientTlsProvider": "",
+        },
+    ),
+    **_keys(
+        "OpenSSL is the only provider",
+        refused=True,
+        # The default of 4.x, and that of 5.0.
+        like_default=(*_OPENSSL, "Conscrypt"),
+        warned=("JDK", "SunJSSE"),
+        defaults={
+            "webServiceTlsProvider": "",
+        },
+    ),
+    **_keys(
+        "OpenSSL does all cryptography, and no other provider can be chosen",
+        refused=True,
+        defaults={
+            "jcaProvider": "",
+            "jsseProvider": "",
+            "brokerClientJcaProvider": "",
+            "brokerClientJsseProvider": "",
         },
     ),
     **_keys(
@@ -131,6 +182,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
             "metadataStoreAllowReadOnlyOperations": "false",
             "metadataStoreCacheExpirySeconds": "300",
             "metadataStoreSessionTimeoutMillis": "30000",
+            "zooKeeperAllowReadOnlyOperations": "false",
             "zooKeeperCacheExpirySeconds": "-1",
             "zookeeperSessionTimeoutMs": "-1",
         },
@@ -142,6 +194,13 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
             "httpServerAcceptQueueSize": "8192",
             "httpServerThreadPoolQueueSize": "8192",
             "numAcceptorThreads": "1",
+        },
+    ),
+    **_keys(
+        "connections of web ports that rest are closed after 75 s, requests that are passed on after httpProxyTimeout",
+        {
+            "httpProxyIdleTimeout": "30000",
+            "httpServerIdleTimeout": "30000",
         },
     ),
     **_keys(
@@ -188,8 +247,6 @@ METADATA_STORES = (
 
 JAVA_ONLY_KEYS: Final[dict[str, str | None]] = {name: key.default for name, key in JAVA_ONLY.items()}
 
-UNSAFE_TO_IGNORE: Final[dict[str, str]] = {name: key.why for name, key in JAVA_ONLY.items() if key.refused}
-
 # Prefixes of families of keys of the Java proxy.
 JAVA_ONLY_PREFIXES: Final = {
     "brokerClient_": "settings of the Java client have no counterpart here",
@@ -210,6 +267,18 @@ def is_java_only(name: str) -> bool:
 
 
 def is_java_default(name: str, value: str) -> bool:
-    """Return whether a value is the Java proxy's default, so that ignoring the key loses nothing."""
-    default = JAVA_ONLY_KEYS.get(name)
-    return not value.strip() or (default is not None and value.strip().lower() == default.lower())
+    """Return whether a value is the Java proxy's default, or like it, so that ignoring the key loses nothing."""
+    key = JAVA_ONLY.get(name)
+    if key is None or not value.strip():
+        return not value.strip()
+    return _is_one_of(value, (*key.like_default, *([] if key.default is None else [key.default])))
+
+
+def is_unsafe_to_ignore(name: str, value: str) -> bool:
+    """Return whether a value other than the default must be refused."""
+    key = JAVA_ONLY.get(name)
+    return key is not None and key.refused and not _is_one_of(value, key.warned)
+
+
+def _is_one_of(value: str, values: Collection[str]) -> bool:
+    return value.strip().lower() in {each.lower() for each in values}

@@ -1,9 +1,10 @@
-"""Metrics and HTTP endpoints of the Java proxy, each with its counterpart in this proxy.
+"""Metrics and HTTP endpoints of the Java proxy, each with its counterpart in this proxy, and what 5.0 has changed.
 
-Rule: docs/compatibility.md is generated from this table, from the keys and from the metrics. No code uses the table at
-run time.
+Rule: docs/compatibility.md is generated from these tables, from the keys and from the metrics. No code uses them at run
+time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -18,6 +19,30 @@ class Parity:
     verdict: Verdict
     how: str = ""
 
+
+# The default of a key in the Java proxy 4.x and in 5.0, where the two are not the same. None: that version has no such
+# key. Every other key has the same default in both.
+JAVA_DEFAULTS: Final[Mapping[str, tuple[str | None, str | None]]] = {
+    "forwardAuthorizationCredentials": ("false", "true"),
+    "tlsHostnameVerificationEnabled": ("false", "true"),
+    "webServiceTlsProvider": ("Conscrypt", ""),
+    "httpMaxResponseHeaderSize": (None, "8192"),
+    "httpProxyIdleTimeout": (None, "30000"),
+    "httpServerIdleTimeout": (None, "30000"),
+    "jcaProvider": (None, ""),
+    "jsseProvider": (None, ""),
+    "brokerClientJcaProvider": (None, ""),
+    "brokerClientJsseProvider": (None, ""),
+    "brokerClientTlsProvider": (None, ""),
+    "tlsFactoryClassName": (None, ""),
+    "tlsFactoryConfig": (None, ""),
+    "brokerClientTlsFactoryClassName": (None, ""),
+    "brokerClientTlsFactoryConfig": (None, ""),
+    "sslFactoryPlugin": ("org.apache.pulsar.common.util.DefaultPulsarSslFactory", None),
+    "sslFactoryPluginParams": ("", None),
+    "brokerClientSslFactoryPlugin": ("org.apache.pulsar.common.util.DefaultPulsarSslFactory", None),
+    "brokerClientSslFactoryPluginParams": ("", None),
+}
 
 _NO_JVM: Final = (
     "there is no JVM; `pulsar_proxy_memory_resident_bytes` and `pulsar_proxy_memory_budget_bytes` show memory"

@@ -192,8 +192,9 @@ class Loader:
         elif setting.key in java_keys.METADATA_STORES:
             # The checks across keys decide about a metadata store.
             self.unknown[setting.key] = setting
-        elif reason := java_keys.UNSAFE_TO_IGNORE.get(setting.key):
+        elif java_keys.is_unsafe_to_ignore(setting.key, setting.text):
             got, expected = shown_of_unknown(setting.key, setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
+            reason = java_keys.why_not(setting.key)
             self.problem(setting.file, setting.line, setting.key, repr(got), f"{expected}: {reason}")
         else:
             why = java_keys.why_not(setting.key)

@@ -132,7 +132,7 @@ def schema() -> tuple[Json, Json]:
 
 def _of_refused(java: java_keys.JavaKey) -> Json:
     default = java.default or ""
-    values: list[object] = list(dict.fromkeys(("", default)))
+    values: list[object] = list(dict.fromkeys(("", default, *java.like_default, *java.warned)))
     if default in ("true", "false"):
         values.append(default == "true")
     return {"enum": values}

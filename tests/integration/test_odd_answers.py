@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,7 +16,7 @@ UPGRADED = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket
 
 
 @asynccontextmanager
-async def answering(answer: bytes) -> AsyncIterator[tuple[Stage, list[int]]]:
+async def answering(answer: bytes, **keys: Any) -> AsyncIterator[tuple[Stage, list[int]]]:
     """Have a proxy whose broker answers with some bytes; gives how many requests each connection to it has brought."""
     requests: list[int] = []
 
@@ -30,7 +31,8 @@ async def answering(answer: bytes) -> AsyncIterator[tuple[Stage, list[int]]]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        async with staged(brokerWebServiceURL=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as stage:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with staged(brokerWebServiceURL=url, **keys) as stage:
             yield stage, requests
     finally:
         server.close()
@@ -63,3 +65,36 @@ async def test_a_change_that_is_done_is_told_although_a_body_follows(method: str
                 assert (found.status, await found.read()) == (status, b"")
                 assert status != 204 or "Content-Length" not in found.headers
         assert requests == [1, 1]
+
+
+def with_header_of(size: int, fields: int) -> bytes:
+    """Return an answer whose header, with status line and empty line, has so many bytes in about so many fields."""
+    start = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+    left = size - len(start) - 2
+    parts = [left // fields] * (fields - 1)
+    lines = [b"X-Pulsar-%02d: %s\r\n" % (at, b"p" * (part - 15)) for at, part in enumerate([*parts, left - sum(parts)])]
+    return start + b"".join(lines) + b"\r\nok"
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "status"),
+    [
+        # The default of the Java proxy 5.0, and of its brokers, which put the properties of a message into headers.
+        ({}, 8192, 200),
+        ({}, 8193, 502),
+        ({}, 64 * 1024, 502),
+        ({"httpMaxResponseHeaderSize": 32_768}, 32_768, 200),
+        ({"httpMaxResponseHeaderSize": 32_768}, 32_769, 502),
+        ({"httpMaxResponseHeaderSize": 1024}, 1025, 502),
+        # The key of requests says nothing about answers.
+        ({"httpMaxRequestHeaderSize": 32_768}, 8193, 502),
+    ],
+)
+@pytest.mark.parametrize("fields", [1, 40])
+async def test_a_broker_s_header_is_as_large_as_its_key_says_and_not_larger(
+    keys: dict[str, object], size: int, status: int, fields: int
+) -> None:
+    lenient = aiohttp.ClientSession(max_line_size=1 << 17, max_field_size=1 << 17)
+    async with answering(with_header_of(size, fields), **keys) as (stage, _), lenient as client:
+        found = await client.get(f"http://127.0.0.1:{stage.proxy.web_port}{ADMIN}")
+        assert (found.status, "httpMaxResponseHeaderSize" in await found.text()) == (status, status == 502)

@@ -11,6 +11,7 @@ import pytest
 
 from proxy.config.config import Config, ConfigError
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
+from proxy.config.java_surface import JAVA_DEFAULTS
 from proxy.web.pages import own_pages
 from proxy.web.readiness import Readiness
 from proxy.web.stats import StatsSources, stats_documents
@@ -56,6 +57,9 @@ httpNumThreads maxConcurrentHttpRequests httpServerThreadPoolQueueSize httpServe
 maxHttpServerConnections httpRequestsLimitEnabled httpRequestsMaxPerSecond httpReverseProxyConfigs
 proxyHttpResponseHeadersJson additionalServlets additionalServletDirectory proxyExtensions proxyExtensionsDirectory
 useSeparateThreadPoolForProxyExtensions webSocketServiceEnabled webSocketPingDurationSeconds clusterName
+proxyAdditionalServlets proxyAdditionalServletDirectory zooKeeperAllowReadOnlyOperations httpMaxResponseHeaderSize
+httpProxyIdleTimeout httpServerIdleTimeout jcaProvider jsseProvider brokerClientJcaProvider brokerClientJsseProvider
+brokerClientTlsProvider
 """,
 )
 FAMILIES = ["httpReverseProxy.<name>.path", "httpReverseProxy.<name>.proxyTo", "brokerClient_..."]
@@ -127,13 +131,22 @@ def test_it_is_on_the_page_with_a_verdict(name: str) -> None:
 
 
 def test_the_lists_are_whole() -> None:
-    assert len(KEYS) == len(set(KEYS)) == 138
+    assert len(KEYS) == len(set(KEYS)) == 149
     assert len(METRICS) == len(set(METRICS)) == 34
 
 
 def test_what_is_left_alone_in_the_stock_file_is_not_warned_about() -> None:
     # The defaults of the Java proxy 4.0.8, which its older names are left at in many a file.
-    stock = {"zookeeperSessionTimeoutMs": "-1", "zooKeeperCacheExpirySeconds": "-1"}
+    stock = {
+        "zookeeperSessionTimeoutMs": "-1",
+        "zooKeeperCacheExpirySeconds": "-1",
+        "zooKeeperAllowReadOnlyOperations": "false",
+        "proxyAdditionalServletDirectory": "./proxyAdditionalServlet",
+        "webServiceTlsProvider": "Conscrypt",
+        # And those that 5.0 adds.
+        "httpMaxResponseHeaderSize": "8192",
+        "tlsFactoryClassName": "default",
+    }
     assert Config.load(None, {f"PULSAR_PREFIX_{name}": value for name, value in stock.items()}, BROKER).warnings == ()
 
 
@@ -155,7 +168,39 @@ def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: 
         said = [str(warning) for warning in Config.load(None, environ, BROKER).warnings if warning.key == name]
     assert len(said) == 1
     assert said[0].endswith(key.why)
-    assert FOUND[name] == ("not supported", f"{'refused' if key.refused else 'warned'}: {key.why}")
+    but = f" ({', '.join(key.warned)}: warned)" if key.warned else ""
+    assert FOUND[name] == ("not supported", f"{'refused' if key.refused else 'warned'}{but}: {key.why}")
+
+
+PROVIDERS = ("tlsProvider", "brokerClientSslProvider", "brokerClientTlsProvider", "webServiceTlsProvider")
+PINS = ("jcaProvider", "jsseProvider", "brokerClientJcaProvider", "brokerClientJsseProvider")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        *((name, value, "nothing") for name in PROVIDERS for value in ("", "OPENSSL", "openssl_refcnt")),
+        *((name, "JDK", "a warning") for name in PROVIDERS),
+        *((name, "Conscrypt", "a warning") for name in PROVIDERS[:3]),
+        *((name, "", "nothing") for name in PINS),
+        # Whoever pins certified cryptography must not get any other.
+        *((name, value, "a fault") for name in (*PROVIDERS, *PINS) for value in ("BCFIPS", "BCJSSE", "SunPKCS11-NSS")),
+    ],
+)
+def test_a_provider_of_cryptography_that_is_pinned_is_never_passed_over(name: str, value: str, said: str) -> None:
+    if said == "a fault":
+        with pytest.raises(ConfigError, match=f"{name}: got '{value}', expected ''"):
+            Config.load(None, {name: value}, BROKER)
+    else:
+        warned = Config.load(None, {name: value}, BROKER).warnings
+        assert [warning.key for warning in warned] == ([name] if said == "a warning" else [])
+
+
+@pytest.mark.parametrize("name", JAVA_DEFAULTS)
+def test_the_defaults_of_both_versions_of_the_java_proxy_are_passed_over(name: str) -> None:
+    for default in JAVA_DEFAULTS[name]:
+        if default is not None and name in JAVA_ONLY:
+            assert Config.load(None, {name: default}, BROKER).warnings == ()
 
 
 @pytest.mark.parametrize(("prefix", "why"), JAVA_ONLY_PREFIXES.items())

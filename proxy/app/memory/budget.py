@@ -305,9 +305,10 @@ _WEB_LINES: Final = (
     Line("TLS of the web ports", _WEB_CONNECTIONS.name,
          (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),
           Part(TLS_CACHE_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS, _ASKS_CERTIFICATES)))),
-    # A window in each direction, and kernel buffers.
+    # The header of the answer, as read and as passed on; a window in each direction, and kernel buffers.
     Line("requests passed on", _WEB_REQUESTS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
+          Part(2, (_WEB_REQUESTS, Config.http_max_response_header_size), _PASSES_ON),
           Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
     Line("TLS of requests passed on", _WEB_REQUESTS.name,
          (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),

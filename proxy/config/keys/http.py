@@ -20,6 +20,11 @@ class HttpKeys:
         "httpMaxRequestHeaderSize", 8192, whole(1024, 1 << 20), since="pulsar", section=HTTP, unit=BYTES,
         doc="Largest header of a request.",
     )  # fmt: skip
+    http_max_response_header_size = Key(
+        "httpMaxResponseHeaderSize", 8192, whole(1024, 1 << 20), since="pulsar", section=HTTP, unit=BYTES,
+        doc="Largest header of a broker's answer that is passed on; a larger one becomes 502. Brokers send the "
+        "properties of a message in headers, and have a key of this name themselves.",
+    )  # fmt: skip
     http_input_max_replay_buffer_size = Key(
         "httpInputMaxReplayBufferSize", 5_242_880, whole(0, LARGEST), since="pulsar", section=HTTP, unit=BYTES,
         doc="Largest body that is sent again when a broker redirects.",

@@ -65,7 +65,6 @@ class TlsKeys:
     tls_hostname_verification_enabled = Key(
         "tlsHostnameVerificationEnabled", True, boolean(), since="pulsar", section=TLS,
         doc="Require that a broker's certificate names the host that the proxy connected to.",
-        better="on by default; the Java proxy's default is off",
     )  # fmt: skip
     tls_allow_insecure_connection = Key(
         "tlsAllowInsecureConnection", False, boolean(), since="pulsar", section=TLS,

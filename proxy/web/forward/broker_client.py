@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import LineTooLong
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from proxy.brokers.target import BrokerAddress, TargetValidator, resolve
+from proxy.config.config import Config
 from proxy.core.errors import ProxyError, TargetRefused
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
@@ -57,6 +59,12 @@ def fault_of(status: int, transfer_codings: Sequence[str]) -> str | None:
     if transfer_codings and [value.strip().lower() for value in transfer_codings] != ["chunked"]:
         return "the broker's answer has another transfer-encoding than chunked"
     return None
+
+
+def header_fault(error: BaseException) -> str | None:
+    """Return why a request failed, if the header of its answer was too large."""
+    large = isinstance(error.__cause__, LineTooLong)
+    return "the header of the broker's answer is too large (httpMaxResponseHeaderSize)" if large else None
 
 
 async def read_at_most(content: aiohttp.StreamReader, most_bytes: int) -> bytes:
@@ -107,13 +115,21 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
     abandoned request. Bytes that wait for their turn at a reset are lost, as they are in a kernel.
 
     aiohttp keeps what follows an answer for the next request, without bound. So each byte behind the end of an answer
-    ends the connection, whether a request still uses it or it rests.
+    ends the connection, whether a request still uses it or it rests. And aiohttp bounds each field of a header, but not
+    the header: `longest_header` does.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        budget: LoopBudget,
+        longest_header: int = Config.http_max_response_header_size.default,
+    ) -> None:
         super().__init__(loop)
         self._hold_nothing()
         self._budget = budget
+        self._longest_header = longest_header
+        self._header_bytes = 0
         # The body of the answer that was begun last.
         self._body: StreamReader | None = None
         # The end of what was parsed of its header.
@@ -133,6 +149,7 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         """Begin with the next request."""
         self._body = None
         self._header_tail = b""
+        self._header_bytes = 0
 
     @property
     def _is_answered(self) -> bool:
@@ -204,6 +221,11 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         seen = self._header_tail + piece
         at = seen.find(_END_OF_HEADER)
         end = at + len(_END_OF_HEADER) - len(self._header_tail)
+        self._header_bytes += len(piece) if at < 0 else end
+        if self._header_bytes > self._longest_header:
+            # The request hears of it, and closes the connection.
+            self.set_exception(LineTooLong(b"header", self._longest_header))
+            return b""
         if at < 0 or end >= len(piece):
             self._header_tail = seen[1 - len(_END_OF_HEADER) :]
             return piece
@@ -260,9 +282,9 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
 class _Connector(aiohttp.TCPConnector):
     """Makes connections whose write buffer is empty after a drained write."""
 
-    def __init__(self, budget: LoopBudget, **options: Any) -> None:
+    def __init__(self, budget: LoopBudget, longest_header: int, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = cast("partial[ResponseHandler]", partial(BrokerAnswers, self._loop, budget))
+        self._factory = cast("partial[ResponseHandler]", partial(BrokerAnswers, self._loop, budget, longest_header))
 
     async def connect(
         self, req: "ClientRequest", traces: "list[Trace]", timeout: aiohttp.ClientTimeout
@@ -281,7 +303,7 @@ class _Connector(aiohttp.TCPConnector):
 
 def connector_of_one(budget: LoopBudget, tls: Any) -> aiohttp.TCPConnector:
     """Return a connector for one question at a time, whose answers are parsed in the time of `budget`."""
-    return _Connector(budget, ssl=tls, limit=1)
+    return _Connector(budget, Config.http_max_response_header_size.default, ssl=tls, limit=1)
 
 
 def has_input(transport: asyncio.BaseTransport) -> bool:
@@ -349,7 +371,7 @@ def open_client(
         return socket_for(limits, found[0])
 
     connector = _Connector(
-        budget, limit=0, limit_per_host=0, keepalive_timeout=IDLE_SECONDS,
+        budget, limits.max_answer_header_bytes, limit=0, limit_per_host=0, keepalive_timeout=IDLE_SECONDS,
         resolver=CheckedResolver(configured_hosts, validator), ttl_dns_cache=dns_seconds,
         socket_factory=socket_of,
     )  # fmt: skip
@@ -360,8 +382,8 @@ def open_client(
         skip_auto_headers=_NOT_OURS_TO_ADD,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
         read_bufsize=limits.buffer_bytes // 2,
-        max_line_size=limits.max_header_bytes,
-        max_field_size=limits.max_header_bytes,
+        max_line_size=limits.max_answer_header_bytes,
+        max_field_size=limits.max_answer_header_bytes,
         max_headers=MOST_ANSWER_HEADERS,
     )
 

@@ -28,7 +28,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of, read_at_most
+from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of, header_fault, read_at_most
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
@@ -368,7 +368,7 @@ class ReverseProxy:
                 raise exchange.body.refusal from error
             self._note_failure(str(url.origin()), error)
             unshown = self._unshown(names_role=exchange.names_role)
-            reason = f"the connection to the broker broke before it answered{unshown}"
+            reason = header_fault(error) or f"the connection to the broker broke before it answered{unshown}"
             raise HttpRefused(502, reason, "broken") from error
 
     async def _connected(

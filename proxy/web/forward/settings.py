@@ -32,6 +32,7 @@ class WebLimits:
     # The size that the kernel is asked for; the kernel doubles it.
     send_buffer_bytes: int
     max_header_bytes: int
+    max_answer_header_bytes: int
     replay_bytes: int
     exchange_seconds: float
     connect_seconds: float
@@ -58,6 +59,7 @@ class WebLimits:
             # Own pages are small, and whole in memory: nothing is streamed but what is passed on.
             send_buffer_bytes=2 * buffer_bytes if WebTargets.of(config).any else buffer_bytes // 2,
             max_header_bytes=config.http_max_request_header_size,
+            max_answer_header_bytes=config.http_max_response_header_size,
             replay_bytes=config.http_input_max_replay_buffer_size,
             exchange_seconds=exchange_seconds,
             connect_seconds=config.seconds(Config.broker_proxy_connect_timeout_ms),

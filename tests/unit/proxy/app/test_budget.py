@@ -80,11 +80,11 @@ def test_tls_counts_for_each_end_that_has_it() -> None:
 
 
 def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() -> None:
-    keys = {"maxConcurrentHttpRequests": 3, "httpOutputBufferSize": 1024}
+    keys = {"maxConcurrentHttpRequests": 3, "httpOutputBufferSize": 1024, "httpMaxResponseHeaderSize": 2048}
     brokers = {"brokerWebServiceURL": "http://broker:8080"}
     assert "requests passed on" not in budget(**keys)[0]
     assert "requests passed on" not in budget(**keys, **brokers, webServicePort="")[0]
-    assert budget(**keys, **brokers)[0]["requests passed on"] == 3 * (48 * 1024 + 14 * 1024)
+    assert budget(**keys, **brokers)[0]["requests passed on"] == 3 * (48 * 1024 + 2 * 2048 + 14 * 1024)
 
 
 def test_slack_is_rounded_down_once_for_both_limits() -> None:

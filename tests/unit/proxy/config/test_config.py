@@ -7,7 +7,7 @@ import pytest
 
 from proxy.config.config import Config, ConfigError, ReverseProxyRoute
 from proxy.config.credential_targets import explained, narrowed_hosts
-from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS, UNSAFE_TO_IGNORE
+from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS
 from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -38,7 +38,6 @@ class TestKeys:
 
     def test_no_key_is_also_listed_as_unknown_to_this_proxy(self) -> None:
         assert not {key.name for key in Config.keys()} & set(JAVA_ONLY_KEYS)  # noqa: SIM118
-        assert set(UNSAFE_TO_IGNORE) <= set(JAVA_ONLY_KEYS)
 
     def test_the_pip_442_keys_have_the_proposals_defaults(self) -> None:
         config = Config.load(overrides=BROKER)
@@ -490,11 +489,11 @@ class TestWarnings:
         java_defaults = "".join(f"{key}={value}\n" for key, value in JAVA_ONLY_KEYS.items() if value is not None)
         assert load(java_defaults, tmp_path).warnings == ()
 
-    @pytest.mark.parametrize("key", sorted(UNSAFE_TO_IGNORE))
+    @pytest.mark.parametrize("key", sorted(name for name, key in JAVA_ONLY.items() if key.refused))
     def test_a_key_that_must_not_be_ignored_is_refused_from_file_and_environment(
         self, key: str, tmp_path: Path
     ) -> None:
-        with pytest.raises(ConfigError, match=rf"{key}: got 'true', expected .*: {re.escape(UNSAFE_TO_IGNORE[key])}"):
+        with pytest.raises(ConfigError, match=rf"{key}: got 'true', expected .*: {re.escape(JAVA_ONLY[key].why)}"):
             load(f"{key}=true\n", tmp_path)
         for name in (key, f"PULSAR_PREFIX_{key}"):
             with pytest.raises(ConfigError, match=f"{key}: got 'TRUE'"):
