@@ -74,7 +74,12 @@ def _of_events(config: Config) -> Iterator[SettingFault]:
     directory = config.event_log_directory
     if not directory:
         return
-    there = next(path for path in (Path(directory), *Path(directory).parents) if path.exists())
+    try:
+        there = next(path for path in (Path(directory), *Path(directory).parents) if path.exists())
+    except OSError as error:
+        problem = f"got {directory[:200]!r} ({(error.strerror or str(error)).lower()}), expected a directory"
+        yield SettingFault(Config.event_log_directory.name, problem)
+        return
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         problem = f"got {directory!r}, expected a directory that this user may write to"
         yield SettingFault(Config.event_log_directory.name, problem)

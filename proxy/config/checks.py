@@ -4,9 +4,15 @@ import re
 from typing import Final
 
 from proxy.config import java_keys
-from proxy.config.credential_parameters import BadParameters, is_secret, parse_credentials, shown_certificate
+from proxy.config.credential_parameters import (
+    BadParameters,
+    is_secret,
+    odd_spelling,
+    parse_credentials,
+    shown_certificate,
+)
 from proxy.config.credential_targets import list_urls, narrowed_keys, url_keys
-from proxy.config.keys.key import TLS_SCHEME, BadValue, split_address, split_broker_urls
+from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.overload_checks import check_overload
 from proxy.config.sources import Loader
@@ -141,24 +147,32 @@ def _check_broker_client(loader: Loader, config: ConfigValues) -> None:
 
 
 def _check_credentials(loader: Loader, config: ConfigValues) -> None:
-    plugin_name, given = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
-    plugin, parameters = (
-        ConfigKeys.broker_client_authentication_plugin,
-        ConfigKeys.broker_client_authentication_parameters,
-    )
-    try:
-        parse_credentials(plugin_name, given)
-    except BadParameters as error:
-        if error.key == plugin.name:
-            loader.fault(plugin, repr(plugin_name), error.expected)
-        else:
-            loader.fault(parameters, "something else (hidden)", error.expected)
+    plugin = ConfigKeys.broker_client_authentication_plugin
+    if not _fit(loader, config, plugin, ConfigKeys.broker_client_authentication_parameters):
         return
-    shown = shown_certificate(plugin_name, given)
+    given = config.broker_client_authentication_parameters
+    shown = shown_certificate(config.broker_client_authentication_plugin, given)
     if shown is not None and not config.tls_enabled_with_broker:
         loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
-    if is_secret(plugin_name):
+    if is_secret(config.broker_client_authentication_plugin):
         _check_credential_targets(loader, config)
+
+
+def _fit(loader: Loader, config: ConfigValues, plugin: Key[str], parameters: Key[str]) -> bool:
+    """Return whether a plugin and its parameters are credentials; what is wrong or odd about them is recorded."""
+    name, given = config.value(plugin), config.value(parameters)
+    try:
+        parse_credentials(name, given)
+    except BadParameters as error:
+        if error.key == ConfigKeys.broker_client_authentication_plugin.name:
+            loader.fault(plugin, repr(name), error.expected)
+        else:
+            got = "something else (hidden)" if given else "nothing"
+            loader.fault(parameters, got, error.expected, needed_by=plugin)
+        return False
+    if (odd := odd_spelling(name, given)) is not None:
+        loader.doubt(parameters, odd)
+    return True
 
 
 def _check_credential_targets(loader: Loader, config: ConfigValues) -> None:
@@ -282,7 +296,11 @@ def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
         expected = "http://host:port or https://host:port"
         loader.fault(web_url, _shown_url(config.event_log_topic_web_service_url), expected)
     if config.event_log_topic_authentication_plugin:
-        _check_topic_credentials(loader, config)
+        plugin, parameters = (
+            ConfigKeys.event_log_topic_authentication_plugin,
+            ConfigKeys.event_log_topic_authentication_parameters,
+        )
+        _fit(loader, config, plugin, parameters)
     elif config.event_log_topic_service_url and config.broker_client_authentication_plugin:
         text = "brokers there are shown no credentials: set eventLogTopicAuthenticationPlugin"
         loader.doubt(url, text)
@@ -306,19 +324,3 @@ def _is_web_url(url: str) -> bool:
 def _shown_url(url: str) -> str:
     """Return the text for a refused URL, without a password in it."""
     return f"user info {HIDDEN}, which nobody uses: see eventLogTopicAuthenticationPlugin" if "@" in url else repr(url)
-
-
-def _check_topic_credentials(loader: Loader, config: ConfigValues) -> None:
-    plugin, parameters = (
-        ConfigKeys.event_log_topic_authentication_plugin,
-        ConfigKeys.event_log_topic_authentication_parameters,
-    )
-    try:
-        parse_credentials(
-            config.event_log_topic_authentication_plugin, config.event_log_topic_authentication_parameters
-        )
-    except BadParameters as error:
-        if error.key == ConfigKeys.broker_client_authentication_plugin.name:
-            loader.fault(plugin, repr(config.event_log_topic_authentication_plugin), error.expected)
-        else:
-            loader.fault(parameters, "something else (hidden)", error.expected)

@@ -64,13 +64,14 @@ class Config(ConfigValues):
         loader = cls._loaded(path, environ, overrides)
         while True:
             config = cls._checked(loader)
-            wrong = {problem.key for problem in loader.problems} & loader.settings.keys()
+            wrong = ({problem.key for problem in loader.problems} | loader.in_need) & loader.settings.keys()
             if not wrong:
                 return config
             # Keys that only contradict each other are still in the settings: without one the other may be right.
             for name in wrong:
                 del loader.settings[name]
             loader.problems.clear()
+            loader.in_need.clear()
 
     @classmethod
     def load_despite_faults(

@@ -6,9 +6,10 @@ configuration before it checks which distribution owns these packages.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 PLUGIN: Final = "brokerClientAuthenticationPlugin"
 PARAMETERS: Final = "brokerClientAuthenticationParameters"
@@ -30,6 +31,14 @@ _METHODS: Final = {
     "authenticationoauth2": "oauth2",
     "oauth2": "oauth2",
 }
+# A name or a text of JSON as the parser of the Java client takes it: in quotes of either kind, or in none. A text
+# without quotes has none of these characters: nobody could say whether the text ends there.
+_QUOTED: Final = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_BARE: Final = r"""[^\s"'{}\[\],;:=#\\]"""
+_PAIR: Final = re.compile(
+    rf"""\s*({_QUOTED}|{_BARE}+)\s*(?::|=>?)\s*({_QUOTED}|{_BARE}[^\s"'{{}}\[\],;#\\]*)\s*(?:[,;]|$)"""
+)
+_NO_TOKEN: Final = re.compile(r"""[\s,{}"']""")
 
 
 class BadParameters(Exception):
@@ -84,7 +93,7 @@ PlainParameters = TokenParameters | CertificateParameters | BasicParameters
 def parse_credentials(plugin: str, parameters: str) -> PlainParameters | OAuth2Parameters | None:
     """Return the credentials that both keys describe, None for no credentials; raise BadParameters."""
     method = _method(plugin)
-    text = parameters.strip()
+    text = _unquoted(parameters)
     if method == "none":
         return None
     if method == "token":
@@ -105,6 +114,20 @@ def parse_credentials(plugin: str, parameters: str) -> PlainParameters | OAuth2P
     raise BadParameters(PLUGIN, _SUPPORTED)
 
 
+def odd_spelling(plugin: str, parameters: str) -> str | None:
+    """Return what is odd about parameters that `parse_credentials` takes, None if nothing is."""
+    given, text = parse_credentials(plugin, parameters), _unquoted(parameters)
+    if given is None:
+        return None
+    if text != parameters.strip():
+        return "the quotes around the value are left out"
+    if text.startswith("{") and _strict(text) is None:
+        return 'names and texts of JSON without double quotes, which a shell may have taken: read as {"name": "text"}'
+    if isinstance(given, TokenParameters) and _NO_TOKEN.search(given.text):
+        return "all of it is taken for the token, as the Java client does, with characters that no token has"
+    return None
+
+
 def shown_certificate(plugin: str, parameters: str) -> CertificateParameters | None:
     """Return the paths of certificate and key, if these are the credentials; raise BadParameters."""
     given = parse_credentials(plugin, parameters)
@@ -118,10 +141,25 @@ def is_secret(plugin: str) -> bool:
 
 def path_of(url: str) -> str:
     """Return the path of a `file:` URL; raise BadParameters."""
-    parts = urlsplit(url)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+    parts = _split(url)
+    if (
+        parts is None
+        or parts.scheme != "file"
+        or parts.netloc not in ("", "localhost")
+        or not parts.path.startswith("/")
+    ):
         raise BadParameters(PARAMETERS, "file:///path with an absolute path")
     return unquote(parts.path)
+
+
+def _split(url: str) -> SplitResult | None:
+    """Return the parts of a URL, None if it has none."""
+    try:
+        parts = urlsplit(url)
+        # Raises for what is no port.
+        return parts if parts.port is None or parts.port else None
+    except ValueError:
+        return None
 
 
 def _method(plugin: str) -> str:
@@ -136,7 +174,7 @@ def _token(text: str) -> TokenParameters:
     token = text.removeprefix("token:")
     if text.startswith("{"):
         token = _fields(text).get("token", "")
-    if not token.strip():
+    if not token.strip() or not token.strip().isprintable():
         raise BadParameters(PARAMETERS, 'token:..., file:///path, env:NAME or JSON {"token": "..."}')
     return TokenParameters(token.strip())
 
@@ -145,9 +183,10 @@ def _oauth2(given: dict[str, str]) -> OAuth2Parameters:
     if given.get("type", "client_credentials") != "client_credentials":
         raise BadParameters(PARAMETERS, "type client_credentials, the only flow that is supported")
     issuer, key = given.get("issuerUrl", ""), given.get("privateKey", "")
-    if urlsplit(issuer).scheme not in ("http", "https") or not urlsplit(issuer).hostname:
+    found = _split(issuer)
+    if found is None or found.scheme not in ("http", "https") or not found.hostname:
         raise BadParameters(PARAMETERS, "issuerUrl with http:// or https://")
-    if urlsplit(key).scheme == "file":
+    if key.startswith("file:"):
         path_of(key)
     elif not key.startswith("data:application/json"):
         raise BadParameters(PARAMETERS, "privateKey as file:///path or data:application/json;base64,...")
@@ -161,16 +200,69 @@ def _oauth2(given: dict[str, str]) -> OAuth2Parameters:
     )
 
 
+def _unquoted(parameters: str) -> str:
+    """Return parameters without blanks and a pair of quotes around them: none of their forms begins with quotes."""
+    text = parameters.strip()
+    return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
 def _fields(text: str) -> dict[str, str]:
-    """Parse JSON, or the older form `name:value,name:value`."""
-    if text.startswith("{"):
-        try:
-            given = json.loads(text)
-        except (ValueError, RecursionError):
-            # The parser's own text would quote the value.
-            raise BadParameters(PARAMETERS, "JSON that can be read") from None
-        if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-            raise BadParameters(PARAMETERS, "a JSON object of texts")
-        return given
-    pairs = (part.partition(":") for part in text.split(",") if part.strip())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    """Parse JSON, strict or as the Java client takes it, or the older form `name:value,name:value`."""
+    if not text.startswith("{"):
+        parts = [part.partition(":") for part in text.split(",") if part.strip()]
+        if not all(separator for _, separator, _ in parts):
+            # A password with a comma in it, perhaps: its beginning is not the password.
+            raise BadParameters(PARAMETERS, "name:value,name:value, or JSON if a value has a comma")
+        return {name.strip(): value.strip() for name, _, value in parts}
+    given = _strict(text)
+    if given is None:
+        given = _lenient(text)
+    fields: dict[str, str] = {}
+    for name, value in given.items():
+        if isinstance(value, bool):
+            value = json.dumps(value)
+        if value is None:
+            continue
+        if not isinstance(value, str) or not value.strip().isprintable():
+            raise BadParameters(PARAMETERS, "a JSON object of texts without control characters")
+        fields[name] = value
+    return fields
+
+
+def _strict(text: str) -> dict[str, object] | None:
+    """Return the object that a text of JSON is, with numbers as they are written; None for any other text."""
+    try:
+        found: dict[str, object] = json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        # The parser's own text would quote the value.
+        return None
+    return found
+
+
+def _lenient(text: str) -> dict[str, object]:
+    """Return the pairs of an object whose names and texts have single quotes or none; raise BadParameters."""
+    inside, at = text[1:].removesuffix("}").strip(), 0
+    found: dict[str, object] = {}
+    while at < len(inside):
+        pair = _PAIR.match(inside, at)
+        if pair is None or not text.endswith("}"):
+            raise BadParameters(PARAMETERS, "JSON that can be read, with names and texts in double quotes")
+        if pair[2] != "null":
+            found[_bare(pair[1])] = _bare(pair[2])
+        at = pair.end()
+    return found
+
+
+def _bare(word: str) -> str:
+    """Return what is inside quotes; a word without them is itself."""
+    if word[0] not in "\"'":
+        return word
+    try:
+        body = word[1:-1]
+        return str(json.loads(f'"{body}"' if word[0] == '"' else _in_double_quotes(body)))
+    except ValueError:
+        raise BadParameters(PARAMETERS, "JSON that can be read, with names and texts in double quotes") from None
+
+
+def _in_double_quotes(body: str) -> str:
+    return '"' + body.replace("\\'", "'").replace('"', '\\"') + '"'

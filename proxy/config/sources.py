@@ -103,6 +103,8 @@ class Loader:
         self.settings: dict[str, Setting] = {}
         self.problems: list[ConfigProblem] = []
         self.refused: set[str] = set()
+        # Keys of no use without another one, which is missing or wrong.
+        self.in_need: set[str] = set()
         self.unknown: dict[str, Setting] = {}
         self.warnings: list[ConfigWarning] = []
         self.home = "default"  # the place to add a missing key
@@ -271,8 +273,13 @@ class Loader:
             for route, parts in sorted(routes.items())
         )
 
-    def fault(self, key: Key[Any], got: str, expected: str) -> None:
-        """Record a fault of a key at the place of its value, unless the key was refused already."""
+    def fault(self, key: Key[Any], got: str, expected: str, *, needed_by: Key[Any] | None = None) -> None:
+        """Record a fault of a key at the place of its value, unless the key was refused already.
+
+        `needed_by`: the key whose value makes the fault one, and which is of no use without the other.
+        """
+        if needed_by is not None:
+            self.in_need.add(needed_by.name)
         setting = self.where(key)
         if key.name not in self.refused:
             self.problem(setting.file, setting.line, key.name, got, expected)

@@ -78,8 +78,7 @@ SINK_BLOCKS: Final = 3
 TOPIC_SINK_BLOCKS: Final = 6
 # The library pulsar-client with its threads and its connection: measured at 22 MB.
 PULSAR_CLIENT_BYTES: Final = 32 * MIB
-# The library that sends metrics to a collector, its thread and an export in progress: measured at 10.7 MiB, and 2.5 MiB
-# more for the certificates of the system's authorities.
+# The library that sends metrics to a collector, its thread and an export: 10.7 MiB, and 2.5 MiB of authorities.
 OTLP_BYTES: Final = 20 * MIB
 # The cached names in events (telemetry/events/identities.py): 3 x 4,096 of at most 1.2 KiB, and 4,096 of 0.5 KiB.
 EVENT_NAMES_BYTES: Final = 17 * MIB

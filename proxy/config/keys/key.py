@@ -262,7 +262,8 @@ def split_address(value: str) -> tuple[str, int, bool]:
 
 def _shown_items(value: str, wrong: list[str]) -> str:
     """Return the wrong items as text; nothing if any part of the value has to be hidden."""
-    return f" (wrong: {', '.join(wrong)})" if masked(value) == value else ""
+    shown = ", ".join(item if item.isprintable() else repr(item) for item in wrong)
+    return f" (wrong: {shown})" if masked(value) == value else ""
 
 
 def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ...]]:

@@ -51,7 +51,7 @@ def load(**keys: object) -> Config:
         ),
         (
             {"eventLogTopic": TOPIC, "eventLogTopicAuthenticationPlugin": "token"},
-            "eventLogTopicAuthenticationParameters: got something else (hidden)",
+            "eventLogTopicAuthenticationParameters: got nothing",
         ),
         ({"eventLogFileMaxSizeMB": 64, "eventLogFilesMaxTotalMB": 63}, "at least eventLogFileMaxSizeMB (64)"),
     ],

@@ -82,9 +82,62 @@ def test_user_and_password_are_one_text(plugin: str) -> None:
     assert current(plugin, '{"userId": "me", "password": "pa:ss"}') == AuthData("basic", b"me:pa:ss")
 
 
+TOKEN, PAIR = AuthData("token", b"a.b.c"), AuthData("basic", b"me:pass")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "parameters", "shown", "warning"),
+    [
+        # A shell took the double quotes: the Java client's parser reads all of these.
+        ("token", "{token:a.b.c}", TOKEN, "double quotes"),
+        ("token", "{'token':'a.b.c'}", TOKEN, "double quotes"),
+        ("token", "{ token : a.b.c }\n", TOKEN, "double quotes"),
+        ("token", "{token=a.b.c, other=>x}", TOKEN, "double quotes"),
+        ("token", '{token:"a.b.c"; "other":\'x\'}', TOKEN, "double quotes"),
+        ("basic", "{userId:me,password:pass}", PAIR, "double quotes"),
+        ("basic", "{'userId':'me','password':'pa\\'s\"'}", AuthData("basic", b"me:pa's\""), "double quotes"),
+        ("basic", '{"userId": "me", "password": 1234}', AuthData("basic", b"me:1234"), ""),
+        ("basic", "userId:me,password:pass", PAIR, ""),
+        ("tls", "{tlsCertFile:/c.pem,tlsKeyFile:/k.pem}", AuthData("tls", b""), "double quotes"),
+        # Quotes that no shell took: the Java client sends them, and every broker refuses it.
+        ("token", "'token:a.b.c'", TOKEN, "quotes around"),
+        ("token", '"{token:a.b.c}"', TOKEN, "quotes around"),
+        ("tls", "'tlsCertFile:/c.pem,tlsKeyFile:/k.pem'", AuthData("tls", b""), "quotes around"),
+        # As the Java client has it: what is meant is not known.
+        ("token", "token:a.b.c,other:x", AuthData("token", b"a.b.c,other:x"), "all of it is taken for the token"),
+        ("token", "a b", AuthData("token", b"a b"), "all of it is taken for the token"),
+    ],
+)
+def test_parameters_are_read_as_the_java_client_reads_them_and_odd_ones_are_told(
+    plugin: str, parameters: str, shown: AuthData, warning: str
+) -> None:
+    assert current(plugin, parameters) == shown
+    given = {PLUGIN: plugin, PARAMETERS: parameters, "checkActiveBrokers": "true"}
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://b:6650", "tlsEnabledWithBroker": "false"} | given)
+    texts = [found.text for found in config.warnings if found.key == PARAMETERS]
+    assert [warning in text for text in texts] == [True] * bool(warning)
+    assert not [text for text in texts for secret in ("a.b.c", "pass", "pa's", "a b") if secret in text]
+
+
 @pytest.mark.parametrize(
     ("plugin", "parameters", "key"),
     [
+        # Nobody can say where a text without quotes ends.
+        ("token", "{token:secret", PARAMETERS),
+        ("token", "{token:secret}x", PARAMETERS),
+        ("token", "{token:sec#ret}", PARAMETERS),
+        ("token", "{token:null}", PARAMETERS),
+        ("token", '{"token":"secret\\ud800"}', PARAMETERS),
+        ("token", '{"token":"secret\\u0000"}', PARAMETERS),
+        ("token", '{"token":{"secret":1}}', PARAMETERS),
+        ("token", "file://[secret", PARAMETERS),
+        ("basic", "{userId:me,password:sec,ret}", PARAMETERS),
+        ("basic", "{userId:me,password:sec ret}", PARAMETERS),
+        ("basic", "userId:me,password:sec,ret", PARAMETERS),
+        ("basic", "{'userId':'me','password':'\\x'}", PARAMETERS),
+        ("oauth2", json.dumps({**OAUTH2, "issuerUrl": "https://[secret"}), PARAMETERS),
+        ("oauth2", json.dumps({**OAUTH2, "issuerUrl": "https://secret:99999"}), PARAMETERS),
+        ("oauth2", json.dumps({**OAUTH2, "privateKey": "file://[secret"}), PARAMETERS),
         ("kerberos", "", PLUGIN),
         (JAVA + "AuthenticationSasl", "", PLUGIN),
         ("token", "", PARAMETERS),
