@@ -1,6 +1,6 @@
 """Check the addresses that clients want to be connected to (upstream's `brokerProxyAllowed*` keys).
 
-The order is upstream's: port, host name, then the resolved addresses against the CIDR list. The result are the checked
+The order is upstream's: port, host name, then the resolved addresses against the networks. The result are the checked
 addresses themselves: resolving the name again would let a second DNS answer slip past the check.
 """
 
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from protocol.host_port import host_port
 from proxy.config.credential_targets import narrowed_hosts, narrowed_networks
+from proxy.config.keys.networks import networks_in
 from proxy.core.addresses import Network, inside, parsed
 from proxy.core.errors import TargetRefused
 
@@ -123,7 +124,7 @@ class TargetValidator:
             if text.strip() == "*":
                 self._any_address = True
             elif text.strip():
-                self._networks.append(ipaddress.ip_network(text.strip(), strict=False))
+                self._networks += networks_in(text.strip())
         self._any_port = any(port.strip() == "*" for port in ports)
         self._ports = {int(port) for port in ports if port.strip().isdigit()}
         self.narrowed = narrowed_hosts(patterns) or narrowed_networks(networks)

@@ -4,13 +4,13 @@ Credentials of every plugin but none and TLS are secret: a host that gets them c
 `proxy.brokers.gate` applies these rules to each connection; `check-config` and the charts use the same words.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterable
 from typing import Final
 
 from proxy.config.credential_parameters import is_secret, shown_certificate
 from proxy.config.keys.key import Key
+from proxy.config.keys.networks import networks_in
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.values import ConfigValues
 
@@ -36,7 +36,7 @@ def narrowed_networks(networks: Iterable[str]) -> bool:
 
 
 def _has_all(network: str) -> bool:
-    return network == "*" or not ipaddress.ip_network(network, strict=False).prefixlen
+    return network == "*" or any(not part.prefixlen for part in networks_in(network))
 
 
 def narrowed_keys(config: ConfigValues) -> tuple[str, ...]:

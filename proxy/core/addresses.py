@@ -1,4 +1,4 @@
-"""IP addresses as sockets, resolvers and headers write them; no I/O."""
+"""IP addresses as sockets, resolvers and headers write them (operators: `proxy.config.keys.networks`); no I/O."""
 
 import ipaddress
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """The load balancers whose word about a client's address counts (trustedLoadBalancerIPAddresses)."""
 
-import ipaddress
 from collections.abc import Iterable
 
+from proxy.config.keys.networks import networks_in
 from proxy.core.addresses import inside, parsed
 
 # In the list: every client of a Unix socket. Such a client has the address `unix:<user>` (`unix_sockets`).
@@ -18,7 +18,7 @@ class TrustedBalancers:
         listed = [text.strip() for text in networks if text.strip()]
         self._any = "*" in listed
         self._unix = UNIX in listed
-        self._networks = [ipaddress.ip_network(text, strict=False) for text in listed if text not in ("*", UNIX)]
+        self._networks = [network for text in listed if text not in ("*", UNIX) for network in networks_in(text)]
 
     def __contains__(self, address: str) -> bool:
         if self._any:

@@ -27,8 +27,8 @@ _HOST_AND_PORT: Final = r"(localhost|[0-9.]+|\[[0-9A-Fa-f.:]+\]):[0-9]{1,5}"
 _LEVEL: Final = rf" *({'|'.join(COMPONENTS)}) *= *({'|'.join(LEVELS)}) *"
 _PATTERNS: Final = {
     Config.log_level_by_component.kind.expected: rf"^({_LEVEL}(,{_LEVEL})*| *{_VARIABLE} *| *)$",
-    "a host name or an IP address": rf"^ *([A-Za-z0-9._:%-]*|{_VARIABLE}) *$",
-    "host names or IP addresses separated by commas": rf"^ *([A-Za-z0-9._:%, -]*|{_VARIABLE}) *$",
+    "a host name or an IP address": rf"^ *([A-Za-z0-9._:%\[\]-]*|{_VARIABLE}) *$",
+    "host names or IP addresses separated by commas": rf"^ *([A-Za-z0-9._:%\[\], -]*|{_VARIABLE}) *$",
     # A number would be an octal one for some readers of YAML and a decimal one for others.
     "permissions in octal such as 0660": rf"^ *(0?[0-7]{{3}}|{_VARIABLE})? *$",
     "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070": rf"^ *({_HOST_AND_PORT}|{_VARIABLE})? *$",
@@ -42,8 +42,8 @@ _TEXTS: Final = (
     "text without control characters",
     "host names separated by commas, * stands for any text",
     "names of topics separated by commas, * stands for any text",
-    "IP addresses or networks such as 10.0.0.0/8 separated by commas, or *",
-    "IP addresses or networks such as 10.0.0.0/8, or unix, separated by commas, or *",
+    "IP addresses or networks such as 10.0.0.0/8 or 10.0.*.* separated by commas, or *",
+    "IP addresses or networks such as 10.0.0.0/8 or 10.0.*.*, or unix, separated by commas, or *",
     "names separated by commas",
     "origins such as https://console.example.org or http://host:port separated by commas, or *",
 )

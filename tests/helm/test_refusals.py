@@ -123,6 +123,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("the same with lists that have all hosts",
      {"configData": {**SECRET, "brokerProxyAllowedHostNames": "broker-*,*",
                      "brokerProxyAllowedIPAddresses": "0.0.0.0/0"}}, "replicaCount: got 3 with secret credentials"),
+    *(("the same with all addresses in parts",
+       {"configData": {**SECRET, "brokerProxyAllowedIPAddresses": f"10.0.0.0/8, {every}"}},
+       "replicaCount: got 3 with secret credentials")
+      for every in ("*.*.*.*", "*:*", "*.*", "0-255.*", "0-ffff:*")),
     ("the same with the plugin in the environment",
      {"extraEnvs": [{"name": "brokerClientAuthenticationPlugin", "value": "token"}]}, "replicaCount: got 3 with"),
     ("the same with the plugin in a Secret",
@@ -163,6 +167,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     {"configData": {"brokerWebServiceURL": "http://b:8080"}},
     {"configData": {"brokerProxyAllowedHostNames": "*.broker.pulsar"}},
     {"configData": {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}},
+    {"configData": {"brokerProxyAllowedIPAddresses": "10.0.*.*,2001:db8:*"}},
     {"configData": {"checkActiveBrokers": True}},
     {"configData": {"brokerProxyCredentialsToAnyTarget": True}},
     {"configData": {"brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls"}},

@@ -16,6 +16,7 @@ from proxy.cli.health import obstacle_of
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually
 from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, Stage, namespace, staged
+from tests.support.tools import ipv6_loopback
 from tests.support.web.web_stage import web_staged
 
 OTHER = "127.0.0.2"
@@ -45,6 +46,16 @@ async def get(port: int, path: str, host: str = LOOPBACK, name: str = "x") -> tu
 
 
 # --- addresses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["[::1]", "[::]", f"{LOOPBACK},[::1]"])
+async def test_an_address_in_brackets_is_served(address: str) -> None:
+    ipv6_loopback()
+    async with staged(bindAddress=address) as stage:
+        client = await client_at(stage, socket.AF_INET6, ("::1", stage.proxy.port))
+        await client.connect()
+        assert len((await client.topics(namespace(0))).topics) == TOPICS
+        assert await get(stage.proxy.web_port, "/readyz", "::1") == (200, b"OK\n")
 
 
 async def test_clients_and_web_pages_are_served_on_each_address() -> None:

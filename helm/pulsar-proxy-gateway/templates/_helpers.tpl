@@ -197,7 +197,7 @@ a client's lookup to one pod and its connection to another: those of docs/adr/00
   {{- $headless = eq (get (include "pulsar-proxy.base" .root | fromJson) $urls | default "-") (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $urls)) -}}
 {{- end -}}
 {{- $narrowed := false -}}
-{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[*?]$|/(0+|0[.]0[.]0[.]0)$" -}}
+{{- range $key, $all := dict "brokerProxyAllowedHostNames" "[*?\\[\\]][^.]*$" "brokerProxyAllowedIPAddresses" "^[?]$|^([*]|0+-(255|[fF]{4}))([.:]([*]|0+-(255|[fF]{4})))*$|/(0+|0[.]0[.]0[.]0)$" -}}
   {{- $items := list -}}
   {{- range splitList "," (include "pulsar-proxy-lib.value" (dict "settings" $s "key" $key)) -}}
     {{- with trim . -}}{{- $items = append $items (regexMatch $all .) -}}{{- end -}}

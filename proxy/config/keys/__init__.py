@@ -12,4 +12,5 @@ key; checks across keys are in `proxy.config.checks`. Start with `key.py` (what 
     tls, http, events, overload   what their names say
     operation       drain, logs, control socket, admin API
     units, log_components         units and names that keys share
+    networks                      hosts and networks as operators write them
 """

@@ -86,7 +86,8 @@ class BrokerKeys:
     )  # fmt: skip
     broker_proxy_allowed_ip_addresses = Key(
         "brokerProxyAllowedIPAddresses", ("*",), networks(), since="pulsar", section=TARGETS, dynamic=True,
-        doc="Addresses or networks to which the proxy may connect a client, checked after name resolution.",
+        doc="Addresses or networks to which the proxy may connect a client, checked after name resolution. Parts may "
+        "be * or ranges: 10.0.*.*, 10.0-3.*, 2001:db8:*.",
     )  # fmt: skip
     broker_proxy_allowed_target_ports = Key(
         "brokerProxyAllowedTargetPorts", ("6650", "6651"), ports(), since="pulsar", section=TARGETS,

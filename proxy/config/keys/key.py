@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, overload
 
 from proxy.config.keys.log_components import COMPONENTS, LEVELS
+from proxy.config.keys.networks import host_in, networks_in
 from proxy.core.secrets import HIDDEN, masked
 
 T = TypeVar("T")
@@ -196,11 +197,13 @@ def secret_text(least_bytes: int) -> Kind[str]:
 def host() -> Kind[str]:
     """Return the kind of a host name or an IP address; blank is allowed."""
     expected = "a host name or an IP address"
+    listed = _read(expected, host_in)
 
     def parse(value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9._:%-]*", value):
+        found = listed.parse(value)
+        if len(found) > 1:
             raise BadValue(expected)
-        return value
+        return found[0] if found else ""
 
     return Kind(expected, parse)
 
@@ -208,7 +211,7 @@ def host() -> Kind[str]:
 def hosts(*, needed: bool = False) -> Kind[tuple[str, ...]]:
     """Return the kind of lists of host names and IP addresses; blank is an empty list, or the default if `needed`."""
     expected = "host names or IP addresses separated by commas"
-    listed = _listed(expected, lambda item: re.fullmatch(r"[A-Za-z0-9._:%-]+", item) is not None)
+    listed = _read(expected, host_in)
 
     def parse(value: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(listed.parse(value)))
@@ -267,11 +270,28 @@ def _shown_items(value: str, wrong: list[str]) -> str:
 
 
 def _listed(expected: str, accepts: Callable[[str], bool]) -> Kind[tuple[str, ...]]:
+    def read(item: str) -> str:
+        if not accepts(item):
+            raise ValueError
+        return item
+
+    return _read(expected, read)
+
+
+def _read(expected: str, read: Callable[[str], str]) -> Kind[tuple[str, ...]]:
+    """Return the kind of lists whose items `read` returns as they are kept, or refuses by a ValueError with a hint."""
+
     def parse(value: str) -> tuple[str, ...]:
-        items = tuple(item.strip() for item in value.split(",") if item.strip())
-        if wrong := [item for item in items if not accepts(item)]:
+        items: list[str] = []
+        wrong: list[str] = []
+        for item in filter(None, map(str.strip, value.split(","))):
+            try:
+                items.append(read(item))
+            except ValueError as error:
+                wrong.append(f"{item}: {error}" if str(error) else item)
+        if wrong:
             raise BadValue(expected + _shown_items(value, wrong))
-        return items
+        return tuple(items)
 
     return Kind(expected, parse, write=",".join)
 
@@ -285,24 +305,20 @@ def host_patterns() -> Kind[tuple[str, ...]]:
 
 
 def networks() -> Kind[tuple[str, ...]]:
-    """Return the kind of lists of IP addresses and networks in CIDR form, or `*`."""
-    return _listed("IP addresses or networks such as 10.0.0.0/8 separated by commas, or *", _is_network)
+    """Return the kind of lists of IP addresses and networks, in CIDR form or with `*` and ranges in parts, or `*`."""
+    return _read("IP addresses or networks such as 10.0.0.0/8 or 10.0.*.* separated by commas, or *", _network)
 
 
 def networks_or_unix() -> Kind[tuple[str, ...]]:
     """Return the kind of lists of networks, with the word `unix` for the clients of a Unix socket."""
-    expected = "IP addresses or networks such as 10.0.0.0/8, or unix, separated by commas, or *"
-    return _listed(expected, lambda item: item == "unix" or _is_network(item))
+    expected = "IP addresses or networks such as 10.0.0.0/8 or 10.0.*.*, or unix, separated by commas, or *"
+    return _read(expected, lambda item: item if item == "unix" else _network(item))
 
 
-def _is_network(item: str) -> bool:
-    if item == "*":
-        return True
-    try:
-        ipaddress.ip_network(item, strict=False)
-    except ValueError:
-        return False
-    return True
+def _network(item: str) -> str:
+    if item != "*":
+        networks_in(item)
+    return item
 
 
 def ports() -> Kind[tuple[str, ...]]:

@@ -171,6 +171,9 @@ class TestFaults:
             {"brokerProxyAllowedHostNames": "broker-*,*"},
             {"brokerProxyAllowedHostNames": "*.*"},
             {"brokerProxyAllowedIPAddresses": "0.0.0.0/0,::/0"},
+            {"brokerProxyAllowedIPAddresses": "10.0.0.0/8,*.*.*.*"},
+            {"brokerProxyAllowedIPAddresses": "0-255.*"},
+            {"brokerProxyAllowedIPAddresses": "10.0.*.*,*:*"},
         ],
     )
     def test_a_list_of_all_hosts_counts_as_none(self, keys: dict[str, str]) -> None:
