@@ -88,6 +88,8 @@ class BrokerKeys:
         "brokerProxyAllowedIPAddresses", ("*",), networks(), since="pulsar", section=TARGETS, dynamic=True,
         doc="Addresses or networks to which the proxy may connect a client, checked after name resolution. Parts may "
         "be * or ranges: 10.0.*.*, 10.0-3.*, 2001:db8:*.",
+        less="what is read in several ways (10.0.0.5/8, 10.0, 010.0.0.1) and what would be more than 256 networks, "
+        "which are refused",
     )  # fmt: skip
     broker_proxy_allowed_target_ports = Key(
         "brokerProxyAllowedTargetPorts", ("6650", "6651"), ports(), since="pulsar", section=TARGETS,
