@@ -189,7 +189,7 @@ CLIENTS: Final = (
     Alert(
         "PulsarProxyNoBroker", "clients", "critical",
         # A broker is unknown for a moment after the start, or for good where nothing is probed.
-        'sum without (state) (pulsar_proxy_brokers{state=~"up|unknown"}) == 0', "1m",
+        'sum without (state) (pulsar_proxy_brokers{state=~"up|unknown|refusing"}) == 0', "1m",
         "{{ or $labels.pod $labels.instance }} can reach no broker",
         "Ask the brokers, not the proxy: pulsar-proxy top names each with the error of the last attempt.",
     ),

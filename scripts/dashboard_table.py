@@ -187,7 +187,7 @@ RELAY: Final = Row("Does the relay flow?", (
     Panel("Web ports", "Bodies of the admin API and of lookups over HTTP.", "Bps",
           (Query(rate("pulsar_proxy_http_bytes_total", by="direction"), "{{direction}}"),)),
     Panel("Brokers", "down, or on trial after a failure: their clients are served by others. Those that refuse the "
-          "proxy's credentials are unknown.", "short",
+          "proxy's credentials are refusing.", "short",
           (Query(f"max by (state) ({of('pulsar_proxy_brokers')})", "{{state}}"),
            Query(f"max({of('pulsar_proxy_brokers_refusing')})", "refuse the proxy"))),
     Panel("HTTP answers a second", "By class of status; those of the proxy's own pages are not in it.", "reqps",

@@ -22,8 +22,7 @@ from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver, TargetNames
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config
-from proxy.config.credential_parameters import is_secret
-from proxy.config.credential_targets import list_urls, withholds
+from proxy.config.credential_targets import list_urls, secret_keys, withholds
 from proxy.core.log import Logger
 from proxy.net.buffers.receive_buffers import ReceiveBuffers
 from proxy.net.dial_places import DialPlaces, most_dials
@@ -149,7 +148,6 @@ def _probe(
         lambda frame: BrokerHandshake(*of_connections, frame),
         check,
         authentication=config.authentication_enabled,
-        forwards=config.forward_authorization_credentials,
     )
 
 
@@ -169,8 +167,7 @@ def _stale_serves(config: Config) -> bool:
     The address may be somebody else's by now, to whom the certificate, or the lack of secret credentials, says nothing.
     """
     verified = config.tls_enabled_with_broker and not config.tls_allow_insecure_connection
-    secret = is_secret(config.broker_client_authentication_plugin) or config.forward_authorization_credentials
-    return (verified and config.tls_hostname_verification_enabled) or not secret
+    return (verified and config.tls_hostname_verification_enabled) or not secret_keys(config)
 
 
 def _named_by(config: Config, known: KnownBrokers, listed: BrokerList | None) -> Callable[[str], bool]:

@@ -31,10 +31,14 @@ MAX_METHOD_CHARS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """Settings of the checks: times in seconds, forwarding of credentials, number of expensive checks at once."""
+    """Settings of the checks: times in seconds, number of expensive checks at once, and what brokers get.
+
+    `forward`: credentials of clients, `passwords`: these among them.
+    """
 
     refresh_seconds: float
     forward: bool
+    passwords: bool
     at_once: int
     verify_seconds: float
 
@@ -43,10 +47,15 @@ class CheckSettings:
         """Return the settings of a configuration."""
         return cls(
             refresh_seconds=config.authentication_refresh_check_seconds,
-            forward=config.forward_authorization_credentials,
+            forward=config.forwards_credentials,
+            passwords=config.forwards_passwords,
             at_once=config.password_threads,
             verify_seconds=config.seconds(Config.handshake_timeout_millis),
         )
+
+    def forwards(self, method: str) -> bool:
+        """Return whether credentials of an authentication method go on to brokers."""
+        return self.forward and (self.passwords or method != "basic")
 
 
 class RoleFinder(Protocol):
@@ -112,9 +121,10 @@ class ClientAuthentication:
             self._log.warning("client failed to authenticate", client=client, reason=str(failure))
 
     def _check_size(self, presented: AuthData) -> None:
-        most = MAX_FORWARDED_BYTES if self.settings.forward else MAX_AUTH_DATA_BYTES
+        forward = self.settings.forwards(presented.method)
+        most = MAX_FORWARDED_BYTES if forward else MAX_AUTH_DATA_BYTES
         if len(presented.data) > most:
-            key = " with forwardAuthorizationCredentials" if self.settings.forward else ""
+            key = " with forwardAuthorizationCredentials" if forward else ""
             detail = f"got credentials of {len(presented.data)} bytes, expected at most {most}{key}"
             raise AuthenticationFailed(detail, public=PublicCause.TOO_LARGE)
         if len(presented.method) > MAX_METHOD_CHARS:

@@ -36,6 +36,11 @@ class ClientCredentials:
         self._verifying = False
 
     @property
+    def forwarded(self) -> bool:
+        """Whether brokers get the credentials."""
+        return self.principal.original is not None
+
+    @property
     def renewable(self) -> bool:
         """Whether the client can be asked for new credentials: only if they are forwarded, as in upstream."""
         return self._forward and self._renewable

@@ -20,9 +20,11 @@ from proxy.auth.identity import AuthData, Principal
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import BrokerAddress
 from proxy.config.credential_parameters import PLUGIN
+from proxy.config.keys_table import ConfigKeys
 from proxy.core.errors import RequestFailed
 from proxy.core.log import LinePace, Logger
 
+FORWARDS: Final = ConfigKeys.forward_authorization_credentials.name
 _NOBODY: Final = AuthData("none", b"")
 
 
@@ -87,17 +89,25 @@ class ConnectFrames:
             return self._response(newer.original or _NOBODY), newer
         return await self.answer(), principal
 
-    def refused(self, broker: BrokerAddress, error: RequestFailed) -> None:
-        """Log a CONNECT that a broker refused because of the proxy's identity, at most once a second."""
+    def refused(self, broker: BrokerAddress, error: RequestFailed, principal: Hashable) -> bool:
+        """Log a CONNECT that a broker refused because of an identity, at most once a second; return whether it was so.
+
+        `principal` is the client that CONNECT spoke for. Brokers do not say whose credentials they refuse.
+        """
         if error.code == ServerError.AuthenticationError:
             event, change = "broker refuses the credentials of the proxy", PLUGIN
+            if isinstance(principal, Principal):
+                sent = "were sent" if principal.original is not None else "were not sent"
+                event = f"broker refuses the credentials of the proxy, or those of its client, which {sent}"
+                change = f"{PLUGIN}; {FORWARDS} here, authenticateOriginalAuthData at the broker"
         elif error.code == ServerError.AuthorizationError and self._authentication:
             # The only reason at CONNECT: brokers accept an original principal only from their proxyRoles.
             event, change = "broker refuses the roles of proxy and client", "proxyRoles of the broker"
         else:
-            return
+            return False
         if self._pace.due(self._loop.time(), event):
             self._log.warning(event, broker=str(broker), detail=error.message, change=change)
+        return True
 
     async def _credentials(self, principal: Hashable) -> Credentials:
         own = await self._own.current()

@@ -245,7 +245,7 @@ class Brokers:
         was = self._members.worked(broker, self._loop.time())
         if was is None:
             return
-        again = was is not MemberState.UNKNOWN
+        again = was in _FAILED
         self._log.info("broker can be used again" if again else "broker can be used", broker=str(broker))
         self._plan()
         self._waiters.wake()
@@ -253,7 +253,7 @@ class Brokers:
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
         """Called when a connection to a broker failed; `answers_tcp`: the TCP connection succeeded."""
         was = self._members.failed(broker, self._loop.time(), error, answers_tcp=answers_tcp)
-        if was in (MemberState.UP, MemberState.UNKNOWN):
+        if was is not None and was not in _FAILED:
             self._log.warning("broker is down", broker=str(broker), detail=error)
         if was is not None:
             self._plan()
@@ -269,7 +269,7 @@ class Brokers:
 
     def refusing(self) -> int:
         """Return how many brokers live, and did not take this proxy's identity when they were probed last."""
-        return sum(member.refuses for member in self._members.all())
+        return self.states()[MemberState.REFUSING]
 
     def shown(self) -> list[Mapping[str, object]]:
         """Return a row for each broker: address, state, why it is not up, and how long ago it failed (seconds)."""
@@ -288,7 +288,7 @@ class Brokers:
     def unproven(self) -> bool:
         """Whether no broker is known to be up, and some are not known to be down."""
         states = self.states()
-        return bool(states[MemberState.UNKNOWN]) and not states[MemberState.UP]
+        return bool(states[MemberState.UNKNOWN] + states[MemberState.REFUSING]) and not states[MemberState.UP]
 
     def _why(self) -> str:
         members, now = self._members.all(), self._loop.time()

@@ -1,9 +1,10 @@
-"""The gate of every connection to a broker: who may be connected to, and who gets the proxy's own secret credentials.
+"""The gate of every connection to a broker: who may be connected to, and who gets secret credentials.
 
 Rule: this module alone makes a `CheckedTarget`, and dialers take nothing else. Where the proxy's own credentials are
-secret, only a known host and port passes: (a) a configured broker, or an address that a configured name resolves to;
-(b) a broker that a known broker has named; (c) a host of the brokers' own list, at a configured port; (d) a target
-inside keys that the operator has narrowed. The addresses that were checked are those that are dialled.
+secret, or those of clients are forwarded, only a known host and port passes: (a) a configured broker, or an address
+that a configured name resolves to; (b) a broker that a known broker has named; (c) a host of the brokers' own list, at
+a configured port; (d) a target inside keys that the operator has narrowed. The addresses that were checked are those
+that are dialled.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ MOST_MADE_UP_ADDRESSES: Final = 8
 
 
 class TargetGate:
-    """Lets connections to brokers through; `known` is None if no credentials of the proxy have to be withheld.
+    """Lets connections to brokers through; `known` is None if no credentials have to be withheld.
 
     `is_given` tells of a host in lower case whether configuration or brokers have named it.
     """
@@ -102,11 +103,11 @@ class TargetGate:
         return self._only_configured or self._is_given(target.host.lower()) or self._brokers.named(target)
 
     def withheld(self, target: str, path: str) -> None:
-        """Count and log that `target` did not get the proxy's credentials; `path` is relay, redirect or http."""
+        """Count and log that `target` did not get secret credentials; `path` is relay, redirect or http."""
         self._counters.credentials_withheld[path] += 1
         if self._pace.due(self._loop.time(), path):
             self._log.warning(
-                "a target that is not a known broker is refused: it would get the credentials of the proxy",
+                "a target that is not a known broker is refused: it would get credentials of the proxy or its clients",
                 target=target, path=path,
                 change=f"{ConfigKeys.broker_proxy_allowed_host_names.name}, "
                 f"{ConfigKeys.broker_proxy_allowed_ip_addresses.name} or {ConfigKeys.broker_web_service_url.name}",

@@ -183,7 +183,8 @@ class ConnectProbe:
 
     `check` is the gate of configured brokers: an address that a name had until lately gets no credentials.
 
-    `forwards`: brokers want a client's credentials with those of the proxy (`forwardAuthorizationCredentials`).
+    A probe speaks for no client, so brokers judge the proxy's own credentials only, whatever they want of clients
+    (`authenticateOriginalAuthData` asks for nothing without an original principal: Pulsar's ServerCnx).
     """
 
     def __init__(
@@ -194,14 +195,12 @@ class ConnectProbe:
         check: Callable[[BrokerAddress], Awaitable[CheckedTarget]],
         *,
         authentication: bool,
-        forwards: bool,
     ) -> None:
         self._dialer = dialer
         self._frames = frames
         self._make = make
         self._check = check
         self._authentication = authentication
-        self._forwards = forwards
 
     @property
     def timeout_seconds(self) -> float:
@@ -213,7 +212,7 @@ class ConnectProbe:
         return await self._dialer.open(broker, addresses, timeout_seconds)
 
     async def look(self, broker: BrokerAddress, addresses: Sequence[str]) -> None:
-        """Return when the broker has accepted CONNECT, or refused only that no client's identity came with it.
+        """Return when the broker has accepted CONNECT, or refused only that no client's role came with it.
 
         Raise BrokerUnavailable for a broker that cannot be used; RequestFailed if the broker refuses the proxy's
         identity, and CredentialsUnavailable if the proxy lacks its own: both say little about the broker.
@@ -234,13 +233,13 @@ class ConnectProbe:
         except ConnectionClosed as error:
             raise BrokerUnavailable(f"broker {broker} did not answer CONNECT: {error}") from error
         except RequestFailed as error:
-            self._frames.refused(broker, error)
+            self._frames.refused(broker, error, None)
             raise RequestFailed(error.code, f"broker {broker} refuses the proxy: {error.message}") from error
         finally:
             handshake.abort(DisconnectCause.IDLE)
 
     async def _hear(self, broker: BrokerAddress, handshake: BrokerHandshake) -> None:
-        """Return when the broker has accepted CONNECT, or refused only a missing client; answer its challenges.
+        """Return when the broker has accepted CONNECT, or refused only a missing role; answer its challenges.
 
         Raise RequestFailed if it refuses the proxy's identity, or if a challenge cannot be met: a client's identity
         would not help there, because a broker asks only for the proxy's own.
@@ -272,7 +271,6 @@ class ConnectProbe:
             if error.code not in _OF_IDENTITY:
                 raise BrokerNotReady(f"broker {broker} refuses CONNECT: {error.code}: {error.message}") from error
             # A role of the broker's proxyRoles may not come without a client's role, which a probe does not have.
-            lacks_role = error.code == ServerError.AuthorizationError and self._authentication
-            if lacks_role or (error.code == ServerError.AuthenticationError and self._forwards):
+            if error.code == ServerError.AuthorizationError and self._authentication:
                 return True
             raise

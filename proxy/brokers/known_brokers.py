@@ -1,6 +1,6 @@
 """Remember the brokers that lookup answers and redirects of known brokers have named. No I/O, no clock of its own.
 
-Rule: only answers of brokers that may get the proxy's own credentials are noted, so that a foreign host cannot make
+Rule: only answers of brokers that may get secret credentials are noted, so that a foreign host cannot make
 itself, or another host, known.
 
 The hosts are remembered longer than the right to credentials: a host that a broker has named at any time is resolved

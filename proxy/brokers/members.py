@@ -7,7 +7,7 @@ probe proves little: the member is then on *trial*, gets a single request at a t
 
 A member that is not down is probed at the start, and when nothing was heard of it for `idle_seconds`: this probe does
 the TLS handshake and CONNECT, too, and also ends a trial for which no request has come. A member that refuses only the
-proxy's own identity is unknown again: it lives, and serves nothing.
+proxy's own identity is *refusing*: it lives and gets requests, whose clients may be taken, until one succeeds.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,6 +35,7 @@ class MemberState(StrEnum):
     """The state of a member."""
 
     UNKNOWN = "unknown"
+    REFUSING = "refusing"
     UP = "up"
     TRIAL = "trial"
     DOWN = "down"
@@ -55,11 +56,6 @@ class BrokerMember:
     looking: bool = False
     probe_at: float = 0.0
     trial_until: float = 0.0
-
-    @property
-    def refuses(self) -> bool:
-        """Whether the member is unknown because of the proxy's own identity, and not because nobody has asked it."""
-        return self.state is MemberState.UNKNOWN and bool(self.error)
 
 
 class BrokerMembers:
@@ -182,13 +178,13 @@ class BrokerMembers:
         return None if was is MemberState.UP else was
 
     def doubted(self, address: BrokerAddress, error: str) -> None:
-        """Record that a member lives but does not take this proxy: one that was up is unknown again."""
+        """Record that a member lives but does not take this proxy; one on trial stays there."""
         member = self._members.get(address)
         if member is None or member.state is MemberState.DOWN:
             return
         member.error = error
-        if member.state is MemberState.UP:
-            member.state = MemberState.UNKNOWN
+        if member.state is not MemberState.TRIAL:
+            member.state = MemberState.REFUSING
 
     # --- probes ------------------------------------------------------------------------------------
 

@@ -410,8 +410,8 @@ class BrokerPool:
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
-        if isinstance(error, RequestFailed):
-            self._connect_frames.refused(key.broker, error)
+        if isinstance(error, RequestFailed) and self._connect_frames.refused(key.broker, error, key.principal):
+            return
         # A broker has no part in credentials that it refuses or that the proxy lacks, nor in a lack of sockets.
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
         if not isinstance(error, faultless) and not self.has_open(key.broker):

@@ -51,7 +51,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedTarget:
-    """A broker that may be connected to, at these addresses only, and may get the proxy's own credentials.
+    """A broker that may be connected to, at these addresses only, and may get credentials.
 
     Only `proxy.brokers.gate` makes one. A dialer takes nothing else. `made_up_by` is the network of the client that
     made the host up; None for a host that configuration or brokers have named.

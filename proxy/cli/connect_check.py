@@ -167,8 +167,6 @@ class _Try:
         if error.code == ServerError.AuthorizationError and config.authentication_enabled:
             # A role of the broker's proxyRoles may not come without a client's role, which a check does not have.
             self._tell("credentials", f"the broker knows the role, and wants a client's role with it: {error.message}")
-        elif error.code == ServerError.AuthenticationError and config.forward_authorization_credentials:
-            self._tell("credentials", f"not tried: the broker wants those of a client, too: {error.message}")
         else:
             self._tell("credentials", f"the broker refuses: {error.code}: {error.message}", failed=True)
 

@@ -109,7 +109,7 @@ class ClientHandshake:
             message = authentication_text(failure.public)
             self._refuse(code_of(failure), message, DisconnectCause.AUTHENTICATION_FAILED)
             return
-        forward = authentication.settings.forward
+        forward = authentication.settings.forwards(presented.method)
         renewable = connect.feature_flags.supports_auth_refresh
         credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
         client.principal = credentials.principal
@@ -144,7 +144,7 @@ class ClientHandshake:
     def _watch_relay(self, relay: Relay, credentials: ClientCredentials) -> None:
         """Close the relay when the credentials expire, unless its broker has them and asks the client itself."""
         authentication = self._services.authentication
-        if authentication is None or authentication.settings.forward or credentials.expires_at is None:
+        if authentication is None or credentials.forwarded or credentials.expires_at is None:
             return
         now = authentication.now
 

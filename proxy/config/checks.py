@@ -6,12 +6,11 @@ from typing import Final
 from proxy.config import java_keys
 from proxy.config.credential_parameters import (
     BadParameters,
-    is_secret,
     odd_spelling,
     parse_credentials,
     shown_certificate,
 )
-from proxy.config.credential_targets import list_urls, narrowed_keys, url_keys
+from proxy.config.credential_targets import list_urls, narrowed_keys, plain_targets, secret_keys, url_keys
 from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.overload_checks import check_overload
@@ -142,8 +141,10 @@ def _check_broker_client(loader: Loader, config: ConfigValues) -> None:
         _check_credentials(loader, config)
     elif config.authentication_enabled:
         loader.doubt(plugin, "nothing: brokers take an original principal only from a role in their proxyRoles")
-    if config.forward_authorization_credentials and not config.authentication_enabled:
-        loader.doubt(ConfigKeys.forward_authorization_credentials, "has no effect without authenticationEnabled")
+    forwards = ConfigKeys.forward_authorization_credentials
+    if config.forwards_passwords and not config.authentication_enabled:
+        loader.doubt(forwards, "has no effect without authenticationEnabled")
+    _check_credential_targets(loader, config)
 
 
 def _check_credentials(loader: Loader, config: ConfigValues) -> None:
@@ -154,8 +155,6 @@ def _check_credentials(loader: Loader, config: ConfigValues) -> None:
     shown = shown_certificate(config.broker_client_authentication_plugin, given)
     if shown is not None and not config.tls_enabled_with_broker:
         loader.doubt(plugin, "brokers see a certificate only with tlsEnabledWithBroker=true")
-    if is_secret(config.broker_client_authentication_plugin):
-        _check_credential_targets(loader, config)
 
 
 def _fit(loader: Loader, config: ConfigValues, plugin: Key[str], parameters: Key[str]) -> bool:
@@ -177,13 +176,18 @@ def _fit(loader: Loader, config: ConfigValues, plugin: Key[str], parameters: Key
 
 def _check_credential_targets(loader: Loader, config: ConfigValues) -> None:
     """Warn where secret credentials go too far, or not far enough for several proxies behind one address."""
-    any_target = ConfigKeys.broker_proxy_credentials_to_any_target
-    plugin = ConfigKeys.broker_client_authentication_plugin.name
+    any_target, secret = ConfigKeys.broker_proxy_credentials_to_any_target, secret_keys(config)
+    if not secret:
+        return
+    names = " and ".join(key.name for key in secret)
+    if plain := plain_targets(config):
+        text = f"false: {names} send credentials in plain text to {' and '.join(plain)}: anybody on the path has them"
+        loader.doubt(ConfigKeys.tls_enabled_with_broker, text)
     hosts, networks = ConfigKeys.broker_proxy_allowed_host_names, ConfigKeys.broker_proxy_allowed_ip_addresses
     if config.broker_proxy_credentials_to_any_target:
         if not config.check_active_brokers and not narrowed_keys(config):
             text = (
-                f"true: the proxy sends the credentials of {plugin} to every host that a client names: set it to "
+                f"true: the proxy sends the credentials of {names} to every host that a client names: set it to "
                 f"false, or restrict {hosts.name} or {networks.name}, which are now *"
             )
             loader.doubt(any_target, text)
@@ -203,7 +207,7 @@ def _check_credential_targets(loader: Loader, config: ConfigValues) -> None:
             f"a broker outside {urls.name} gets these credentials only after a lookup through this process: for "
             f"several proxies behind one address {way}, or restrict {hosts.name} or {networks.name}"
         )
-        loader.doubt(ConfigKeys.broker_client_authentication_plugin, text)
+        loader.doubt(secret[0], text)
 
 
 def _check_memory(loader: Loader, config: ConfigValues) -> None:

@@ -38,7 +38,6 @@ class Config(ConfigValues):
     """
 
     warnings: tuple[ConfigWarning, ...]
-    _settings: Mapping[str, Setting]
 
     @classmethod
     def load(

@@ -1,12 +1,15 @@
-"""Say which hosts may get the proxy's own secret credentials, as far as the configuration tells.
+"""Say which hosts may get secret credentials, the proxy's own and those of clients, as far as the configuration tells.
 
-Credentials of every plugin but none and TLS are secret: a host that gets them can use them on every broker.
+Credentials of every plugin but none and TLS are secret, and so are those of clients that the proxy forwards: a host
+that gets them can use them on every broker.
 `proxy.brokers.gate` applies these rules to each connection; `check-config` and the charts use the same words.
 """
 
+import ipaddress
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from proxy.config.credential_parameters import is_secret, shown_certificate
 from proxy.config.keys.key import Key
@@ -18,9 +21,39 @@ from proxy.config.values import ConfigValues
 _OPEN_END: Final = re.compile(r"[*?\[\]][^.]*$")
 
 
+def secret_keys(config: ConfigValues) -> tuple[Key[Any], ...]:
+    """Return the keys by which brokers get secret credentials: the proxy's own, and those of its clients."""
+    found: list[Key[Any]] = []
+    if is_secret(config.broker_client_authentication_plugin):
+        found.append(ConfigKeys.broker_client_authentication_plugin)
+    if config.forwards_credentials:
+        found.append(ConfigKeys.forward_authorization_credentials)
+    return tuple(found)
+
+
 def withholds(config: ConfigValues) -> bool:
-    """Return whether the proxy's own credentials are withheld from hosts that are not known to be brokers."""
-    return is_secret(config.broker_client_authentication_plugin) and not config.broker_proxy_credentials_to_any_target
+    """Return whether secret credentials are withheld from hosts that are not known to be brokers."""
+    return bool(secret_keys(config)) and not config.broker_proxy_credentials_to_any_target
+
+
+def plain_targets(config: ConfigValues) -> tuple[str, ...]:
+    """Return the keys whose brokers get secret credentials over a network without TLS; loopback is no network."""
+    if not secret_keys(config) or config.tls_enabled_with_broker:
+        return ()
+    # A wrong URL is refused, and nothing is said of it here.
+    hosts = [host for host, _ in config.broker_hosts] if config.broker_service_url else []
+    given = {ConfigKeys.broker_service_url.name: hosts}
+    for key in (ConfigKeys.broker_web_service_url, ConfigKeys.function_worker_web_service_url):
+        plain = [url for url in config.value(key) if url.startswith("http:")]
+        given[key.name] = [urlsplit(url).hostname or "" for url in plain]
+    return tuple(name for name, hosts in given.items() if not all(map(_is_loopback, hosts)))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def narrowed_hosts(patterns: Iterable[str]) -> bool:
@@ -74,7 +107,7 @@ def url_keys(config: ConfigValues) -> tuple[Key[str], Key[tuple[str, ...]]]:
 
 
 def explained(config: ConfigValues) -> list[str]:
-    """Return lines that say who gets the proxy's own credentials; none where there is nothing to say."""
+    """Return lines that say who gets credentials; none where there is nothing to say."""
     return [*_of_secrets(config), *_of_certificate(config)]
 
 
@@ -97,14 +130,14 @@ def _of_certificate(config: ConfigValues) -> list[str]:
 
 
 def _of_secrets(config: ConfigValues) -> list[str]:
-    plugin = ConfigKeys.broker_client_authentication_plugin.name
-    if not is_secret(config.broker_client_authentication_plugin):
+    names = ", ".join(key.name for key in secret_keys(config))
+    if not names:
         return []
     if config.broker_proxy_credentials_to_any_target:
         key = ConfigKeys.broker_proxy_credentials_to_any_target.name
-        return [f"credentials ({plugin}) go to every target that a client may name ({key}=true)"]
+        return [f"credentials ({names}) go to every target that a client may name ({key}=true)"]
     urls, web = url_keys(config)
-    lines = [f"credentials ({plugin}) go only to these brokers:"]
+    lines = [f"credentials ({names}) go only to these brokers:"]
     lines.append(f"  (a) in force: those of {urls.name}, and the addresses of its names at their ports")
     if config.check_active_brokers:
         return [*lines, f"  (b), (c), (d) not in force: {ConfigKeys.check_active_brokers.name}=true"]

@@ -1,11 +1,12 @@
 """The values of a configuration, and the values that follow from several keys."""
 
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 from proxy.config.keys.key import Key, split_broker_urls
 from proxy.config.keys.units import MILLIS, SECONDS
 from proxy.config.keys_table import ConfigKeys
-from proxy.config.sources import ReverseProxyRoute
+from proxy.config.sources import ReverseProxyRoute, Setting
 
 T = TypeVar("T")
 
@@ -17,6 +18,8 @@ MOST_PASSWORD_THREADS: Final = 64
 SMALL_SEND_BUFFER_BYTES: Final = 16 * 1024
 # The same of a request connection to a broker and its receive buffer.
 SMALL_RECEIVE_BUFFER_BYTES: Final = 64 * 1024
+# The beginning of the Java proxy's class names of providers, after the package; short names have none.
+_PROVIDER: Final = "AuthenticationProvider"
 # More threads than this move no more bytes: clients, brokers and the kernel's own work need processors, too.
 MOST_DEFAULT_IO_THREADS: Final = 4
 # A Java proxy.conf of a large machine may ask for more; the extension refuses more than these (native/src/relay).
@@ -27,6 +30,7 @@ class ConfigValues(ConfigKeys):
     """Each key of `ConfigKeys` has an attribute; `Config` adds the sources and the checks."""
 
     _reverse_proxies: tuple[ReverseProxyRoute, ...]
+    _settings: Mapping[str, Setting]
 
     def value(self, key: Key[T]) -> T:
         """Return the value of a key."""
@@ -74,6 +78,23 @@ class ConfigValues(ConfigKeys):
     def http_reverse_proxies(self) -> tuple[ReverseProxyRoute, ...]:
         """The routes of `httpReverseProxy.<name>.path` and `.proxyTo`, in the order of their names."""
         return self._reverse_proxies
+
+    def is_set(self, key: Key[Any]) -> bool:
+        """Return whether a source names a value for a key; a blank is its default."""
+        setting = self._settings.get(key.name)
+        return setting is not None and bool(setting.text.strip())
+
+    @property
+    def forwards_credentials(self) -> bool:
+        """Whether brokers get the credentials of some clients; certificates cannot be forwarded."""
+        bare = {"tls"} if self.forwards_passwords else {"tls", "basic"}
+        some = any(name.rpartition(_PROVIDER)[2].lower() not in bare for name in self.authentication_providers)
+        return self.authentication_enabled and self.forward_authorization_credentials and some
+
+    @property
+    def forwards_passwords(self) -> bool:
+        """Whether these are passwords, too: the default forwards none, because its user has not asked for that."""
+        return self.forward_authorization_credentials and self.is_set(ConfigKeys.forward_authorization_credentials)
 
     @property
     def password_threads(self) -> int:

@@ -145,7 +145,7 @@ class DirectMode:
             raise DirectRefused(ServerError.ServiceNotReady, str(error), DisconnectCause.BROKER_UNREACHABLE) from error
         except CredentialsUnavailable as error:
             raise _without_credentials(error) from error
-        joined = await self._await_connected(handshake, target)
+        joined = await self._await_connected(handshake, target, principal)
         self._brokers.worked(target)
         return joined
 
@@ -212,7 +212,9 @@ class DirectMode:
             preamble,
         )
 
-    async def _await_connected(self, handshake: BrokerHandshake, target: BrokerAddress) -> JoinedBroker:
+    async def _await_connected(
+        self, handshake: BrokerHandshake, target: BrokerAddress, principal: Hashable
+    ) -> JoinedBroker:
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
                 connected = await handshake.converse(self._connect_frames.answer)
@@ -228,7 +230,7 @@ class DirectMode:
             raise _without_credentials(error) from error
         except RequestFailed as error:
             handshake.abort(DisconnectCause.BROKER_REFUSED)
-            self._connect_frames.refused(target, error)
+            self._connect_frames.refused(target, error, principal)
             raise DirectRefused(error.code, error.message, DisconnectCause.BROKER_REFUSED) from error
         except ConnectionClosed as error:
             raise DirectRefused(

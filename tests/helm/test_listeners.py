@@ -38,7 +38,8 @@ def test_no_note_names_a_web_port_that_the_service_does_not_show() -> None:
 
 WEB_IS_OPEN = "Clients that reach the Service's web ports without credentials"
 PLAIN_CLIENTS = {"configData": {"authenticationEnabled": False}}
-SECURED = {"authenticationEnabled": True, "authenticationProviders": "token", "tokenPublicKey": "/keys/public.pem"}
+SECURED = {"authenticationEnabled": True, "authenticationProviders": "token", "tokenPublicKey": "/keys/public.pem",
+           "checkActiveBrokers": True}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort"])

@@ -12,6 +12,8 @@ TLS = {"enabled": True, "secretName": "certificate"}
 
 SECRET = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "file:///token"}
 
+CLIENTS = {"authenticationEnabled": True, "authenticationProviders": "tls,token", "tokenSecretKey": "file:///key"}
+
 # No numbers, but the memory that is computed depends on them.
 COUNTED = (
     "proxyLogLevel", "PULSAR_PREFIX_topicListFairness", "eventLogTopic", "eventLogDirectory", "topicListSpillDirectory",
@@ -151,6 +153,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      {"configData": {**SECRET, "authenticationEnabled": True, "authenticationProviders": "token",
                      "tokenSecretKey": "file:///key", "brokerWebServiceURL": "http://b:8080"}},
      "(with authenticationEnabled configData.brokerWebServiceURL does not count"),
+    ("the same with secrets of clients alone", {"configData": CLIENTS}, "replicaCount: got 3 with"),
+    ("the same with passwords, for they are asked for",
+     {"configData": {**CLIENTS, "authenticationProviders": "tls,basic", "forwardAuthorizationCredentials": True}},
+     "replicaCount: got 3 with"),
     ("the same with the release of Pulsar's chart and brokers of one's own",
      {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}},
       "configData": {"brokerServiceURL": "pulsar://balancer:6650"}}, "replicaCount: got 3 with"),
@@ -182,6 +188,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_pods_that_know_the_brokers_of_others_may_be_many(values: dict[str, Any]) -> None:
     given = {"configData": {**BROKERS, **SECRET, **values.get("configData", {})}}
     assert gateway({**values, **given}).of_kind("Deployment")
+
+
+@pytest.mark.parametrize("values", [
+    {"configData": {**CLIENTS, "authenticationProviders": "tls"}},
+    {"configData": {**CLIENTS, "authenticationProviders": "tls, org.apache.pulsar.AuthenticationProviderBasic"}},
+    {"configData": {**CLIENTS, "forwardAuthorizationCredentials": False}},
+    {"configData": CLIENTS, "auth": {"forwardCredentials": False}},
+    {"configData": {**CLIENTS, "authenticationEnabled": False}},
+])  # fmt: skip
+def test_pods_that_brokers_get_no_secrets_from_may_be_many(values: dict[str, Any]) -> None:
+    assert gateway(values).of_kind("Deployment")
 
 
 def test_pods_beside_pulsar_s_own_chart_know_all_brokers_by_its_headless_service() -> None:

@@ -105,6 +105,9 @@ def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
     if path.name == "drop-in-values.yaml":
         (warning,) = warnings
         assert "httpNumThreads" in warning, "threads of the Java proxy: told, not lost"
+    elif path.name == "token-values.yaml":
+        (warning,) = warnings
+        assert "tlsEnabledWithBroker: false" in warning, "tokens go to brokers in plain text"
     else:
         assert warnings == []
 

@@ -24,6 +24,7 @@ from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 NONE_LEFT = 2**64 - 1
 FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
+NOT_FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "false"}
 PLUGIN = "brokerClientAuthenticationPlugin"
 PARAMETERS = "brokerClientAuthenticationParameters"
 OWN: dict[str, Any] = {PLUGIN: "token", PARAMETERS: "token:mine"}
@@ -206,11 +207,11 @@ async def test_a_broker_that_challenges_a_probe_is_up_when_it_has_the_proxy_s_ow
     ("own", "challenges", "reason"),
     [({}, 1, "the broker asks for credentials, the proxy has none"), (OWN, 10**9, "goes on asking for credentials")],
 )
-async def test_a_broker_whose_challenge_cannot_be_met_is_unknown(
+async def test_a_broker_whose_challenge_cannot_be_met_refuses_the_proxy(
     own: dict[str, Any], challenges: int, reason: str, forwards: str
 ) -> None:
     async with probed(Strict(challenges), forwardAuthorizationCredentials=forwards, **own) as row:
-        assert row["state"] == "unknown"
+        assert row["state"] == "refusing"
         assert reason in str(row["error"])
 
 
@@ -223,7 +224,7 @@ async def test_own_credentials_that_come_too_late_for_a_challenge_are_no_fault_o
 
     monkeypatch.setattr(ConnectFrames, "answer", never)
     async with probed(Strict(1), brokerProxyConnectTimeoutMs=patient_millis(500), **OWN) as row:
-        assert row["state"] == "unknown"
+        assert row["state"] == "refusing"
         assert "the proxy's own credentials did not come in time" in str(row["error"])
 
 
@@ -251,7 +252,7 @@ async def test_a_broker_gets_the_proxy_s_own_fresh_ones_when_nothing_is_forwarde
     token = tmp_path / "token"
     token.write_text("first")
     broker = Strict()
-    async with strict(broker, **{PLUGIN: "token", PARAMETERS: f"file://{token}"}) as held:
+    async with strict(broker, **{PLUGIN: "token", PARAMETERS: f"file://{token}"}, **NOT_FORWARDING) as held:
         client = await held.client("alice")
         await client.lookup(TOPIC)
         token.write_text("second")

@@ -41,7 +41,7 @@ async def test_a_dead_broker_is_down_without_a_client_and_the_proxy_stays_ready(
         await stage.until(lambda: stage.proxy.broker_side.brokers.states()["down"] == 1, "a broker that is down")
         assert await readiness(stage) == (200, "OK\n")
         assert await readiness(stage, "?verbose") == (
-            200, "ready: yes\nbrokers: 0 unknown, 0 up, 0 trial, 1 down\n",
+            200, "ready: yes\nbrokers: 0 unknown, 0 refusing, 0 up, 0 trial, 1 down\n",
         )  # fmt: skip
         page = await get(stage.proxy.web_port, "/metrics")
         assert 'pulsar_proxy_brokers{cluster="test",state="down"} 1.0' in page.text
@@ -124,7 +124,7 @@ async def test_a_broker_that_refuses_the_proxys_credentials_is_not_up_and_says_w
             brokers = stage.proxy.broker_side.brokers
             await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
             # The broker lives: requests go there, and clients get its own words.
-            assert brokers.states() == {"unknown": 1, "up": 0, "trial": 0, "down": 0}
+            assert brokers.states() == {"unknown": 0, "refusing": 1, "up": 0, "trial": 0, "down": 0}
             assert "no such token" in str(brokers.shown()[0]["error"])
             assert stage.proxy.counters.brokers.broker_probes == {"reached": 0, "failed": 1}
             assert await refusing(stage) == 1
@@ -155,7 +155,7 @@ async def test_own_credentials_that_are_missing_are_no_fault_of_the_broker(tmp_p
         async with staged(None, brokerServiceURL=url, **keys, **PROBED) as stage:
             brokers = stage.proxy.broker_side.brokers
             await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
-            assert brokers.states()["unknown"] == 1
+            assert brokers.states()["refusing"] == 1
             assert await refusing(stage) == 1
 
 

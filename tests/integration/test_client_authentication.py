@@ -30,6 +30,7 @@ from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
+NOT_FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "false"}
 SMUGGLED: dict[str, Any] = {
     "original_principal": "admin",
     "original_auth_data": "stolen",
@@ -54,7 +55,7 @@ def pool_keys(held: Court) -> list[PoolKey]:
 
 
 async def test_the_broker_hears_the_role_from_a_proxy_with_credentials_of_its_own() -> None:
-    async with court(**PROXY_ROLE) as held:
+    async with court(**PROXY_ROLE, **NOT_FORWARDING) as held:
         client = await held.client("alice")
         await client.topics(namespace(0))
         (seen,) = connects(held)
@@ -65,24 +66,34 @@ async def test_the_broker_hears_the_role_from_a_proxy_with_credentials_of_its_ow
         assert not seen.HasField("original_auth_method")
 
 
-async def test_credentials_are_forwarded_where_that_is_wanted() -> None:
-    async with court(**PROXY_ROLE, **FORWARDING) as held:
-        await (await held.client("alice")).lookup(TOPIC)
-        (seen,) = connects(held)
-        assert (seen.original_principal, seen.original_auth_data, seen.original_auth_method) == (
-            "alice",
-            "alice",
-            "token",
-        )
-
-
-@pytest.mark.parametrize("forwarding", [{}, FORWARDING])
-async def test_a_relayed_client_is_introduced_to_its_broker(forwarding: dict[str, Any]) -> None:
-    async with court(**PROXY_ROLE, **forwarding) as held:
-        await held.client("alice", target=f"127.0.0.1:{held.stage.broker.port}")
+@pytest.mark.parametrize("relayed", [True, False])
+@pytest.mark.parametrize(
+    ("keys", "method", "forwarded"),
+    [
+        ({}, "token", True),
+        (NOT_FORWARDING, "token", False),
+        (FORWARDING, "token", True),
+        # Passwords only for who asks for it; a blank in the file is the default.
+        ({}, "basic", False),
+        ({"forwardAuthorizationCredentials": ""}, "basic", False),
+        (NOT_FORWARDING, "basic", False),
+        (FORWARDING, "basic", True),
+    ],
+)
+async def test_a_client_is_introduced_to_its_broker_with_the_credentials_that_are_forwarded(
+    keys: dict[str, Any], method: str, forwarded: bool, relayed: bool
+) -> None:
+    async with court(**PROXY_ROLE, **keys) as held:
+        client = await held.stage.client()
+        target = f"127.0.0.1:{held.stage.broker.port}" if relayed else None
+        await client.send(presenting("alice", target=target, auth_method_name=method))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        if not relayed:
+            await client.lookup(TOPIC)
         (seen,) = connects(held)
         assert (seen.auth_data, seen.original_principal) == (b"the proxy itself", "alice")
-        assert seen.original_auth_data == ("alice" if forwarding else "")
+        given = (seen.original_auth_method, seen.original_auth_data)
+        assert given == ((method, "alice") if forwarded else ("", ""))
 
 
 async def test_who_proves_nothing_is_told_so_and_closed() -> None:
@@ -193,7 +204,7 @@ async def test_a_method_s_name_has_a_bound() -> None:
 
 
 async def test_large_credentials_are_booked_while_they_are_checked() -> None:
-    async with court() as held:
+    async with court(**NOT_FORWARDING) as held:
         held.judge.gate.clear()
         client = await held.stage.client()
         await client.send(presenting("alice" + "." * 40_000))
@@ -205,7 +216,7 @@ async def test_large_credentials_are_booked_while_they_are_checked() -> None:
 
 
 async def test_large_credentials_hold_no_memory_while_a_broker_is_dialled() -> None:
-    async with raw_broker(silence) as broker, court() as held:
+    async with raw_broker(silence) as broker, court(**NOT_FORWARDING) as held:
         client = await held.stage.client()
         await client.send(presenting("alice" + "." * 40_000, target=f"127.0.0.1:{broker.port}"))
         await held.stage.until(lambda: broker.peers, "a broker that does not answer")
@@ -225,9 +236,8 @@ async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
         await client.topics(namespace(0))
         (seen,) = connects(held)
-        assert seen.original_principal == "alice"
-        assert not seen.HasField("original_auth_data")
-        assert not seen.HasField("original_auth_method")
+        given = (seen.original_principal, seen.original_auth_data, seen.original_auth_method)
+        assert given == ("alice", "alice", "token")
 
 
 async def test_requests_do_not_carry_a_client_s_word_either() -> None:
@@ -252,7 +262,7 @@ async def test_requests_do_not_carry_a_client_s_word_either() -> None:
 # --- principals are kept apart ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", {}), ("alice/1", "alice/2", FORWARDING)])
+@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", NOT_FORWARDING), ("alice/1", "alice/2", {})])
 async def test_two_principals_never_share_an_answer_or_a_connection(
     first: str, second: str, keys: dict[str, Any]
 ) -> None:
@@ -267,7 +277,7 @@ async def test_two_principals_never_share_an_answer_or_a_connection(
             assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
         assert len({key.principal for key in pool_keys(held)}) == 2
         assert {seen.original_principal for seen in connects(held)} == {first.split("/")[0], second.split("/")[0]}
-        assert len({seen.original_auth_data for seen in connects(held)}) == (2 if keys else 1)
+        assert len({seen.original_auth_data for seen in connects(held)}) == (1 if keys else 2)
 
 
 async def ask_lookup(client: AsyncClient) -> None:
@@ -287,7 +297,7 @@ async def ask_schema(client: AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("ask", [ask_lookup, ask_partitions, ask_schema])
-@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", {}), ("alice/1", "alice/2", FORWARDING)])
+@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", NOT_FORWARDING), ("alice/1", "alice/2", {})])
 async def test_small_questions_of_two_principals_never_share_a_connection(
     ask: Callable[[AsyncClient], Awaitable[None]], first: str, second: str, keys: dict[str, Any]
 ) -> None:
@@ -296,7 +306,7 @@ async def test_small_questions_of_two_principals_never_share_a_connection(
             await ask(await held.client(data))
         # The broker judges by its connection's CONNECT: one each, and no more than that.
         heard = [(seen.original_principal, seen.original_auth_data) for seen in connects(held)]
-        assert heard == [(data.partition("/")[0], data if keys else "") for data in (first, second)]
+        assert heard == [(data.partition("/")[0], "" if keys else data) for data in (first, second)]
 
 
 async def test_equal_requests_of_one_principal_share_an_answer() -> None:
@@ -318,7 +328,7 @@ async def test_equal_requests_of_one_principal_share_an_answer() -> None:
 
 
 async def test_without_forwarding_a_client_is_closed_when_its_credentials_expire() -> None:
-    async with court() as held:
+    async with court(**NOT_FORWARDING) as held:
         client = await held.client(f"alice until {NOON + 10}")
         held.look()
         await client.ping()
@@ -329,10 +339,15 @@ async def test_without_forwarding_a_client_is_closed_when_its_credentials_expire
 
 
 @pytest.mark.usefixtures("relay_engine")
-async def test_without_forwarding_a_relayed_client_is_closed_when_its_credentials_expire() -> None:
-    async with court() as held:
+@pytest.mark.parametrize(("keys", "method"), [(NOT_FORWARDING, "token"), ({}, "basic")])
+async def test_a_relayed_client_whose_credentials_are_not_forwarded_is_closed_when_they_expire(
+    keys: dict[str, Any], method: str
+) -> None:
+    async with court(**keys) as held:
+        client = await held.stage.client()
         target = f"127.0.0.1:{held.stage.broker.port}"
-        client = await held.client(f"alice until {NOON + 10}", target=target)
+        await client.send(presenting(f"alice until {NOON + 10}", target=target, auth_method_name=method))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
         held.look()
         await client.topics(namespace(0))
         held.now += 11
@@ -486,7 +501,8 @@ async def test_a_signed_token_is_taken_and_any_other_is_not() -> None:
         client = await stage.client()
         await client.send(presenting(token_of("alice")))
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        assert stage.session_of(client).principal == Principal("alice")
+        given = AuthData("token", token_of("alice").encode())
+        assert stage.session_of(client).principal == Principal("alice", given)
         for data in (token_of("alice", exp=1), "", "no token", token_of("alice")[:-4]):
             other = await stage.client()
             await other.send(presenting(data))

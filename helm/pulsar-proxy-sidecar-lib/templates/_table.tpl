@@ -82,7 +82,7 @@
   "authenticationRoleLoggingAnonymizer": {"default": "none", "blankIsDefault": true, "dynamic": false},
   "authorizationEnabled": {"default": "false", "blankIsDefault": true, "dynamic": false},
   "superUserRoles": {"default": "", "blankIsDefault": false, "dynamic": false},
-  "forwardAuthorizationCredentials": {"default": "false", "blankIsDefault": true, "dynamic": false},
+  "forwardAuthorizationCredentials": {"default": "true", "blankIsDefault": true, "dynamic": false},
   "maxConcurrentAuthentications": {"default": "2", "blankIsDefault": true, "dynamic": false, "least": 1, "most": 100000},
   "tokenSecretKey": {"default": "", "blankIsDefault": false, "dynamic": false, "secret": true},
   "tokenPublicKey": {"default": "", "blankIsDefault": false, "dynamic": false},

@@ -227,13 +227,13 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
                lambda s: {(state,): n for state, n in s.counters.brokers.broker_connection_states().items()},
                labels=("state",)),
     Instrument("pulsar_proxy_brokers", "gauge",
-               "Brokers of brokerServiceURL by state: up, down, unknown until they were probed, or on trial after a "
-               "failure above TCP.",
+               "Brokers of brokerServiceURL by state: up, down, unknown until they were probed, refusing the proxy "
+               "itself, or on trial after a failure above TCP.",
                lambda s: {(state,): n for state, n in s.counters.brokers.broker_member_states().items()},
                labels=("state",)),
     gauge("brokers_refusing",
           "Brokers of brokerServiceURL that live, and refused the proxy's own identity at the last probe, or got none "
-          "because the proxy lacks its credentials; part of the state unknown.",
+          "because the proxy lacks its credentials: the state refusing.",
           lambda c: c.brokers.broker_members_refusing()),
     labelled("broker_probes", "result",
              "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
@@ -259,8 +259,8 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
              lambda c: c.requests.failed_requests),
     labelled("refused_requests", "reason", "Requests refused before a broker was asked, by reason.",
              lambda c: c.requests.refused_requests),
-    labelled("credentials_withheld", "path", "Targets refused because they would get the credentials of the proxy and "
-             "are not known to be brokers, by path: relays, redirects of lookups, HTTP.",
+    labelled("credentials_withheld", "path", "Targets refused because they would get credentials of the proxy or its "
+             "clients and are not known to be brokers, by path: relays, redirects of lookups, HTTP.",
              lambda c: c.brokers.credentials_withheld),
     counted("unanswered_broker_questions", "Questions that a broker left unanswered on a connection that goes on.",
             lambda c: c.brokers.unanswered_questions),

@@ -49,8 +49,13 @@ class AuthenticationKeys:
         doc="Roles that may see /proxy-stats and /config.",
     )  # fmt: skip
     forward_authorization_credentials = Key(
-        "forwardAuthorizationCredentials", False, boolean(), since="pulsar", section=AUTHENTICATION,
-        doc="Forward the credentials of clients to brokers, which authenticate the clients again.",
+        "forwardAuthorizationCredentials", True, boolean(), since="pulsar", section=AUTHENTICATION,
+        doc="Forward the credentials of clients to brokers, which authenticate the clients again "
+        "(authenticateOriginalAuthData there, on by default since Pulsar 5.0). In force with authenticationEnabled. By "
+        "default tokens are forwarded, passwords only if you set this key to true; a certificate cannot be. Over HTTP "
+        "the Authorization header of a client always goes on.",
+        better="passwords are forwarded only if the key is set; what is forwarded goes to known brokers only, as the "
+        "proxy's own credentials (`brokerProxyCredentialsToAnyTarget`)",
     )  # fmt: skip
     max_concurrent_authentications = Key(
         "maxConcurrentAuthentications", 2, whole(1, 100_000), section=AUTHENTICATION, unit="passwords",

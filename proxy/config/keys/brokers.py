@@ -104,7 +104,8 @@ class BrokerKeys:
 
     broker_proxy_credentials_to_any_target = Key(
         "brokerProxyCredentialsToAnyTarget", False, boolean(), section=TARGETS,
-        doc="Send the proxy's own secret credentials (brokerClientAuthenticationPlugin, but for TLS) to every target "
+        doc="Send secret credentials, the proxy's own (brokerClientAuthenticationPlugin, but for TLS) and those of its "
+        "clients (forwardAuthorizationCredentials), to every target "
         "that a client may name, as the Java proxy does. By default only known brokers get them: those of "
         "brokerServiceURL, those that lookup answers name, those in the list of brokerWebServiceURL, and those inside "
         "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses if you narrow that key.",

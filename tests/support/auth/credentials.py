@@ -104,7 +104,7 @@ class _StillWheel(Wheel[Session]):
 async def court(broker_port: int | None = None, **keys: Any) -> AsyncIterator[Court]:
     """Run a proxy that authenticates its clients; at the end nothing is left of any of them."""
     judge = Judge()
-    keys = {"authenticationEnabled": "true", **keys}
+    keys = {"authenticationEnabled": "true", "authenticationProviders": "token", **keys}
     async with staged(broker_port=broker_port, role_finder=judge, **keys) as stage:
         held = Court(stage, judge)
         held.authentication.now = lambda: held.now

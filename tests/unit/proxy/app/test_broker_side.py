@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 TOKEN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:x"}
 TLS = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker:6651"}
-FORWARD = {"authenticationEnabled": "true", "forwardAuthorizationCredentials": "true"}
+FORWARDS = {"authenticationEnabled": "true", "authenticationProviders": "token", "tokenSecretKey": "file:///key"}
+FORWARDS_NOTHING = {**FORWARDS, "forwardAuthorizationCredentials": "false"}
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,11 @@ FORWARD = {"authenticationEnabled": "true", "forwardAuthorizationCredentials": "
     [
         ({}, True),
         (TOKEN, False),
-        (FORWARD, False),
+        (FORWARDS, False),
+        (FORWARDS_NOTHING, True),
+        # Nothing is forwarded where nobody is authenticated.
+        ({"forwardAuthorizationCredentials": "true"}, True),
+        (FORWARDS | TLS, True),
         (TOKEN | TLS, True),
         (TOKEN | TLS | {"tlsHostnameVerificationEnabled": "false"}, False),
         (TOKEN | TLS | {"tlsAllowInsecureConnection": "true"}, False),

@@ -48,7 +48,9 @@ async def given_up(authentication: ClientAuthentication) -> float:
 def test_a_check_that_hangs_and_those_behind_it_end_in_their_time_and_hold_nothing(turns: bool) -> None:
     async def main() -> None:
         hanging, log = Hanging(turns=turns), open_log("debug", "json", io.BytesIO())
-        settings = CheckSettings(refresh_seconds=60.0, forward=False, at_once=2, verify_seconds=VERIFY_SECONDS)
+        settings = CheckSettings(
+            refresh_seconds=60.0, forward=False, passwords=False, at_once=2, verify_seconds=VERIFY_SECONDS
+        )
         loop = asyncio.get_running_loop()
         authentication = ClientAuthentication(loop, hanging, settings, cast(Any, None), log, lambda: 0.0)
         waited = await asyncio.gather(*(given_up(authentication) for _ in range(5)))

@@ -249,10 +249,10 @@ def looked_at(street: Street) -> list[str]:
 def test_each_broker_is_looked_at_at_the_start_without_a_client() -> None:
     @on_a_street(A.host, B.host, idle=30.0, down={B.host})
     async def _(street: Street) -> None:
-        assert street.brokers.states() == {"unknown": 2, "up": 0, "trial": 0, "down": 0}
+        assert street.brokers.states() == {"unknown": 2, "refusing": 0, "up": 0, "trial": 0, "down": 0}
         unproven = [street.brokers.unproven]
         await asyncio.sleep(FIRST_LOOK_SECONDS + 0.01)
-        assert street.brokers.states() == {"unknown": 0, "up": 1, "trial": 0, "down": 1}
+        assert street.brokers.states() == {"unknown": 0, "refusing": 0, "up": 1, "trial": 0, "down": 1}
         assert [*unproven, street.brokers.unproven] == [True, False]
         assert [row["error"] for row in street.brokers.shown()] == [
             "", f"cannot connect to broker {B}: connection refused",

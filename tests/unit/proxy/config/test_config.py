@@ -120,6 +120,11 @@ class TestSources:
 
 
 SECRET = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
+LOCAL = {"brokerServiceURL": "pulsar://localhost:6650,127.0.0.2"}
+CERTIFICATES = {"authenticationEnabled": "true", "authenticationProviders": "tls"}
+FORWARDED, NOT_FORWARDED = ({"forwardAuthorizationCredentials": each} for each in ("true", "false"))
+PASSWORDS = "org.apache.pulsar.broker.authentication.AuthenticationProviderBasic"
+OPEN_ID = "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID"
 AUTHENTICATES = {"authenticationEnabled": "true", "authenticationProviders": "token", "tokenSecretKey": "file:///key"}
 
 
@@ -136,7 +141,7 @@ class TestFaults:
         Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
 
     def test_secret_credentials_for_any_host_are_warned_about(self) -> None:
-        (warning,) = Config.load(overrides=BROKER | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}).warnings
+        (warning,) = Config.load(overrides=LOCAL | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}).warnings
         assert str(warning).endswith(
             "brokerProxyCredentialsToAnyTarget: true: the proxy sends the credentials of "
             "brokerClientAuthenticationPlugin to every host that a client names: set it to false, or restrict "
@@ -144,7 +149,7 @@ class TestFaults:
         )
 
     def test_secret_credentials_that_only_this_process_would_give_to_a_broker_are_warned_about(self) -> None:
-        (warning,) = Config.load(overrides=BROKER | SECRET).warnings
+        (warning,) = Config.load(overrides=LOCAL | SECRET).warnings
         assert (
             "brokerClientAuthenticationPlugin: a broker outside brokerServiceURL gets these credentials only after"
             in (str(warning))
@@ -163,7 +168,7 @@ class TestFaults:
         self, keys: dict[str, str], any_target: str
     ) -> None:
         chosen = keys | {"brokerProxyCredentialsToAnyTarget": any_target}
-        assert Config.load(overrides=BROKER | SECRET | chosen).warnings == ()
+        assert Config.load(overrides=LOCAL | SECRET | chosen).warnings == ()
 
     @pytest.mark.parametrize(
         "keys",
@@ -177,14 +182,14 @@ class TestFaults:
         ],
     )
     def test_a_list_of_all_hosts_counts_as_none(self, keys: dict[str, str]) -> None:
-        assert len(Config.load(overrides=BROKER | SECRET | keys).warnings) == 1
+        assert len(Config.load(overrides=LOCAL | SECRET | keys).warnings) == 1
 
     def test_a_sidecar_has_no_other_proxy_beside_it(self) -> None:
-        assert Config.load(overrides=BROKER | SECRET | {"proxyRole": "sidecar"}).warnings == ()
+        assert Config.load(overrides=LOCAL | SECRET | {"proxyRole": "sidecar"}).warnings == ()
 
     def test_a_list_that_the_brokers_show_is_enough_for_several_proxies(self) -> None:
-        listed = {"brokerWebServiceURL": "http://broker:8080"}
-        assert Config.load(overrides=BROKER | SECRET | listed).warnings == ()
+        listed = {"brokerWebServiceURL": "http://[::1]:8080"}
+        assert Config.load(overrides=LOCAL | SECRET | listed).warnings == ()
 
     @pytest.mark.parametrize("plugin", ["", "disabled", "tls"])
     def test_credentials_that_are_not_secret_are_not_explained(self, plugin: str) -> None:
@@ -215,7 +220,7 @@ class TestFaults:
         (line,) = explained(Config.load(overrides=BROKER | with_tls | keys))
         assert line.startswith(f"certificate ({key}) is not shown")
         assert "(authenticationEnabled=false)" in line
-        for other in ({"authenticationEnabled": "true"}, {"tlsEnabledWithBroker": "false"}, {"webServicePort": ""}):
+        for other in (CERTIFICATES, {"tlsEnabledWithBroker": "false"}, {"webServicePort": ""}):
             assert explained(Config.load(overrides=BROKER | with_tls | keys | other)) == []
 
     @pytest.mark.parametrize(
@@ -236,7 +241,7 @@ class TestFaults:
         )
 
     def test_a_list_that_brokers_may_not_show_is_explained_and_not_counted_on(self) -> None:
-        keys = BROKER | SECRET | AUTHENTICATES
+        keys = LOCAL | SECRET | AUTHENTICATES
         asking = Config.load(overrides=keys | {"brokerWebServiceURL": "http://broker:8080"})
         (line,) = [line for line in explained(asking) if line.startswith("  (c)")]
         assert "(authenticationEnabled=true)" in line
@@ -249,6 +254,72 @@ class TestFaults:
     def test_credentials_for_every_target_are_explained(self) -> None:
         (line,) = explained(Config.load(overrides=BROKER | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}))
         assert line.endswith("go to every target that a client may name (brokerProxyCredentialsToAnyTarget=true)")
+
+    @pytest.mark.parametrize(
+        ("keys", "names"),
+        [
+            (SECRET, "brokerClientAuthenticationPlugin"),
+            (AUTHENTICATES, "forwardAuthorizationCredentials"),
+            (SECRET | AUTHENTICATES, "brokerClientAuthenticationPlugin and forwardAuthorizationCredentials"),
+            (SECRET | AUTHENTICATES | NOT_FORWARDED, "brokerClientAuthenticationPlugin"),
+            ({}, ""),
+            (AUTHENTICATES | NOT_FORWARDED, ""),
+            (CERTIFICATES, ""),
+        ],
+    )
+    @pytest.mark.parametrize(
+        ("urls", "where"),
+        [
+            (BROKER, "brokerServiceURL"),
+            (LOCAL, ""),
+            (LOCAL | {"brokerWebServiceURL": "http://broker:8080"}, "brokerWebServiceURL"),
+            (LOCAL | {"brokerWebServiceURL": "https://broker:8443"}, ""),
+            (BROKER | {"functionWorkerWebServiceURL": "http://w"}, "brokerServiceURL and functionWorkerWebServiceURL"),
+            (BROKER | {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker"}, ""),
+        ],
+    )
+    def test_secret_credentials_in_plain_text_over_a_network_are_warned_about(
+        self, keys: dict[str, str], names: str, urls: dict[str, str], where: str
+    ) -> None:
+        warnings = [str(each) for each in Config.load(overrides=urls | keys).warnings if "plain text" in str(each)]
+        text = f"tlsEnabledWithBroker: false: {names} send credentials in plain text to {where}: anybody"
+        assert [text in warning for warning in warnings] == ([True] if names and where else [])
+
+    @pytest.mark.parametrize(
+        ("keys", "says"),
+        [
+            ({}, ""),
+            ({"forwardAuthorizationCredentials": ""}, ""),
+            (NOT_FORWARDED, ""),
+            ({"forwardAuthorizationCredentials": "true"}, "has no effect without authenticationEnabled"),
+        ],
+    )
+    def test_forwarding_without_authentication_is_warned_about_where_it_was_asked_for(
+        self, keys: dict[str, str], says: str
+    ) -> None:
+        assert [each.text for each in Config.load(overrides=BROKER | keys).warnings] == ([says] if says else [])
+
+    @pytest.mark.parametrize(
+        ("keys", "own", "forwarded"),
+        [
+            (SECRET, True, False),
+            (AUTHENTICATES, False, True),
+            (SECRET | AUTHENTICATES, True, True),
+            (CERTIFICATES, False, False),
+            ({**CERTIFICATES, "authenticationProviders": ""}, False, False),
+            ({**CERTIFICATES, "authenticationProviders": "tls,basic"}, False, False),
+            ({**CERTIFICATES, "authenticationProviders": f"tls,{PASSWORDS}", **FORWARDED}, False, True),
+            ({**CERTIFICATES, "authenticationProviders": f"tls,{OPEN_ID}"}, False, True),
+        ],
+    )
+    def test_whose_credentials_known_brokers_get_is_explained(
+        self, keys: dict[str, str], own: bool, forwarded: bool
+    ) -> None:
+        first = "".join(explained(Config.load(overrides=BROKER | keys))[:1])
+        assert ("brokerClientAuthenticationPlugin" in first, "forwardAuthorizationCredentials" in first) == (
+            own,
+            forwarded,
+        )
 
     def test_an_admin_address_needs_a_token(self) -> None:
         (fault,) = faults(adminApiAddress="127.0.0.1:7070")
