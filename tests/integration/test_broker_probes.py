@@ -20,6 +20,7 @@ from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.sockets.ports import free_port
 from tests.support.web.web_pages import get
 
+TOKENS = ("authenticationEnabled=true", "authenticationProviders=token", f"tokenSecretKey=data:;base64,{'A' * 64}")
 PROBED = {"brokerIdleProbeIntervalMillis": 30_000}
 
 
@@ -180,8 +181,11 @@ async def test_each_part_of_the_way_to_a_broker_is_tried(capsys: pytest.CaptureF
             "pulsar://nowhere.invalid:6650": [("name", False)],
         }
         broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such token")
-        code, found = await asyncio.to_thread(checked, capsys, f"brokerServiceURL=pulsar://{LOOPBACK}:{broker.port}")
-        assert (code, found[f"pulsar://{LOOPBACK}:{broker.port}"][-1]) == (1, ("credentials", False))
+        url = f"brokerServiceURL=pulsar://{LOOPBACK}:{broker.port}"
+        # A check speaks for no client, so the refusal is never about one.
+        for keys in ((), (*TOKENS, "forwardAuthorizationCredentials=false"), TOKENS):
+            code, found = await asyncio.to_thread(checked, capsys, url, *keys)
+            assert (code, found[f"pulsar://{LOOPBACK}:{broker.port}"][-1]) == (1, ("credentials", False))
         broker.script.refuse_connect = None
         code, found = await asyncio.to_thread(checked, capsys, f"brokerServiceURL=pulsar://{LOOPBACK}:{broker.port}")
         assert code == 0

@@ -186,16 +186,17 @@ async def test_a_redirect_of_a_broker_is_followed_and_its_answer_counts() -> Non
     assert broker.tokens == leader.tokens == owner.tokens == [TOKEN]
 
 
-async def test_a_redirect_to_a_target_that_no_known_broker_named_is_not_followed() -> None:
+@pytest.mark.parametrize("keys", [OWN, {}])
+async def test_a_redirect_to_a_target_that_no_known_broker_named_is_not_followed(keys: dict[str, Any]) -> None:
     foreign = Listener()
     async with raw_broker(foreign.serve) as listening:
         broker = Listener(names=f"pulsar://127.0.0.1:{listening.port}", redirects=True)
-        async with raw_broker(broker.serve) as answering, staged(broker_port=answering.port, **OWN) as stage:
+        async with raw_broker(broker.serve) as answering, court(broker_port=answering.port, **keys) as held:
             # As if the answer had come from a server that is not known.
-            stage.proxy.services.requests.lookups._known = None
-            found = await (await stage.connected()).lookup(TOPIC)
+            held.stage.proxy.services.requests.lookups._known = None
+            found = await (await held.client("alice")).lookup(TOPIC)
             assert (found.error, found.message) == (ServerError.ServiceNotReady, REDIRECTED)
-            assert withheld(stage)["redirect"] == 1
+            assert withheld(held.stage)["redirect"] == 1
     assert foreign.tokens == []
 
 
