@@ -101,7 +101,8 @@ async def test_who_finds_too_many_waiting_is_told_to_come_again() -> None:
 
 async def test_large_credentials_that_wait_take_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "MOST_WAITING", 1000)
-    async with hung() as issuer, staged(**keys(issuer)) as stage:
+    kept: dict[str, Any] = {"forwardAuthorizationCredentials": "false"}
+    async with hung() as issuer, staged(**keys(issuer), **kept) as stage:
         large = issuer.token(padding="." * 20_000)
         fit = issuer_keys.MOST_WAITING_BYTES // len(large)
         strangers = await crowd(stage, fit + 5, presenting(large.decode()))
