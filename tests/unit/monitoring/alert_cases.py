@@ -232,6 +232,8 @@ CASES = (
         (
             # A proxy that probes no broker before a client asks, or that has just started.
             {'pulsar_proxy_brokers{S,state="up"}': steady(0), 'pulsar_proxy_brokers{S,state="unknown"}': steady(1)},
+            # Brokers that refuse the proxy can be reached: another alert tells.
+            {'pulsar_proxy_brokers{S,state="up"}': steady(0), 'pulsar_proxy_brokers{S,state="refusing"}': steady(1)},
             {'pulsar_proxy_brokers{S,state="up"}': steady(1), 'pulsar_proxy_brokers{S,state="down"}': steady(3)},
             {'pulsar_proxy_brokers{S,state="up"}': steady(1), 'pulsar_proxy_brokers{S,state="down"}': steady(0)},
         ),
