@@ -37,6 +37,7 @@ _FULL: Final = {Load.REST: "at rest", Load.STORM: "storm", Load.WORST: "worst ca
 _FACTS: Final = {
     Fact.EXPORTS: "with an OpenTelemetry collector",
     Fact.WEB_TARGETS: "with web services to pass requests on to",
+    Fact.FORWARDS: "with `authenticationEnabled`, unless `forwardAuthorizationCredentials=false`",
     Fact.RELAY_POOL: "with `relayMemoryPoolMB`",
     Fact.NO_RELAY_POOL: "unless `relayMemoryPoolMB`",
     Fact.SOCKET_BOUND: "with `relaySocketMemoryMB`",

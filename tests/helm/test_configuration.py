@@ -146,7 +146,7 @@ NUMBERS = {
     "proxyLogLevel": st.sampled_from([0, "1", 2]),
     "topicListFairness": st.sampled_from(["fifo", "FIFO", "tenant"]),
     "authenticationEnabled": st.booleans(),
-    "authenticationProviders": st.just("tls"),
+    "authenticationProviders": st.sampled_from(["tls", "tls,token", "tls, x.AuthenticationProviderBasic"]),
     "forwardAuthorizationCredentials": st.sampled_from([True, False, "TRUE", "false"]),
     "servicePortTls": st.sampled_from(["", 6651]),
     "webServicePortTls": st.sampled_from(["", "8443"]),
@@ -166,7 +166,11 @@ NUMBERS = {
 @given(st.fixed_dictionaries({}, optional=NUMBERS))
 def test_the_chart_and_the_proxy_add_up_the_same_memory(given_values: dict[str, Any]) -> None:
     # What keys above need beside them.
-    given_values |= {"brokerServiceURLTLS": "pulsar+ssl://b:6651", "adminApiTokenFilePath": "/pulsar/tokens/admin"}
+    given_values |= {
+        "checkActiveBrokers": True,
+        "brokerServiceURLTLS": "pulsar+ssl://b:6651",
+        "adminApiTokenFilePath": "/pulsar/tokens/admin",
+    }
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value)
              for name, value in {**DEFAULTS, **BROKERS, **given_values}.items()}  # fmt: skip
     expected_mib = -(-worst_case_bytes(Config.load(overrides=texts)) // (1 << 20))

@@ -24,7 +24,7 @@ EVERY_LINE = {
     "servicePortTls": 6651, "metricsPort": 9090, "tlsTrustCertsFilePath": "/t/ca", "webServicePortTls": 8443,
     "tlsEnabledWithBroker": True,
     "brokerServiceURLTLS": "pulsar+ssl://b:6651", "brokerWebServiceURLTLS": "https://b:8443",
-    "authenticationEnabled": True, "authenticationProviders": "tls", "forwardAuthorizationCredentials": True,
+    "authenticationEnabled": True, "authenticationProviders": "tls,token", "checkActiveBrokers": True,
     "proxyLogLevel": 2, "topicListFairness": "TENANT", "eventLogDirectory": "/pulsar/events",
     "eventLogTopic": "persistent://a/b/c", "topicListSpillDirectory": "/pulsar/lists/spill",
     "adminApiAddress": "127.0.0.1:7070", "adminApiTokenFilePath": "/t/a", "OTEL_SDK_DISABLED": False,

@@ -17,8 +17,8 @@ CLIENTS = {"authenticationEnabled": True, "authenticationProviders": "tls,token"
 # No numbers, but the memory that is computed depends on them.
 COUNTED = (
     "proxyLogLevel", "PULSAR_PREFIX_topicListFairness", "eventLogTopic", "eventLogDirectory", "topicListSpillDirectory",
-    "tlsEnabledWithBroker", "proxyRole", "authenticationEnabled", "forwardAuthorizationCredentials",
-    "brokerWebServiceURL",
+    "tlsEnabledWithBroker", "proxyRole", "authenticationEnabled", "authenticationProviders",
+    "forwardAuthorizationCredentials", "brokerWebServiceURL",
     "brokerWebServiceURLTLS", "functionWorkerWebServiceURL", "functionWorkerWebServiceURLTLS",
     "httpReverseProxy.docs.proxyTo",
 )  # fmt: skip

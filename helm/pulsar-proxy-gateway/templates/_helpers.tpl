@@ -173,17 +173,6 @@ itself names cannot be seen here, and NOTES.txt says so. */ -}}
 {{- dict "all" $all "table" .settings.table | toJson -}}
 {{- end -}}
 
-{{- /* Whether brokers get credentials of clients (proxy/config/values.py, forwards_credentials): `true`, or nothing. */ -}}
-{{- define "pulsar-proxy.forwards" -}}
-{{- $key := "forwardAuthorizationCredentials" -}}
-{{- if and (include "pulsar-proxy-lib.true" (dict "settings" . "key" "authenticationEnabled")) (include "pulsar-proxy-lib.true" (dict "settings" . "key" $key)) -}}
-  {{- $bare := ternary "(?i)tls$" "(?i)(tls|basic)$" (ne (get .all $key | default "" | trim) "") -}}
-  {{- range splitList "," (include "pulsar-proxy-lib.value" (dict "settings" . "key" "authenticationProviders")) -}}
-    {{- with trim . -}}{{- if not (regexMatch $bare .) -}}true{{- end -}}{{- end -}}
-  {{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{- /* Refuse several pods of (dict "root" $ "settings" S) that would each know only the brokers of its own lookups, while the Service sends
 a client's lookup to one pod and its connection to another: those of docs/adr/0022-known-brokers.md. */ -}}
 {{- define "pulsar-proxy.checkKnownBrokers" -}}
@@ -194,7 +183,7 @@ a client's lookup to one pod and its connection to another: those of docs/adr/00
 {{- $plugin := include "pulsar-proxy-lib.value" (dict "settings" $s "key" "brokerClientAuthenticationPlugin") -}}
 {{- $short := $plugin | trim | trimPrefix "org.apache.pulsar.client.impl.auth." | lower -}}
 {{- $secret := not (has $short (list "" "none" "disabled" "authenticationdisabled" "tls" "authenticationtls")) -}}
-{{- if include "pulsar-proxy.forwards" $s -}}{{- $secret = true -}}{{- end -}}
+{{- if include "pulsar-proxy-lib.forwards" $s -}}{{- $secret = true -}}{{- end -}}
 {{- $widened := or (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "brokerProxyCredentialsToAnyTarget"))
   (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "checkActiveBrokers")) -}}
 {{- $tls := include "pulsar-proxy-lib.true" (dict "settings" $s "key" "tlsEnabledWithBroker") -}}

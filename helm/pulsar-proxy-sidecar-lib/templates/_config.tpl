@@ -108,7 +108,7 @@ env:
 
 {{- /* Refuse variables that would change what memory and grace period were computed from: (dict "settings" S "env" LIST). */ -}}
 {{- define "pulsar-proxy-lib.checkEnv" -}}
-{{- $counted := list "OTEL_SDK_DISABLED" "proxyLogLevel" "topicListFairness" "eventLogTopic" "eventLogDirectory" "topicListSpillDirectory" "tlsEnabledWithBroker" "proxyRole" "authenticationEnabled" "forwardAuthorizationCredentials" -}}
+{{- $counted := list "OTEL_SDK_DISABLED" "proxyLogLevel" "topicListFairness" "eventLogTopic" "eventLogDirectory" "topicListSpillDirectory" "tlsEnabledWithBroker" "proxyRole" "authenticationEnabled" "authenticationProviders" "forwardAuthorizationCredentials" -}}
 {{- range .env -}}
   {{- $key := trimPrefix "PULSAR_PREFIX_" .name -}}
   {{- if or (has $key $counted) (regexMatch "^((broker|functionWorker)WebServiceURL(TLS)?$|httpReverseProxy[.])" $key) (hasKey (get $.settings.table.keys $key | default dict) "least") -}}

@@ -153,6 +153,17 @@ proxy adds them up at its start. Written by hand are only the templates of what 
 {{- if or $brokers $workers $more -}}true{{- end -}}
 {{- end -}}
 
+{{- /* `true` if brokers get the credentials of some clients (forwards_credentials in proxy/config/values.py). */ -}}
+{{- define "pulsar-proxy-lib.forwards" -}}
+{{- $key := "forwardAuthorizationCredentials" -}}
+{{- $bare := ternary "(?i)tls$" "(?i)(tls|basic)$" (ne (get .all $key | default "" | trim) "") -}}
+{{- $some := false -}}
+{{- range splitList "," (include "pulsar-proxy-lib.value" (dict "settings" . "key" "authenticationProviders")) -}}
+  {{- with trim . -}}{{- if not (regexMatch $bare .) -}}{{- $some = true -}}{{- end -}}{{- end -}}
+{{- end -}}
+{{- if and $some (include "pulsar-proxy-lib.true" (dict "settings" . "key" "authenticationEnabled")) (include "pulsar-proxy-lib.true" (dict "settings" . "key" $key)) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* `true` if the environment turns on the export of metrics to an OpenTelemetry collector. */ -}}
 {{- define "pulsar-proxy-lib.exports" -}}
 {{- if eq (get .env "OTEL_SDK_DISABLED" | trim | lower) "false" -}}true{{- end -}}

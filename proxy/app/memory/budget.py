@@ -98,6 +98,7 @@ class Fact(Enum):
 
     EXPORTS = "exports"
     WEB_TARGETS = "webTargets"
+    FORWARDS = "forwards"
     RELAY_POOL = "relayPool"
     NO_RELAY_POOL = "noRelayPool"
     SOCKET_BOUND = "relaySocketBound"
@@ -176,7 +177,6 @@ _WEB_BUFFER: Final = Config.http_output_buffer_size
 _CLIENT_TLS: Final = Given((Config.service_port_tls,))
 _ASKS_CERTIFICATES: Final = Given((Config.tls_trust_certs_file_path,))
 _BROKER_TLS: Final = Is(Config.tls_enabled_with_broker, "true")
-_FORWARDS: Final = (Is(Config.authentication_enabled, "true"), Is(Config.forward_authorization_credentials, "true"))
 _WEB_TLS: Final = Given((Config.web_service_port_tls,))
 _WEB_PORT: Final = Given((Config.web_service_port, Config.web_service_port_tls))
 _METRICS_PORT: Final = Given((Config.metrics_port,))
@@ -261,7 +261,8 @@ _CONNECTION_LINES: Final = (
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
     # Credentials of connected clients, and on broker connections also of clients that have left.
     Line("credentials to forward", Config.forward_authorization_credentials.name,
-         (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), _FORWARDS), Part(MAX_FORWARDED_BYTES, (_BROKERS,), _FORWARDS))),
+         (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), (Fact.FORWARDS,)),
+          Part(MAX_FORWARDED_BYTES, (_BROKERS,), (Fact.FORWARDS,)))),
     Line("broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),
@@ -403,6 +404,7 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
     send, receive, commands = config.send_memory_bytes > 0, config.receive_memory_bytes > 0, _bounds_commands(config)
     facts = {
         Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any,
+        Fact.FORWARDS: config.forwards_credentials,
         Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
         Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
         Fact.SEND_MEMORY: send, Fact.NO_SEND_MEMORY: not send,

@@ -274,3 +274,27 @@ def test_bounds_in_sum_stand_beside_the_lookup_connections() -> None:
         overloadSignals="proxy", overloadThrottleObserveOnly="false",
     )[1]  # fmt: skip
     assert throttled - total == 10_000 * 512
+
+
+@pytest.mark.parametrize(
+    ("keys", "counted"),
+    [
+        ({}, False),
+        ({"forwardAuthorizationCredentials": "true"}, False),
+        ({"authenticationEnabled": "true", "authenticationProviders": "tls"}, False),
+        ({"authenticationEnabled": "true", "authenticationProviders": "token"}, True),
+        ({"authenticationEnabled": "true", "authenticationProviders": "basic"}, False),
+        (
+            {
+                "authenticationEnabled": "true",
+                "authenticationProviders": "basic",
+                "forwardAuthorizationCredentials": "true",
+            },
+            True,
+        ),
+    ],
+)
+def test_credentials_of_clients_count_where_brokers_get_some(keys: dict[str, str], counted: bool) -> None:
+    lines, total = budget(**keys)
+    assert ("credentials to forward" in lines) is counted
+    assert (total > budget()[1]) is counted
