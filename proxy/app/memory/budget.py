@@ -259,10 +259,9 @@ _CONNECTION_LINES: Final = (
          (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
     Line("ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
-    # Credentials of connected clients, and on broker connections also of clients that have left.
     Line("credentials to forward", Config.forward_authorization_credentials.name,
          (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), (Fact.FORWARDS,)),
-          Part(MAX_FORWARDED_BYTES, (_BROKERS,), (Fact.FORWARDS,)))),
+          Part(MAX_FORWARDED_BYTES, (_BROKERS,), (Fact.FORWARDS,)))),  # also of clients that have left
     Line("broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),
@@ -403,8 +402,7 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
     pool, bound = config.relay_pool_bytes > 0, config.relay_socket_bytes > 0
     send, receive, commands = config.send_memory_bytes > 0, config.receive_memory_bytes > 0, _bounds_commands(config)
     facts = {
-        Fact.EXPORTS: exports, Fact.WEB_TARGETS: WebTargets.of(config).any,
-        Fact.FORWARDS: config.forwards_credentials,
+        Fact.EXPORTS: exports, Fact.FORWARDS: config.forwards_credentials, Fact.WEB_TARGETS: WebTargets.of(config).any,
         Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
         Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
         Fact.SEND_MEMORY: send, Fact.NO_SEND_MEMORY: not send,
