@@ -25,7 +25,6 @@ def test_a_proxy_that_was_told_only_of_tokens_serves_clients_lists_and_patterns(
         "tokenPublicKey": f"file://{credentials.public_key_file}",
         "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
         "brokerClientAuthenticationParameters": f"token:{credentials.token('proxy')}",
-        "forwardAuthorizationCredentials": "true",
     }
     topics = [f"persistent://{namespace}/{name}" for name in ("a-1", "a-2", "b-1")]
     for topic in topics:

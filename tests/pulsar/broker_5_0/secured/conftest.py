@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -21,8 +20,6 @@ from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy, broker_kind, run_secured_proxy
 from tests.pulsar.standalone import MissingToolError
 from tests.support.sockets.ports import free_ports
-
-FORWARDING: Final = {"forwardAuthorizationCredentials": "true"}
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +47,6 @@ def secured_proxy(
     """Give a maker of proxies before the secured broker, each with keys of its own; all must end well."""
     try:
         with ExitStack() as stack:
-            yield lambda **keys: stack.enter_context(
-                run_secured_proxy(tmp_path, broker, credentials, FORWARDING | keys)
-            )
+            yield lambda **keys: stack.enter_context(run_secured_proxy(tmp_path, broker, credentials, keys))
     except ProcessFailedError as error:
         pytest.fail(str(error), pytrace=False)
