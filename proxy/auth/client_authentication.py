@@ -139,4 +139,4 @@ def code_of(failure: AuthenticationFailed) -> int:
 
 def presented_by(connect: pb.CommandConnect) -> AuthData:
     """Return the credentials in a CONNECT, without its `original_*` fields: a client cannot prove those."""
-    return AuthData(commands.auth_method(connect), connect.auth_data)
+    return AuthData.presented(commands.auth_method(connect), connect.auth_data)

@@ -76,14 +76,14 @@ class ClientCredentials:
         self._asked_at, self._verifying = None, True
         return True
 
-    def renewed(self, found: Authenticated, data: bytes) -> None:
+    def renewed(self, found: Authenticated, presented: AuthData) -> None:
         """Replace the old credentials; raise AuthenticationFailed if the new ones prove another role."""
         if found.role != self.principal.role:
             detail = "the new credentials prove another role"
             raise AuthenticationFailed(detail, public=PublicCause.ROLE_CHANGED)
         self._verifying = False
         self.expires_at = found.expires_at
-        self.principal = _principal(found, AuthData(self.method, data), forward=self._forward)
+        self.principal = _principal(found, presented, forward=self._forward)
 
 
 def _principal(found: Authenticated, presented: AuthData, *, forward: bool) -> Principal:

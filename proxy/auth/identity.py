@@ -4,10 +4,13 @@ No `repr` here shows credentials: neither a log line nor a traceback may carry t
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol, Self
 
 from proxy.core.errors import ProxyError
 from proxy.core.public_causes import PublicCause
+
+# The method of tokens, whatever their issuer.
+TOKEN: Final = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,14 @@ class AuthData:
 
     method: str
     data: bytes = field(repr=False)
+
+    @classmethod
+    def presented(cls, method: str, data: bytes) -> Self:
+        """Return what a peer presented: a token without the ASCII white space around it, any other data as it came.
+
+        Files and shells add a line end to a token, which is no part of it. A password may begin or end with a blank.
+        """
+        return cls(method, data.strip() if method == TOKEN else data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,9 +105,9 @@ class ClientRefresh:
         before = credentials.principal
         try:
             # The method cannot change: as in upstream, the method that the response names is ignored.
-            presented = AuthData(credentials.method, data)
+            presented = AuthData.presented(credentials.method, data)
             found = await authentication.verify(presented, client.certificate, client.name)
-            credentials.renewed(found, data)
+            credentials.renewed(found, presented)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = authentication_text(failure.public)

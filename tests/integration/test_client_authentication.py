@@ -511,6 +511,62 @@ async def test_a_signed_token_is_taken_and_any_other_is_not() -> None:
         assert stage.caused("authentication_failed") == 4
 
 
+SIGNED: dict[str, Any] = {
+    "authenticationEnabled": "true",
+    "authenticationProviders": "token",
+    "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
+}
+AROUND = ["{}\n", "{}\r\n", " {}", "\t{} ", "\n\n{}\f\v"]
+
+
+@pytest.mark.parametrize("spelling", AROUND)
+async def test_white_space_around_a_token_is_no_part_of_it(spelling: str) -> None:
+    token = token_of("alice")
+    async with staged(**SIGNED, **PROXY_ROLE, **FORWARDING) as stage:
+        for data in (token, spelling.format(token)):
+            client = await stage.client()
+            await client.send(presenting(data))
+            assert (await client.command()).type == pb.BaseCommand.CONNECTED
+            await client.topics(namespace(0))
+        # Both are one principal, whose connection the two share.
+        connects = stage.broker.record.commands(CommandType.CONNECT)
+        assert [seen.connect.original_auth_data for seen in connects] == [token]
+        relayed = await stage.client()
+        await relayed.send(presenting(spelling.format(token), target=f"127.0.0.1:{stage.broker.port}"))
+        assert (await relayed.command()).type == pb.BaseCommand.CONNECTED
+        assert stage.broker.record.commands(CommandType.CONNECT)[-1].connect.original_auth_data == token
+
+
+@pytest.mark.parametrize(
+    "spelling", ["{0} .{1}.{2}", "{0}.\n{1}.{2}", "{0}.{1}.{2}\u00a0", "\u2003{0}.{1}.{2}", "\ufeff{0}.{1}.{2}", " \n"]
+)
+async def test_any_other_spelling_of_a_token_is_refused(spelling: str) -> None:
+    async with staged(**SIGNED) as stage:
+        client = await stage.client()
+        await client.send(presenting(spelling.format(*token_of("alice").split("."))))
+        assert (await refused(client)).error == ServerError.AuthenticationError
+
+
+async def test_a_password_keeps_its_white_space() -> None:
+    async with court() as held:
+        client = await held.stage.client()
+        await client.send(presenting("alice: pass\n", auth_method_name="basic"))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        assert held.judge.asked == [("basic", b"alice: pass\n")]
+
+
+@pytest.mark.parametrize("spelling", AROUND)
+async def test_white_space_around_a_newer_token_is_no_part_of_it(spelling: str) -> None:
+    async with court(**FORWARDING) as held:
+        client = await held.client(f"alice/1 until {NOON}")
+        held.look()
+        await challenged(client)
+        await client.send(response(spelling.format("alice/2")))
+        session = held.stage.session_of(client)
+        expected = Principal("alice", AuthData("token", b"alice/2"))
+        await held.stage.until(lambda: session.principal == expected, "the newer credentials")
+
+
 @pytest.mark.parametrize(("fairness", "keys"), [("principal", FORWARDING), ("fifo", {})])
 async def test_operators_see_roles_as_the_anonymizer_writes_them(fairness: str, keys: dict[str, Any]) -> None:
     hidden: dict[str, Any] = {"authenticationRoleLoggingAnonymizer": "redacted", "topicListFairness": fairness}

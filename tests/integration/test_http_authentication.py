@@ -49,7 +49,16 @@ async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credential
         assert found[0][1] == TOKEN["Authorization"]
 
 
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Negotiate x", "Bearer", "Basic !!!"])
+@pytest.mark.parametrize("header", ["Bearer  alice-token", "Bearer \t alice-token", "bearer alice-token"])
+async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
+    async with web_staged(role_finder=Strict(), **KEYS) as at:
+        async with at.client.get(at.url + ADMIN, headers={"Authorization": header}) as answer:
+            assert answer.status == 200
+        scheme = header.partition(" ")[0]
+        assert [asked.header("Authorization") for asked in at.broker.asked] == [f"{scheme} alice-token"]
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer\talice-token", "Bearer alice- token", "Negotiate x", "Bearer", "Basic !!!"])
 async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str | None) -> None:
     async with web_staged(role_finder=Strict(), **KEYS) as at:
         headers = {} if header is None else {"Authorization": header}

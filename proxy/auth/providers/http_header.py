@@ -7,10 +7,11 @@ import base64
 import binascii
 from typing import Final
 
-from proxy.auth.identity import AuthData
+from proxy.auth.identity import TOKEN, AuthData
 from proxy.auth.providers.signed_token import LONGEST_TOKEN_BYTES
 
 LONGEST_HEADER: Final = LONGEST_TOKEN_BYTES + len("Bearer ")
+_WHITE_SPACE: Final = " \t\n\r\f\v"
 
 
 def credentials_of_header(value: str) -> AuthData | None:
@@ -20,10 +21,17 @@ def credentials_of_header(value: str) -> AuthData | None:
     if len(value) > LONGEST_HEADER or not rest or not rest.isascii():
         return None
     if scheme.lower() == "bearer":
-        return AuthData("token", rest.encode())
+        found = AuthData.presented(TOKEN, rest.encode())
+        return found if found.data else None
     if scheme.lower() != "basic":
         return None
     try:
         return AuthData("basic", base64.b64decode(rest, validate=True))
     except (binascii.Error, ValueError):
         return None
+
+
+def spelt_once(value: str) -> str:
+    """Return a header for a server, `Bearer` with its token as it was checked: without the white space around it."""
+    scheme, blank, rest = value.partition(" ")
+    return f"{scheme} {rest.strip(_WHITE_SPACE)}" if blank and scheme.lower() == "bearer" else value

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from proxy.auth.providers.http_header import spelt_once
+
 Headers = list[tuple[str, str]]
 
 ORIGINAL_PRINCIPAL: Final = "X-Original-Principal"
@@ -61,6 +63,7 @@ def to_broker(
         raise RequestLoop("the request comes back to this proxy: a redirect, or a configured server, leads here")
     dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given)
     passed = [(name, value) for name, value in given if name.lower() not in dropped and not _ours(name)]
+    passed = [(name, spelt_once(value) if name.lower() == "authorization" else value) for name, value in passed]
     forwarded_for = [value for name, value in given if name.lower() == "x-forwarded-for"]
     passed.append(("X-Forwarded-For", ", ".join([*forwarded_for, client_address])))
     passed.append(("X-Forwarded-Proto", scheme))

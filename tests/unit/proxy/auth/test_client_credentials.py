@@ -68,7 +68,7 @@ def test_newer_ones_take_the_place_of_the_old() -> None:
     given = credentials()
     given.asked(10.0)
     given.answered()
-    given.renewed(Authenticated("alice", NOON + 500), b"second")
+    given.renewed(Authenticated("alice", NOON + 500), AuthData("token", b"second"))
     assert given.principal == Principal("alice", AuthData("token", b"second"))
     assert not given.under_way
     assert given.look(NOON + 499, 0.0, INTERVAL) is Look.VALID
@@ -80,7 +80,7 @@ def test_the_role_cannot_change() -> None:
     given.asked(10.0)
     given.answered()
     with pytest.raises(AuthenticationFailed, match="another role"):
-        given.renewed(Authenticated("bob"), b"second")
+        given.renewed(Authenticated("bob"), AuthData("token", b"second"))
     assert given.principal == Principal("alice", PRESENTED)
 
 
