@@ -1,13 +1,17 @@
-"""State of the credentials of a client, and when they must be refreshed (upstream's rules of refresh, PIP-55).
+"""State of the credentials of a client, and when they must be refreshed (PIP-55), whether brokers get them or not.
 
 No I/O and no clock: the caller passes two times. `now` is seconds since the epoch, by which credentials expire;
 `elapsed` is the loop's time, by which a client has to answer.
 """
 
 from enum import Enum
+from typing import Final
 
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.core.public_causes import PublicCause
+
+# A look comes once in an interval: one that is a little early must not give a client another interval.
+EARLY_SECONDS: Final = 0.5
 
 
 class Look(Enum):
@@ -22,7 +26,7 @@ class Look(Enum):
 class ClientCredentials:
     """Verified credentials of a client, which may be asked to renew them."""
 
-    __slots__ = ("_asked_at", "_forward", "_renewable", "_verifying", "expires_at", "method", "principal")
+    __slots__ = ("_asked_at", "_forward", "_verifying", "expires_at", "method", "principal", "renewable")
 
     def __init__(
         self, found: Authenticated, presented: AuthData, *, forward: bool = False, renewable: bool = False
@@ -30,20 +34,16 @@ class ClientCredentials:
         self.method = presented.method
         self.expires_at = found.expires_at
         self.principal = _principal(found, presented, forward=forward)
+        # Whether the client says that it can be asked for newer ones.
+        self.renewable = renewable
         self._forward = forward
-        self._renewable = renewable
         self._asked_at: float | None = None
         self._verifying = False
 
     @property
     def forwarded(self) -> bool:
-        """Whether brokers get the credentials."""
+        """Whether brokers get the credentials, and may ask for newer ones."""
         return self.principal.original is not None
-
-    @property
-    def renewable(self) -> bool:
-        """Whether the client can be asked for new credentials: only if they are forwarded, as in upstream."""
-        return self._forward and self._renewable
 
     @property
     def under_way(self) -> bool:
@@ -55,7 +55,8 @@ class ClientCredentials:
         if self._verifying:
             return Look.VALID
         if self._asked_at is not None:
-            return Look.UNANSWERED if elapsed - self._asked_at >= interval_seconds else Look.VALID
+            late = elapsed - self._asked_at >= interval_seconds - EARLY_SECONDS
+            return Look.UNANSWERED if late else Look.VALID
         if self.valid(now):
             return Look.VALID
         return Look.ASK if self.renewable else Look.EXPIRED

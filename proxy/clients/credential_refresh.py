@@ -3,8 +3,8 @@
 No task or timer runs per connection: `proxy.clients.sessions` calls `look` periodically. A client is asked at most once
 at a time, and its answer serves all waiters.
 
-The rules here are those of lookup mode. A relay ends when its client's credentials have expired (`_watch_relay` in
-`handshake.py`), a WebSocket too (`proxy/web/forward/websockets.py`): nobody can renew them there.
+The rules here are those of lookup mode. A relay whose broker does not get the credentials ends when they have expired
+(`_watch_relay` in `handshake.py`), a WebSocket too (`proxy/web/forward/websockets.py`): nobody can renew them there.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class ClientRefresh:
         self._server_version = server_version
         self._protocol_version = protocol_version
         self._waiting: list[asyncio.Future[Principal]] = []
-        if credentials.renewable:
+        if credentials.renewable and credentials.forwarded:
             authentication.holders.add(credentials.principal, self)
 
     def look(self) -> None:
@@ -114,8 +114,9 @@ class ClientRefresh:
             client.output.send(commands.error(commands.REQUEST_ID_NONE, code_of(failure), message))
             client.close(DisconnectCause.AUTHENTICATION_FAILED)
             return
-        authentication.holders.remove(before, self)
-        authentication.holders.add(credentials.principal, self)
+        if credentials.forwarded:
+            authentication.holders.remove(before, self)
+            authentication.holders.add(credentials.principal, self)
         client.principal = credentials.principal
         waiting, self._waiting = self._waiting, []
         for future in waiting:

@@ -129,7 +129,7 @@ class ClientHandshake:
     def _watch(
         self, connect: pb.CommandConnect, credentials: ClientCredentials, authentication: ClientAuthentication
     ) -> None:
-        if credentials.expires_at is None and not credentials.renewable:
+        if credentials.expires_at is None and not (credentials.renewable and credentials.forwarded):
             return
         self._refresh = ClientRefresh(
             self._client,

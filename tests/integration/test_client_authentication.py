@@ -1,6 +1,7 @@
 """Who clients are: asked before anything is done for them, asked again in time, and never taken at their own word."""
 
 import base64
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -327,15 +328,56 @@ async def test_equal_requests_of_one_principal_share_an_answer() -> None:
 # --- credentials that expire ---------------------------------------------------------------------------
 
 
-async def test_without_forwarding_a_client_is_closed_when_its_credentials_expire() -> None:
-    async with court(**NOT_FORWARDING) as held:
-        client = await held.client(f"alice until {NOON + 10}")
+BOTH = pytest.mark.parametrize("forwarding", [NOT_FORWARDING, FORWARDING], ids=["kept here", "forwarded"])
+
+
+async def test_without_forwarding_a_client_renews_for_the_proxy_alone() -> None:
+    async with court(**PROXY_ROLE, **NOT_FORWARDING) as held:
+        client = await held.client(f"alice/1 until {NOON + 10}")
+        held.look()
+        await client.topics(namespace(0))
+        held.now += 10
+        gate = held.stage.broker.script.hold(LISTS)
+        await client.ask_topics(namespace(1))
+        held.look()
+        assert (await challenged(client)).challenge.auth_method_name == "token"
+        # Nobody asks twice, and a list that is under way goes on.
+        held.look()
+        await client.send(response(f"alice/2 until {NOON + 100}") + response("bad") + PING)
+        gate.set()
+        kinds = {(await client.answer()).type for _ in range(2)}
+        assert kinds == {pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.PONG}
+        await held.stage.until(lambda: len(held.judge.asked) == 2, "the newer credentials")
+        held.now = NOON + 99
         held.look()
         await client.ping()
-        held.now += 10
+        # The broker's connection stays, for brokers hear of the role alone.
+        assert [(seen.original_principal, seen.original_auth_data) for seen in connects(held)] == [("alice", "")]
+        held.now = NOON + 100
         held.look()
+        await challenged(client)
+
+
+@BOTH
+async def test_what_never_expires_is_never_asked_for(forwarding: dict[str, Any]) -> None:
+    async with court(**forwarding) as held:
+        client = await held.client("alice")
+        held.now += 1e9
+        held.look()
+        await client.ping()
+
+
+async def test_a_token_of_two_seconds_is_renewed_by_the_clock_of_the_proxy_itself() -> None:
+    async with staged(**SIGNED, authenticationRefreshCheckSeconds=1) as stage:
+        client = await stage.client()
+        await client.send(presenting(token_of("alice", exp=time.time() + 2)))
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        await challenged(client)
+        await client.send(response(token_of("alice", exp=time.time() + 3)))
+        await client.topics(namespace(0))
+        await challenged(client)
         assert await client.rest() == b""
-        await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
+        await stage.until(lambda: stage.caused("credentials_not_renewed") == 1, "a cause")
 
 
 @pytest.mark.usefixtures("relay_engine")
@@ -390,8 +432,9 @@ async def test_a_client_renews_what_is_forwarded_and_goes_on_under_it() -> None:
         await challenged(client)
 
 
-async def test_a_client_that_does_not_renew_in_time_is_closed() -> None:
-    async with court(**FORWARDING) as held:
+@BOTH
+async def test_a_client_that_does_not_renew_in_time_is_closed(forwarding: dict[str, Any]) -> None:
+    async with court(**forwarding) as held:
         client = await held.client(f"alice until {NOON}")
         held.look()
         await challenged(client)
@@ -401,17 +444,24 @@ async def test_a_client_that_does_not_renew_in_time_is_closed() -> None:
         await held.stage.until(lambda: held.stage.caused("credentials_not_renewed") == 1, "a cause")
 
 
-async def test_a_client_that_cannot_renew_is_closed() -> None:
-    async with court(**FORWARDING) as held:
+@BOTH
+async def test_a_client_that_cannot_renew_is_closed(forwarding: dict[str, Any]) -> None:
+    async with court(**forwarding) as held:
         client = await held.client(f"alice until {NOON}", refresh=False)
         held.look()
         assert await client.rest() == b""
         await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
 
 
-@pytest.mark.parametrize(("data", "cause"), [("bob", PublicCause.ROLE_CHANGED), ("bad", PublicCause.REFUSED)])
-async def test_a_client_that_renews_with_what_is_not_its_own_is_refused(data: str, cause: PublicCause) -> None:
-    async with court(**FORWARDING) as held:
+@BOTH
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [("bob", PublicCause.ROLE_CHANGED), ("bad", PublicCause.REFUSED), (" \n", PublicCause.REFUSED)],
+)
+async def test_a_client_that_renews_with_what_is_not_its_own_is_refused(
+    data: str, cause: PublicCause, forwarding: dict[str, Any]
+) -> None:
+    async with court(**forwarding) as held:
         client = await held.client(f"alice until {NOON}")
         held.look()
         await challenged(client)

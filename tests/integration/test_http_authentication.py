@@ -58,7 +58,9 @@ async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
         assert [asked.header("Authorization") for asked in at.broker.asked] == [f"{scheme} alice-token"]
 
 
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer\talice-token", "Bearer alice- token", "Negotiate x", "Bearer", "Basic !!!"])
+@pytest.mark.parametrize(
+    "header", [None, "Bearer wrong", "Bearer\talice-token", "Bearer alice- token", "Negotiate x", "Bearer", "Basic !!!"]
+)
 async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str | None) -> None:
     async with web_staged(role_finder=Strict(), **KEYS) as at:
         headers = {} if header is None else {"Authorization": header}
