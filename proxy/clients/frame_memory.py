@@ -1,13 +1,15 @@
 """The permit of a large frame: one of each memory that the frame takes, in their order.
 
-After CONNECTED a frame takes a share and then direct memory, before CONNECTED the memory of handshakes only. All frames
-together hold no more direct memory than the share has, so no topic list waits for more than that.
+After CONNECTED a frame takes a share and, if it is no question, direct memory then; before CONNECTED the memory of
+handshakes only. All frames together hold no more direct memory than the share has, so no topic list waits for more
+than that.
 
-The share is a number, not memory: a frame takes at least its `place` of it, before its bytes have come. Otherwise the
-share would let in as many frames as it has room for their first bytes, and all of them would wait to grow.
+A frame takes at least its `place` of the share, before its bytes have come. Otherwise the share would let in as many
+frames as it has room for their first bytes, and all of them would wait to grow.
 
 No circle: all frames take the memories in the same order, in each of them growth goes before newcomers and one growth
-may overshoot (docs/adr/0003), and topic lists, which hold direct memory too, never wait for a share of frames.
+may overshoot (docs/adr/0003). Topic lists, which hold direct memory too, never wait for a share of frames; those whose
+question was large hold a share, and no direct memory, while they wait.
 """
 
 from collections.abc import Hashable, Sequence
@@ -20,14 +22,14 @@ from limiter.semaphore import AsyncSemaphore
 class FramePermit:
     """The permits of a frame; `memories` are taken in their order, and charged to the key beside each.
 
-    `place` is the least that is taken of the first memory if that is a share of the next.
+    `place` is the least that is taken of the first memory.
     """
 
     __slots__ = ("_memories", "_permits", "_place")
 
     def __init__(self, memories: Sequence[tuple[AsyncSemaphore, Hashable]], place: int) -> None:
         self._memories = memories
-        self._place = place if len(memories) > 1 else 0
+        self._place = place
         # Permits of the first memories: those that the frame has had its turn in.
         self._permits: list[Permit] = []
 

@@ -7,9 +7,10 @@ Rules:
 - The first bytes wait among the newcomers, growth before them; one growth at a time may overshoot the limit
   (docs/adr/0003), so that frames which all grow cannot wait for each other without end.
 - Before CONNECTED a frame takes from a small memory of its own, in turns by address: nobody has proven anything yet.
-- Frames together take a share of direct memory (SHARE_PART), in turns by address, so that no topic list waits for more
-  of them. While frames wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is
-  refused soon.
+- Frames together take a share as large as a part of direct memory (SHARE_PART), in turns by address. Questions hold
+  that share only, until they have their answer: what waits for direct memory for its own answer must hold none of it.
+  All other frames take direct memory, too, so that no topic list waits for more of them than the share has.
+- While frames wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is refused soon.
 - A frame that is refused is answered with its request id, which in some commands stands behind a topic: then its first
   UNBOOKED_FRAME_BYTES are stored to find the id. A client whose id is not there is closed: the client could not tell
   which of its requests an answer is for.
@@ -60,8 +61,10 @@ PLACE_BYTES: Final = 64 * 1024
 # A frame that has to wait grows by an eighth, which shows whether its client sends more: what one silent client gives
 # back is room for eight others to show the same.
 STEP_PART: Final = 8
-LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, CommandType.GET_OR_CREATE_SCHEMA})
+LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, *REQUESTS})
 LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
+# Commands with content of their own; all other requests are questions.
+WITH_CONTENT: Final = frozenset({CommandType.GET_OR_CREATE_SCHEMA, CommandType.AUTH_RESPONSE})
 
 
 def memory_for(stored: int, frame_bytes: int, charged: int, part: int = 1) -> int:
@@ -252,34 +255,36 @@ class LargeFrames:
         refuse(request_id)
 
     def _refuse_size(self, kind: int, head: FrameHead, request_id: int) -> None:
-        """Refuse a request that would hold direct memory while it waits for the memory of its own answer."""
+        """Refuse a PING, or an answer to a question that nobody asked, of a size that none has."""
         self._services.requests.counters.request_refused("too_large")
         name = CommandType(kind).name
         message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"
-        if kind in REQUESTS:
-            self._sender.output.send(refusal(kind, request_id, ServerError.NotAllowedError, message))
-        else:
-            self._sender.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
+        self._sender.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
 
     def _refuse_stored(self, arriving: _Arriving, refuse: Callable[[int], None]) -> None:
         """Refuse a frame, whose first bytes are there, with its request id; without one end the connection."""
-        buffer, start, end = self._decoder.stored_command()
-        kind = arriving.head.command_type
-        assert kind is not None
-        request_id = read_request_id(kind, buffer[start : min(end, UNBOOKED_FRAME_BYTES)])
+        request_id = self._stored_request_id(arriving)
         self._pass_over()
         if request_id is None:
             self._sender.close(DisconnectCause.FRAME_TOO_LARGE)
         else:
             refuse(request_id)
 
+    def _stored_request_id(self, arriving: _Arriving) -> int | None:
+        """Return the request id in the first bytes that are stored of a frame; None if it is not there."""
+        buffer, start, end = self._decoder.stored_command()
+        kind = arriving.head.command_type
+        return None if kind is None else read_request_id(kind, buffer[start : min(end, UNBOOKED_FRAME_BYTES)])
+
     def _begin(self, head: FrameHead) -> None:
         services = self._services
         seconds = services.limits.frame_seconds
         if self._state.state in (State.INIT, State.CONNECTING):
             self._arriving = _Arriving(head, (services.handshakes,), seconds)
-        else:
+        elif head.command_type in WITH_CONTENT:
             self._arriving = _Arriving(head, (services.frames, services.direct), seconds)
+        else:
+            self._arriving = _Arriving(head, (services.frames,), seconds)
         self._decoder.store()
         self._services.uploads.add(self)
         self._await_bytes(self._arriving)
@@ -341,6 +346,8 @@ class LargeFrames:
             return True
         if self.permit is None:
             place = min(LARGE_FRAME_COPIES * arriving.head.frame_bytes, PLACE_BYTES)
+            if arriving.memories[0] is self._services.handshakes:
+                place = 0
             # The share is taken in turns by address, as before CONNECTED.
             keys = (host_network(self._sender.client_address), self._sender.charged)
             self.permit = FramePermit(tuple(zip(arriving.memories, keys, strict=False)), place)
@@ -363,11 +370,14 @@ class LargeFrames:
         stage = Stage.HANDSHAKE if arriving.memories[0] is self._services.handshakes else Stage.DIRECT
         short = next(memory for memory in arriving.memories if memory.name == error.limiter)
         self._services.requests.refusals.note(error, stage, short, sender.name, command)
-        request_id = _request_id(head)
+        request_id: int | None = _request_id(head)
         if request_id == commands.REQUEST_ID_NONE:
+            request_id = self._stored_request_id(arriving)
+        if request_id is None:
             sender.close(DisconnectCause.MEMORY_LIMIT)
             return
-        sender.output.send(commands.error(request_id, ServerError.TooManyRequests, DIRECT_REFUSAL))
+        assert head.command_type is not None
+        sender.output.send(refusal(head.command_type, request_id, ServerError.TooManyRequests, DIRECT_REFUSAL))
         self._pass_over()
 
     def _pass_over(self) -> None:

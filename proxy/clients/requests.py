@@ -217,11 +217,12 @@ class ClientRequests:
         waiting, self._waiting_lists = self._waiting_lists, None
         self._services.lookups.list_places.waiting -= len(waiting or ())
         for entry in waiting or ():
-            entry.held.release()
             self._services.counters.list_ended("cancelled")
-            if entry.record is not NO_RECORD:
+            if entry.record is NO_RECORD:
+                entry.held.release()
+            else:
                 # Up to a thousand of them: their questions are decoded a few in each iteration of the loop.
-                self._services.loop_budget.defer_cheap(partial(_record_waited, entry.record, entry.command))
+                self._services.loop_budget.defer_cheap(partial(_record_waited, entry))
 
     # --- topic lists ------------------------------------------------------------------------------
 
@@ -354,9 +355,10 @@ class ClientRequests:
         self._client.fewer_requests()
 
 
-def _record_waited(record: NoRecord, raw: bytes) -> None:
-    record.asks(commands.decode_command(raw).getTopicsOfNamespace)
-    record.cancelled()
+def _record_waited(waited: _WaitingList) -> None:
+    waited.record.asks(commands.decode_command(waited.command).getTopicsOfNamespace)
+    waited.record.cancelled()
+    waited.held.release()
 
 
 def _subject(command: pb.BaseCommand) -> str:

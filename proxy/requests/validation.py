@@ -19,10 +19,15 @@ _NAME: Final = r"[-=:.\w]+"
 _NAMESPACE: Final = re.compile(rf"{_NAME}/{_NAME}", re.ASCII)
 _TOPIC: Final = re.compile(rf"(?:(?:non-)?persistent://)?{_NAME}/{_NAME}/[^/].*|[^/:]+", re.ASCII | re.DOTALL)
 _SCHEMA_VERSION_BYTES: Final = 8
+# A list's memory is charged under this name, also while a broker keeps the question of clients that have left.
+LONGEST_NAMESPACE: Final = 4096
 
 
 def check_get_topics(request: pb.CommandGetTopicsOfNamespace) -> None:
     """Refuse a namespace that is not `tenant/namespace`; raises RequestFailed."""
+    if len(request.namespace) > LONGEST_NAMESPACE:
+        text = f"namespace has {len(request.namespace)} characters, expected at most {LONGEST_NAMESPACE}"
+        raise RequestFailed(ServerError.InvalidTopicName, text)
     if not _NAMESPACE.fullmatch(request.namespace):
         raise RequestFailed(
             ServerError.InvalidTopicName, f"namespace {request.namespace[:200]!r} is not of the form tenant/namespace"

@@ -13,7 +13,7 @@ from eventlog.drain import BLOCK_BYTES
 from limiter.fair_queue import MAX_IDLE_DEBTORS
 from protocol.command_scanner import HEAD_BYTES
 from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
-from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from proxy.config.values import SMALL_RECEIVE_BUFFER_BYTES, SMALL_SEND_BUFFER_BYTES
@@ -71,8 +71,7 @@ WEB_READ_BUFFERS: Final = 2  # a read of a full receive buffer, in units of `htt
 WEB_REQUEST_BYTES: Final = 48 * 1024
 # Kernel memory of a connection of the web ports or to a web service, in units of `httpOutputBufferSize`.
 WEB_KERNEL_BUFFERS: Final = 6
-# The same where the web ports pass nothing on, and send only own pages.
-PAGE_KERNEL_BUFFERS: Final = 3
+PAGE_KERNEL_BUFFERS: Final = 3  # where the web ports send only own pages
 # Copies of a block of events: collected, joined, compressed; a topic's client adds a copy, a batch and a frame.
 SINK_BLOCKS: Final = 3
 TOPIC_SINK_BLOCKS: Final = 6
@@ -215,9 +214,11 @@ _CONNECTION_LINES: Final = (
     Line("unfinished frames, unread answers", _CLIENTS.name, (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
     Line("large frames before CONNECTED", Config.max_handshake_in_flight_mem_size_mb.name,
          (Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,)),), Load.STORM),
-    # Growth of a single frame at a time may overshoot, in either memory.
+    # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
+    # Growth of a single frame at a time may overshoot, in each memory.
+    Line("large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM, divided_by=100),
     Line("one large frame over its limit", Config.max_lookup_frame_bytes.name,
-         (Part(LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
+         (Part(2 * LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
           Part(LARGE_FRAME_COPIES * MAX_HANDSHAKE_FRAME_BYTES))),
     Line("books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
     Line("TLS connections", _CLIENTS.name,

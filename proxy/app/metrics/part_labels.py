@@ -18,6 +18,7 @@ PART_LABELS: Final[Mapping[str, str]] = {
     "connections at rest": "connections",
     "unfinished frames, unread answers": "unfinished_frames",
     "large frames before CONNECTED": "handshake_frames",
+    "large questions": "large_questions",
     "one large frame over its limit": "frame_overshoot",
     "books of writers": "writers",
     "TLS connections": "tls_connections",

@@ -367,7 +367,10 @@ class ListGroup:
         if self.answer is not None:
             self.answer.close()
             self.timeline.direct_over()
-        elif self._cancel_work is not None:
+            return
+        # A broker may keep the question for long, and no client is charged for it any more.
+        self.key, self.request = GroupKey(), pb.CommandGetTopicsOfNamespace(namespace=self.request.namespace)
+        if self._cancel_work is not None:
             self._cancel_work()
 
 
@@ -493,8 +496,5 @@ def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> Req
         ServerError.NotAllowedError,
         f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
         f" {client.max_frame_bytes}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
-        stage="client_frame",
-        key="maxMessageSize",
-        asked=frame_bytes,
-        limit=client.max_frame_bytes,
-    )
+        stage="client_frame", key="maxMessageSize", asked=frame_bytes, limit=client.max_frame_bytes,
+    )  # fmt: skip

@@ -449,3 +449,16 @@ def test_a_list_above_the_clients_frame_limit_is_refused_with_both_sizes_and_the
     assert failure.code == ServerError.NotAllowedError
     for text in ("10 topics", "1001 bytes", "accepts 1000", "pattern", "maxMessageSize"):
         assert text in failure.message
+
+
+@on_a_loop
+async def test_a_group_whose_clients_have_left_a_question_at_a_broker_keeps_none_of_its_text() -> None:
+    books = Books()
+    group, member = books.join(Asker("a"), topics_pattern="x" * 10_000)
+    books.groups.asked(group)
+    group.leave(member)
+    assert books.cancelled == [group]
+    assert (group.request.topics_pattern, group.key.question) == ("", b"")
+    # The broker answers all the same.
+    books.groups.answer_begun(group)
+    assert not len(books.groups)
