@@ -11,6 +11,7 @@ from proxy.app.identities import Identities
 from proxy.app.list_memory import ListMemory
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
+from proxy.auth.client_authentication import ClientAuthentication
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
 from proxy.clients.sessions import Sessions
@@ -91,9 +92,15 @@ def client_services(parts: ClientParts) -> ClientServices:
     )
 
 
-def apply_handshake_memory(handshakes: AsyncSemaphore, config: Config) -> None:
-    """Apply the limit of the memory for large frames before CONNECTED, and how long they wait for it."""
+def apply_handshake_memory(
+    handshakes: AsyncSemaphore, authentication: ClientAuthentication | None, config: Config
+) -> None:
+    """Apply the limit of the memory for large frames before CONNECTED, and how long they wait for it; the limit is also
+    that of large credentials which are kept.
+    """
     handshakes.set_limit(config.max_handshake_in_flight_mem_size_mb * MIB)
+    if authentication is not None:
+        authentication.holders.kept.memory.set_limit(handshakes.limit)
     handshakes.timeout_seconds = config.seconds(Config.handshake_timeout_millis)
 
 
@@ -106,7 +113,7 @@ def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
     handshakes = AsyncSemaphore(
         "handshake", 0, max_queue=0, timeout_seconds=0, clock=parts.loop, observer=waits, share_by_key=True
     )
-    apply_handshake_memory(handshakes, parts.config)
+    apply_handshake_memory(handshakes, parts.identities.clients, parts.config)
     return handshakes, waits
 
 

@@ -8,11 +8,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from limiter.semaphore import AsyncSemaphore
 from proxy.app.metrics.counters import Counters
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.failures import SettingFault
 from proxy.auth.fairness_key import DisplayNames
+from proxy.auth.kept_credentials import KeptCredentials
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import find_secrets, own_credentials
 from proxy.auth.roles import ANONYMIZERS
@@ -58,7 +60,9 @@ def make_identities(
     role_finder: RoleFinder | None = None,
 ) -> Identities:
     """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
-    holders = CredentialHolders()
+    # The limit is set with that of large frames before CONNECTED (`client_services.py`).
+    memory = AsyncSemaphore("kept credentials", 0, max_queue=0, timeout_seconds=0, clock=loop)
+    holders = CredentialHolders(KeptCredentials(memory))
     own = own_credentials(
         config.broker_client_authentication_plugin,
         config.broker_client_authentication_parameters,

@@ -90,7 +90,7 @@ def apply_clients(parts: LiveParts, config: Config) -> None:
     """Apply the limits of a client, the number of clients, their timeouts and send buffers."""
     parts.services.limits = ClientLimits.of(config)
     parts.services.send_buffers.apply(SendSettings.of(config))
-    apply_handshake_memory(parts.services.handshakes, config)
+    apply_handshake_memory(parts.services.handshakes, parts.services.authentication, config)
     parts.services.direct_mode.apply(config.seconds(Config.broker_proxy_read_timeout_ms))
     parts.sessions.apply(SessionLimits.of(config))
     parts.sockets.hangup.ended.limit(config.max_concurrent_inbound_connections)

@@ -18,14 +18,11 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
+from proxy.auth.identity import MAX_AUTH_DATA_BYTES, AuthData, Authenticated, AuthenticationFailed
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.public_causes import PublicCause
 
-# Each connection keeps forwarded credentials as long as it lives (docs/memory.md); web servers bound tokens alike.
-MAX_FORWARDED_BYTES: Final = 8 * 1024
-MAX_AUTH_DATA_BYTES: Final = 64 * 1024
 MAX_METHOD_CHARS: Final = 64
 
 
@@ -121,11 +118,8 @@ class ClientAuthentication:
             self._log.warning("client failed to authenticate", client=client, reason=str(failure))
 
     def _check_size(self, presented: AuthData) -> None:
-        forward = self.settings.forwards(presented.method)
-        most = MAX_FORWARDED_BYTES if forward else MAX_AUTH_DATA_BYTES
-        if len(presented.data) > most:
-            key = " with forwardAuthorizationCredentials" if forward else ""
-            detail = f"got credentials of {len(presented.data)} bytes, expected at most {most}{key}"
+        if len(presented.data) > MAX_AUTH_DATA_BYTES:
+            detail = f"got credentials of {len(presented.data)} bytes, expected at most {MAX_AUTH_DATA_BYTES}"
             raise AuthenticationFailed(detail, public=PublicCause.TOO_LARGE)
         if len(presented.method) > MAX_METHOD_CHARS:
             detail = f"got a method name of {len(presented.method)} characters, expected at most {MAX_METHOD_CHARS}"

@@ -4,6 +4,7 @@ No I/O and no clock: the caller passes two times. `now` is seconds since the epo
 `elapsed` is the loop's time, by which a client has to answer.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -77,14 +78,19 @@ class ClientCredentials:
         self._asked_at, self._verifying = None, True
         return True
 
-    def renewed(self, found: Authenticated, presented: AuthData) -> None:
-        """Replace the old credentials; raise AuthenticationFailed if the new ones prove another role."""
+    def renewed(
+        self, found: Authenticated, presented: AuthData, keep: Callable[[Principal], Principal] = lambda new: new
+    ) -> None:
+        """Replace the old credentials; raise AuthenticationFailed if the new ones prove another role.
+
+        `keep` returns the principal to keep, or raises.
+        """
         if found.role != self.principal.role:
             detail = "the new credentials prove another role"
             raise AuthenticationFailed(detail, public=PublicCause.ROLE_CHANGED)
+        self.principal = keep(_principal(found, presented, forward=self._forward))
         self._verifying = False
         self.expires_at = found.expires_at
-        self.principal = _principal(found, presented, forward=self._forward)
 
 
 def _principal(found: Authenticated, presented: AuthData, *, forward: bool) -> Principal:

@@ -8,6 +8,7 @@ import asyncio
 from typing import Protocol
 
 from proxy.auth.identity import AuthenticationFailed, Principal
+from proxy.auth.kept_credentials import KeptCredentials
 from proxy.core.errors import ConnectionClosed
 
 
@@ -22,9 +23,10 @@ class Holder(Protocol):
 
 
 class CredentialHolders:
-    """Finds a client that can renew the credentials of a principal."""
+    """Finds a client that can renew the credentials of a principal; `kept` is the memory of large ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptCredentials) -> None:
+        self.kept = kept
         self._holders: dict[Principal, dict[Holder, None]] = {}
 
     def __len__(self) -> int:

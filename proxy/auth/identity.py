@@ -11,6 +11,8 @@ from proxy.core.public_causes import PublicCause
 
 # The method of tokens, whatever their issuer.
 TOKEN: Final = "token"
+# The largest credentials of a client.
+MAX_AUTH_DATA_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)

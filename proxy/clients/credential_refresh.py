@@ -107,7 +107,7 @@ class ClientRefresh:
             # The method cannot change: as in upstream, the method that the response names is ignored.
             presented = AuthData.presented(credentials.method, data)
             found = await authentication.verify(presented, client.certificate, client.name)
-            credentials.renewed(found, presented)
+            credentials.renewed(found, presented, authentication.holders.kept.keep)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = authentication_text(failure.public)
@@ -115,6 +115,7 @@ class ClientRefresh:
             client.close(DisconnectCause.AUTHENTICATION_FAILED)
             return
         if credentials.forwarded:
+            authentication.holders.kept.release(before)
             authentication.holders.remove(before, self)
             authentication.holders.add(credentials.principal, self)
         client.principal = credentials.principal

@@ -16,7 +16,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, State
 from proxy.auth.client_authentication import ClientAuthentication, code_of, presented_by
 from proxy.auth.client_credentials import ClientCredentials
-from proxy.auth.identity import AuthenticationFailed
+from proxy.auth.identity import AuthenticationFailed, Principal
 from proxy.clients.credential_refresh import ClientRefresh
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.services import ClientServices
@@ -94,6 +94,8 @@ class ClientHandshake:
         """Release the credentials of a client that is gone."""
         if self._refresh is not None:
             self._refresh.close()
+        if self._services.authentication is not None:
+            self._services.authentication.holders.kept.release(self._client.principal)
 
     # --- authentication -----------------------------------------------------------------------------
 
@@ -104,15 +106,15 @@ class ClientHandshake:
         client, presented = self._client, presented_by(connect)
         try:
             found = await authentication.verify(presented, client.certificate, client.name)
+            forward = authentication.settings.forwards(presented.method)
+            renewable = connect.feature_flags.supports_auth_refresh
+            credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
+            client.principal = credentials.principal = authentication.holders.kept.keep(credentials.principal)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = authentication_text(failure.public)
             self._refuse(code_of(failure), message, DisconnectCause.AUTHENTICATION_FAILED)
             return
-        forward = authentication.settings.forwards(presented.method)
-        renewable = connect.feature_flags.supports_auth_refresh
-        credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
-        client.principal = credentials.principal
         if connect.HasField("proxy_to_broker_url"):
             kept = self._kept_of(connect)
             # A coroutine that waits for a broker keeps what its names stand for.
@@ -200,6 +202,10 @@ class ClientHandshake:
             broker_transport.abort()
             return
         self._state.enter(State.RELAY)
+        if credentials is not None and self._services.authentication is not None:
+            # The broker has them, and nothing of a relay needs them.
+            self._services.authentication.holders.kept.release(client.principal)
+            client.principal = Principal(credentials.principal.role)
         relay = direct_mode.join(
             client_transport,
             broker_transport,

@@ -34,6 +34,7 @@ from protocol.field_walker import FieldWalker, read_request_id
 from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, State, Verdict
+from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.clients.frame_memory import FramePermit
 from proxy.clients.requests import refusal
 from proxy.clients.services import ClientServices
@@ -47,8 +48,8 @@ from proxy.net.upload_rate import UploadRate
 from proxy.requests.counters import REQUESTS
 from proxy.telemetry.refusals import Stage
 
-# The largest frame before CONNECTED.
-MAX_HANDSHAKE_FRAME_BYTES: Final = 64 * 1024
+# The largest frame before CONNECTED: credentials of a client, those that it may name for another, and all else.
+MAX_HANDSHAKE_FRAME_BYTES: Final = 2 * MAX_AUTH_DATA_BYTES + 8 * 1024
 # A frame holds this much without a permit: it is part of what a connection at rest may cost (docs/memory.md).
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.

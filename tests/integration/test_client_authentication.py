@@ -180,16 +180,6 @@ async def test_so_many_are_checked_at_once_and_the_others_have_their_turn() -> N
         assert held.judge.most_at_once == 2
 
 
-@pytest.mark.parametrize(("forwarding", "size"), [({}, 65 * 1024), (FORWARDING, 9 * 1024)])
-async def test_credentials_that_cannot_be_kept_are_refused(forwarding: dict[str, Any], size: int) -> None:
-    async with court(**forwarding) as held:
-        client = await held.stage.client()
-        await client.send(presenting("a" * size))
-        await client.rest()
-        await held.stage.until(lambda: not len(held.stage.proxy.sessions), "the end of the client")
-        assert held.judge.asked == []
-
-
 async def test_a_method_s_name_has_a_bound() -> None:
     async with court() as held:
         client = await held.stage.client()

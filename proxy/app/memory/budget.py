@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from eventlog.drain import BLOCK_BYTES
 from limiter.fair_queue import MAX_IDLE_DEBTORS
 from protocol.command_scanner import HEAD_BYTES
-from proxy.auth.client_authentication import MAX_FORWARDED_BYTES
+from proxy.auth.identity import MAX_AUTH_DATA_BYTES
+from proxy.auth.kept_credentials import FREE_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
@@ -38,8 +39,7 @@ BROKER_CONNECTION_BYTES: Final = 20 * 1024
 # Most that TLS adds to a connection: OpenSSL's object (16 KiB at rest), an incomplete record with a small read after it
 # (22 KiB), and a record that the kernel has not accepted (17 KiB).
 TLS_CONNECTION_BYTES: Final = 56 * 1024
-# A context with a cache for one TLS 1.2 client that is asked for a certificate (14.4 KiB), and its session.
-TLS_CACHE_BYTES: Final = 20 * 1024
+TLS_CACHE_BYTES: Final = 20 * 1024  # a context whose cache has a TLS 1.2 client that is asked for a certificate
 # OpenSSL's buffer for the certificates of a client: as many bytes as they claim to need, at most 100 KiB and a third.
 # The limit of a handshake does not help here: OpenSSL allocates by the claim, which stands in the first four bytes.
 CLIENT_CHAIN_BYTES: Final = 136 * 1024
@@ -52,14 +52,13 @@ WRITER_BYTES: Final = 1536
 QUEUED_WAITER_BYTES: Final = 600
 # Task, clock and decoded request of a list or a schema that a broker does not answer; a lookup takes a quarter of it.
 REQUEST_BYTES: Final = 8 * 1024
-# The same for a frame of 4 KiB full of properties, whose decoded form is the largest: measured at 22.3 KB, and 1.6 KB
-# more with an event log. So decoding takes four times the bytes of a command.
+# The same for a frame of 4 KiB full of properties, the largest decoded: 22.3 KB measured, 1.6 more with an event log.
+# So decoding takes four times the bytes of a command.
 LARGEST_REQUEST_BYTES: Final = 24 * 1024
 COMMAND_COPIES: Final = 4
 # Beside the limit for the bytes of commands there is a reserve, a quarter of it.
 COPIES_WITH_RESERVE: Final = COMMAND_COPIES + COMMAND_COPIES // RESERVE_OF
-# The notes of an event log about a request: measured at 1.6 KB.
-RECORD_BYTES: Final = 2 * 1024
+RECORD_BYTES: Final = 2 * 1024  # the notes of an event log about a request: measured at 1.6 KB
 # A topic list that waits as it came: a frame of at most 4 KiB, its entry, and its record of an event log.
 WAITING_LIST_BYTES: Final = 6 * 1024
 # Task and parser of an idle connection: measured at 8.8 KB.
@@ -260,9 +259,9 @@ _CONNECTION_LINES: Final = (
          (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
     Line("ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
-    Line("credentials to forward", Config.forward_authorization_credentials.name,
-         (Part(MAX_FORWARDED_BYTES, (_CLIENTS,), (Fact.FORWARDS,)),
-          Part(MAX_FORWARDED_BYTES, (_BROKERS,), (Fact.FORWARDS,)))),  # also of clients that have left
+    Line("credentials to forward", Config.max_handshake_in_flight_mem_size_mb.name,
+         (Part(FREE_BYTES, (_CLIENTS,), (Fact.FORWARDS,)), Part(MAX_AUTH_DATA_BYTES, (_BROKERS,), (Fact.FORWARDS,)),
+          Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,), (Fact.FORWARDS,)))),
     Line("broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),

@@ -7,10 +7,9 @@ import base64
 import binascii
 from typing import Final
 
-from proxy.auth.identity import TOKEN, AuthData
-from proxy.auth.providers.signed_token import LONGEST_TOKEN_BYTES
+from proxy.auth.identity import MAX_AUTH_DATA_BYTES, TOKEN, AuthData
 
-LONGEST_HEADER: Final = LONGEST_TOKEN_BYTES + len("Bearer ")
+LONGEST_HEADER: Final = MAX_AUTH_DATA_BYTES + len("Bearer ")
 _WHITE_SPACE: Final = " \t\n\r\f\v"
 
 

@@ -72,6 +72,8 @@ class OpenIdProvider:
         Suspend only to fetch keys of an issuer, and while others' signatures are checked.
         """
         try:
+            if self._turns is not None:
+                await self._turns.wait_to_parse(len(data), network)
             token = parse_token(data)
             await self._verify(token, len(data), network)
             return self._accept(token)

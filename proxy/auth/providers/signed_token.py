@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import orjson
 
+from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.roles import is_role
 
-LONGEST_TOKEN_BYTES: Final = 32 * 1024
 LONGEST_KEY_ID: Final = 512
 _COMPACT: Final = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 # A date beyond any calendar would break later arithmetic.
@@ -53,8 +53,8 @@ class SignedToken:
 
 def parse_token(data: bytes) -> SignedToken:
     """Split a token into its parts; raise BadToken (RFC 7515, section 7.1)."""
-    if len(data) > LONGEST_TOKEN_BYTES:
-        raise BadToken(Flaw.MALFORMED, f"got {len(data)} bytes, expected a token of at most {LONGEST_TOKEN_BYTES}")
+    if len(data) > MAX_AUTH_DATA_BYTES:
+        raise BadToken(Flaw.MALFORMED, f"got {len(data)} bytes, expected a token of at most {MAX_AUTH_DATA_BYTES}")
     parts = _COMPACT.fullmatch(data)
     if parts is None:
         raise BadToken(Flaw.MALFORMED, "expected a signed token of three parts (RFC 7515)")

@@ -66,6 +66,8 @@ class TokenProvider:
         """Do nothing: the provider holds nothing open."""
 
     async def _accept(self, data: bytes, network: str) -> Authenticated:
+        if self._turns is not None:
+            await self._turns.wait_to_parse(len(data), network)
         token = parse_token(data)
         if self._turns is not None:
             await self._turns.wait(self._key.value.seconds, network)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol import commands
@@ -246,7 +246,12 @@ class ListStage:
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
         connect_frames = ConnectFrames(
-            loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
+            loop,
+            Plain(lambda: None),
+            CredentialHolders(cast(Any, None)),
+            Versions("proxy", "-proxy"),
+            log,
+            authentication=False,
         )
         self.pool = BrokerPool(
             loop,

@@ -8,8 +8,8 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from proxy.auth.failures import CredentialsRefused
-from proxy.auth.providers import verifying_keys
-from proxy.auth.providers.signed_token import SignedToken
+from proxy.auth.providers import token, verifying_keys
+from proxy.auth.providers.signed_token import SignedToken, parse_token
 from proxy.auth.providers.token import TokenProvider
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import TokenSettings
@@ -46,9 +46,9 @@ class Desk:
         monkeypatch.setattr(VerifyingKey, "verifies", counted)
 
     async def present(self, *, good: bool, network: str = "192.0.2.1") -> None:
-        token = signed({"sub": "alice"}, self.algorithm)
+        given = signed({"sub": "alice"}, self.algorithm)
         with suppress(CredentialsRefused):
-            await self.provider.authenticate(token if good else token[:-8] + b"AAAAAAAA", None, network)
+            await self.provider.authenticate(given if good else given[:-8] + b"AAAAAAAA", None, network)
         # In the step of the check.
         self.checked.append(network)
 
@@ -180,3 +180,33 @@ def test_a_large_rsa_key_is_slow_and_a_usual_one_is_not() -> None:
         for bits in (2048, 4096)
     ]
     assert found == [False, True]
+
+
+@pytest.mark.parametrize(("size", "most"), [(60 * 1024, 1), (10 * 1024, 10)])
+def test_few_large_tokens_are_parsed_in_one_iteration(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
+    async def main() -> None:
+        desk = Desk("ES256", monkeypatch)
+        parsed = [0]
+
+        def counted(data: bytes) -> SignedToken:
+            parsed[-1] += 1
+            return parse_token(data)
+
+        async def count() -> None:
+            while sum(parsed) < CROWD:
+                await asyncio.sleep(0)
+                parsed.append(0)
+
+        async def present() -> None:
+            with suppress(CredentialsRefused):
+                await desk.provider.authenticate(b"x" * size, None, "192.0.2.1")
+
+        monkeypatch.setattr(token, "parse_token", counted)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(count())
+            for _ in range(CROWD):
+                group.create_task(present())
+        # One that waited may meet one that finds no other.
+        assert max(parsed) <= most + 1
+
+    run_virtual(main())

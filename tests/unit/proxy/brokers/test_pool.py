@@ -122,7 +122,12 @@ async def bench(total: int) -> AsyncIterator[Bench]:
     budget, dialer = LoopBudget(loop, loop.time), Dialer()
     counters = BrokerCounters(SharedCounters((), lambda error, _: crashes.append(error)))
     frames = ConnectFrames(
-        loop, Plain(lambda: None), CredentialHolders(), Versions("proxy", "-proxy"), log, authentication=False
+        loop,
+        Plain(lambda: None),
+        CredentialHolders(cast(Any, None)),
+        Versions("proxy", "-proxy"),
+        log,
+        authentication=False,
     )
 
     async def check(broker: BrokerAddress) -> CheckedTarget:

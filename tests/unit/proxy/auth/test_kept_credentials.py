@@ -1,0 +1,50 @@
+import pytest
+
+from limiter.semaphore import AsyncSemaphore
+from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
+from proxy.auth.kept_credentials import FREE_BYTES, KeptCredentials
+from tests.support.loops.clock import ManualClock
+
+LIMIT = 10_000
+
+
+def kept_credentials() -> KeptCredentials:
+    return KeptCredentials(AsyncSemaphore("kept", LIMIT, max_queue=0, timeout_seconds=0, clock=ManualClock()))
+
+
+def principal(name: str, above: int) -> Principal:
+    data = name.encode().ljust(FREE_BYTES + above, b".")
+    return Principal(name, AuthData("token", data))
+
+
+@pytest.mark.parametrize("given", [Principal("alice"), principal("alice", 0), Principal("a", AuthData("token", b""))])
+def test_what_is_small_costs_nothing(given: Principal) -> None:
+    kept = kept_credentials()
+    assert kept.keep(given) is given
+    assert kept.memory.held == 0
+    kept.release(given)
+    kept.release(None)
+
+
+def test_equal_ones_are_one_object_and_charged_once_until_the_last_is_released() -> None:
+    kept, first = kept_credentials(), principal("alice", 1000)
+    assert kept.keep(first) is first
+    assert kept.keep(principal("alice", 1000)) is first
+    assert kept.memory.held == 1000
+    kept.release(principal("alice", 1000))
+    assert kept.memory.held == 1000
+    kept.release(first)
+    assert kept.memory.held == 0
+    # Whoever has none any more gives nothing back.
+    kept.release(first)
+    assert kept.memory.held == 0
+
+
+def test_who_finds_no_memory_is_refused_for_now_and_the_operator_reads_which_key_to_change() -> None:
+    kept = kept_credentials()
+    kept.keep(principal("alice", 9000))
+    with pytest.raises(AuthenticationFailed, match=r"5097 bytes.* 9000 of 10000 .*maxHandshakeInFlightMemSizeMB") as no:
+        kept.keep(principal("bob", 1001))
+    assert no.value.busy
+    assert kept.keep(principal("bob", 999)).role == "bob"
+    assert kept.memory.held == 9999
