@@ -16,7 +16,6 @@ from protocol.field_walker import MAX_ENTRIES
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Authenticated
 from proxy.cli.demo.script import Failure
-from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
 from tests.integration.test_client_cuts import cuts
@@ -169,9 +168,6 @@ async def test_requests_over_the_number_of_lookups_are_events_too() -> None:
 async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_event() -> None:
     async with staged(events=kept()) as stage:
         client, other = await stage.connected(), await stage.connected()
-        pattern = "x" * UNBOOKED_FRAME_BYTES
-        await client.send(list_frame(1, 0, topics_pattern=pattern))
-        assert (await client.error(1)).error == ServerError.NotAllowedError
         properties = [pb.KeyValue(key=f"k{n}", value="v") for n in range(MAX_ENTRIES + 1)]
         await client.send(list_frame(2, 0, properties=properties))
         assert (await client.error(2)).error == ServerError.NotAllowedError
@@ -181,6 +177,16 @@ async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_ev
         await client.topics(namespace(0))
         assert [event["outcome"] for event in await told(stage, 1)] == ["ok"]
         assert stage.proxy.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
+
+
+async def test_a_large_pattern_is_a_hash_in_its_event() -> None:
+    async with staged(events=kept()) as stage:
+        client = await stage.connected()
+        await client.send(list_frame(1, 0, topics_pattern="x" * 100_000))
+        assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        (event,) = await told(stage, 1)
+        assert (event["outcome"], len(event["pattern_hash"])) == ("ok", 16)
+        assert len(str(event)) < 4_000
 
 
 async def test_what_the_broker_refuses_is_an_error_of_the_broker() -> None:

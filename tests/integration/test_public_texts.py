@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, Callable[[Issuer], bytes], PublicCause]] = {
     "no method": ("", lambda _: b"", PublicCause.REQUIRED),
     "another method": ("athenz", lambda _: b"x", PublicCause.NOT_ACCEPTED),
     "a long method": ("m" * 65, lambda _: b"x", PublicCause.NOT_ACCEPTED),
-    "large credentials": ("token", lambda _: b"x" * (9 * 1024), PublicCause.TOO_LARGE),
+    "large credentials": ("token", lambda _: b"x" * (64 * 1024 + 1), PublicCause.TOO_LARGE),
     "no certificate": ("tls", lambda _: b"", PublicCause.REFUSED),
     "no password": ("basic", lambda _: b"", PublicCause.REQUIRED),
     "no colon": ("basic", lambda _: b"alice", PublicCause.MALFORMED),
