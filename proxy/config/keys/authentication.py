@@ -22,7 +22,9 @@ class AuthenticationKeys:
     authentication_refresh_check_seconds = Key(
         "authenticationRefreshCheckSeconds", 60, whole(1, DAY_SECONDS),
         since="pulsar", section=AUTHENTICATION, unit=SECONDS,
-        doc="Time between checks for expired credentials.",
+        doc="Time between checks for expired credentials; so long a client in lookup mode has to renew them.",
+        better="relays whose credentials have expired are closed, too, unless they are forwarded; the Java proxy 4.0.8 "
+        "leaves them open",
     )  # fmt: skip
     anonymous_user_role = Key(
         "anonymousUserRole", "", text(), since="pulsar", section=AUTHENTICATION,

@@ -287,6 +287,7 @@ def test_roles_are_written_as_upstream_writes_them(kind: str, written: str) -> N
         ("Negotiate abc", None),
         ("", None),
         ("Bearer \u20ac", None),
+        ("Bearer " + "a" * 60_000, AuthData("token", b"a" * 60_000)),
         ("Bearer " + "a" * 70_000, None),
     ],
 )
