@@ -8,9 +8,11 @@ from typing import Any, cast
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
+from protocol.commands import frame as command_frame
 from protocol.errors import ProtocolError, TooManyFields
 from protocol.frames import Frame, varint
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
+from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State
 from proxy.clients.large_frames import SHARE_PART, UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.session import Hold
@@ -44,6 +46,13 @@ def schema_frame_of(total_bytes: int) -> bytes:
     missing = total_bytes - len(frame)
     assert 0 <= missing < 8
     return (total_bytes - 4).to_bytes(4, "big") + frame[4:] + bytes(missing)
+
+
+def question_frame_of(total_bytes: int) -> bytes:
+    """Build a GET_TOPICS_OF_NAMESPACE frame of about that size, by its pattern."""
+    pattern = "x" * (total_bytes - 40)
+    asked = pb.CommandGetTopicsOfNamespace(request_id=7, namespace="t/n", topics_pattern=pattern)
+    return command_frame(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked))
 
 
 class Services:
