@@ -54,7 +54,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("memory among the resources", {"resources": {"limits": {"memory": "2Gi"}}},
      "resources.limits.memory: got 2Gi, expected it in memory.limit"),
     ("less memory than the limits add up to", {"memory": {"limit": "512Mi"}},
-     "memory.limit: got 512Mi, expected at least 1296Mi"),
+     "memory.limit: got 512Mi, expected at least 1324Mi"),
     ("memory that is no quantity", {"memory": {"limit": "1.5 GB"}}, "/memory/limit'"),
     ("no limit of connections", {"configData": {"maxConcurrentInboundConnections": 0}},
      "configData.maxConcurrentInboundConnections: got 0 (no limit), expected a limit, or memory.limit"),
@@ -265,7 +265,7 @@ def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) ->
     ({"resources": {"requests": {"memory": "1Gi"}}}, "resources.requests.memory: got 1Gi, expected it in memory.limit"),
     ({"mode": "plain", "configData": {"shutdownDrainMillis": 19_999}},
      "configData.shutdownDrainMillis: got 19999, expected at least 20000: a plain sidecar is told to stop with"),
-    ({"memory": {"limit": "64Mi"}}, "memory.limit: got 64Mi, expected at least 363Mi"),
+    ({"memory": {"limit": "64Mi"}}, "memory.limit: got 64Mi, expected at least 374Mi"),
 ])  # fmt: skip
 def test_a_sidecar_that_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(HelmError) as refused:
