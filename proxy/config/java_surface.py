@@ -76,7 +76,8 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
         "better",
         "503 also while the proxy drains, so that a balancer stops in time; "
         "/healthz and /readyz separate liveness from readiness"
-        "; without `statusFilePath` it answers 200, where the Java proxy has no such page and answers 404",
+        "; without `statusFilePath` it answers 200, where the Java proxy has no such page and answers 404"
+        "; OPTIONS has the status of GET, where the Java proxy answers 200 always",
     ),
     Parity("GET /metrics", "same"),
     Parity(

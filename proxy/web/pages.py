@@ -23,8 +23,10 @@ from proxy.web.readiness import Readiness
 # A look at a file takes no second, unless its disk hangs.
 LOOK_SECONDS: Final = 10.0
 ROWS_A_PIECE: Final = 256
+# Says whether this proxy should get new clients, as balancers ask for it.
+SERVER_PAGE: Final = "/status.html"
 # The pages of `metricsPort`: nothing there is passed on, changed, or shows the configuration.
-METRICS_PAGES: Final = ("/metrics", "/healthz", "/readyz", "/status.html")
+METRICS_PAGES: Final = ("/metrics", "/healthz", "/readyz", SERVER_PAGE)
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -92,7 +94,7 @@ class Page:
 
 
 class PageTable:
-    """The pages of this proxy; a page for GET also answers HEAD."""
+    """The pages of this proxy; a page for GET also answers HEAD, and each path answers OPTIONS."""
 
     def __init__(self, renderings: Renderings | None = None) -> None:
         self.renderings = renderings or Renderings()
@@ -113,17 +115,21 @@ class PageTable:
         table._pages = [page for page in self._pages if page.path in paths]
         return table
 
-    def find(self, method: str, segments: list[str]) -> tuple[Page, dict[str, str]] | tuple[None, tuple[str, ...]]:
-        """Return the page for a path and the values in the path, or None and the methods that the path has."""
-        methods: list[str] = []
+    def at(self, segments: list[str]) -> dict[str, tuple[Page, dict[str, str]]]:
+        """Return by method the page that answers at a path, and the values in the path.
+
+        OPTIONS is answered by the page for GET, if there is one: it says what may be asked, and how the page is.
+        """
+        found: dict[str, tuple[Page, dict[str, str]]] = {}
         for page in self._pages:
             values = values_in(page.path, segments)
-            if values is None:
-                continue
-            if method == page.method or (method == "HEAD" and page.method == "GET"):
-                return page, values
-            methods.append(page.method)
-        return None, tuple(methods)
+            if values is not None:
+                found[page.method] = page, values
+        if found:
+            if "GET" in found:
+                found["HEAD"] = found["GET"]
+            found["OPTIONS"] = found.get("GET") or next(iter(found.values()))
+        return found
 
 
 def own_pages(
@@ -176,7 +182,7 @@ def own_pages(
             "Whether it should get new clients; with `?verbose` also why, and how many brokers are in which state.",
         )
     )
-    table.add(Page("GET", "/status.html", status, Access.ANYBODY, "The same, and `statusFilePath`.", "pulsar"))
+    table.add(Page("GET", SERVER_PAGE, status, Access.ANYBODY, "The same, and `statusFilePath`.", "pulsar"))
     return table
 
 

@@ -5,7 +5,7 @@ refused. A client that leaves ends the work for its request. No exception of one
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -29,7 +29,7 @@ from proxy.web.http.errors import JSON, HttpRefused, retry_after
 from proxy.web.http.gate import Gate
 from proxy.web.http.places import Place
 from proxy.web.http.renderings import accepts_gzip
-from proxy.web.pages import Access, Page, PageRequest, PageTable
+from proxy.web.pages import SERVER_PAGE, Access, Page, PageAnswer, PageRequest, PageTable
 
 if TYPE_CHECKING:
     from proxy.web.forward.reverse_proxy import ReverseProxy
@@ -142,18 +142,23 @@ class Site:
 
     async def _answer(self, request: web.BaseRequest, entry: AccessEntry) -> web.StreamResponse:
         segments = self._checked(request)
-        page, found = self.pages.find(request.method, segments)
+        pages = self.pages.at(segments)
+        page, values = pages.get(request.method, (None, {}))
         rules = self.limits.origins
         if page is None or page.access is not Access.ANYBODY:
             # Probes name whatever they like, and learn nothing.
             rules.check_host(request.headers)
         rules.check_site(request.method, request.headers)
         if page is not None:
-            assert isinstance(found, dict)
-            return await self._show(request, entry, page, found)
-        if found:
-            allowed = ", ".join(sorted(found))
-            raise HttpRefused(405, f"this page has {allowed} only", "method", (("Allow", allowed),))
+            answer = await self._shown(request, entry, page, values)
+            if request.method == "OPTIONS":
+                # Balancers ask this way whether to send clients here (HAProxy's `option httpchk`): the status counts.
+                answer = PageAnswer(b"", answer.status, headers=(("Allow", ", ".join(sorted(pages))),))
+            headers = [*answer.headers, ("Content-Type", answer.content_type)]
+            body = answer.body if answer.status != 204 else None
+            return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
+        if pages:
+            raise _wrong_method(pages)
         try:
             destination = self._routes.find(request.method, segments)
         except BadPath as error:
@@ -168,7 +173,7 @@ class Site:
         if request.raw_headers is TOO_LARGE:
             raise HttpRefused(431, HEADER_REFUSAL, "header", close=True)
         if request.method not in _METHODS:
-            raise HttpRefused(405, "this method is not served", "method", close=True)
+            raise self._unserved_method(request)
         headers = request.headers
         if "Transfer-Encoding" in headers and "Content-Length" in headers:
             raise HttpRefused(400, "got both transfer-encoding and content-length", "bad_request", close=True)
@@ -183,6 +188,9 @@ class Site:
         if expectation is not None and expectation.lower() != "100-continue":
             raise HttpRefused(417, "expected 100-continue or no expectation", "bad_request", close=True)
         path, _, query = request.raw_path.partition("?")
+        if request.method == "OPTIONS" and path == "*":
+            # Of the server as a whole: RFC 9110, 9.3.7.
+            path = SERVER_PAGE
         if not query.isascii() or not query.isprintable() or " " in query or "#" in query:
             raise HttpRefused(400, "expected a query of printable ascii", "bad_request")
         try:
@@ -190,23 +198,30 @@ class Site:
         except BadPath as error:
             raise HttpRefused(400, str(error), "bad_request") from error
 
-    async def _show(
+    def _unserved_method(self, request: web.BaseRequest) -> HttpRefused:
+        try:
+            pages = self.pages.at(checked_segments(request.raw_path.partition("?")[0]))
+        except BadPath:
+            pages = {}
+        return _wrong_method(pages or _METHODS, close=True)
+
+    async def _shown(
         self, request: web.BaseRequest, entry: AccessEntry, page: Page, values: dict[str, str]
-    ) -> web.StreamResponse:
+    ) -> PageAnswer:
+        """Return the answer of a page to a client that may see it."""
         entry.routine = page.access in (Access.ANYBODY, Access.METRICS)
         open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
         if not open_to_all:
             await self._authenticate(request, entry)
+        if request.method == "OPTIONS" and page.method != "GET":
+            return PageAnswer(b"")
         gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
         try:
             async with asyncio.timeout(self.limits.metrics_seconds):
                 is_local = partial(asks_on_loopback, request, entry.client.accepted_from)
-                answer = await page.serve(PageRequest(entry.client, values, gzip, _query(request), is_local))
+                return await page.serve(PageRequest(entry.client, values, gzip, _query(request), is_local))
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
-        headers = [*answer.headers, ("Content-Type", answer.content_type)]
-        body = answer.body if answer.status != 204 else None
-        return self._finished(web.Response(status=answer.status, body=body, headers=CIMultiDict(headers)))
 
     async def _authenticate(self, request: web.BaseRequest, entry: AccessEntry) -> None:
         """Set the client's role, if authentication is enabled; raises HttpRefused."""
@@ -300,6 +315,12 @@ class _Watched:
         self._fd = -1
         if self._transport is not None:
             self._transport.abort()
+
+
+def _wrong_method(allowed: Iterable[str], *, close: bool = False) -> HttpRefused:
+    """Return the error for a method that a path does not have."""
+    text = ", ".join(sorted(allowed))
+    return HttpRefused(405, f"expected one of the methods {text}", "method", (("Allow", text),), close=close)
 
 
 def _query(request: web.BaseRequest) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Awaitable, Callable
+from itertools import product
 
 import aiohttp
 import pytest
@@ -64,15 +65,15 @@ async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
 async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str | None) -> None:
     async with web_staged(role_finder=Strict(), **KEYS) as at:
         headers = {} if header is None else {"Authorization": header}
-        for path in (ADMIN, "/metrics", "/config"):
-            async with at.client.get(at.url + path, headers=headers) as answer:
+        for method, path in product(("GET", "OPTIONS"), (ADMIN, "/metrics", "/config")):
+            async with at.client.request(method, at.url + path, headers=headers) as answer:
                 assert answer.status == 401
                 assert answer.headers.getall("WWW-Authenticate") == ["Bearer", "Basic"]
                 text = await answer.text()
                 assert text.startswith('{"reason": "failed to authenticate: ')
                 assert "wrong" not in text
-        for path in ("/healthz", "/readyz", "/status.html"):
-            async with at.client.get(at.url + path, headers=headers) as answer:
+        for method, path in product(("GET", "OPTIONS"), ("/healthz", "/readyz", "/status.html")):
+            async with at.client.request(method, at.url + path, headers=headers) as answer:
                 assert answer.status == 200
         assert at.broker.asked == []
 

@@ -33,10 +33,11 @@ async def test_method_path_query_and_body_reach_the_broker_as_they_were() -> Non
     async with web_staged() as at:
         at.broker.answer = echo
         path = "/admin/v2/persistent/t/n/a%2Fb%20c?x=%7B&y=1"
-        async with at.client.post(URL(at.url + path, encoded=True), data=b"body") as answer:
-            assert (answer.status, answer.headers["X-Broker"], await answer.read()) == (202, "yes", b"done")
-        assert seen == [b"body"]
-        assert [(asked.method, asked.path) for asked in at.broker.asked] == [("POST", path)]
+        for method in ("POST", "OPTIONS"):
+            async with at.client.request(method, URL(at.url + path, encoded=True), data=b"body") as answer:
+                assert (answer.status, answer.headers["X-Broker"], await answer.read()) == (202, "yes", b"done")
+        assert seen == [b"body"] * 2
+        assert [(asked.method, asked.path) for asked in at.broker.asked] == [("POST", path), ("OPTIONS", path)]
 
 
 async def test_headers_of_one_connection_and_claims_of_the_client_end_here() -> None:

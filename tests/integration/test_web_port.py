@@ -1,5 +1,6 @@
 """The web port of a proxy at work: every number a dashboard reads, and what an orchestrator is told."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
 from tests.support.clients.async_client import AsyncClient, eventually
-from tests.support.patience import patient_millis
+from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import (
     FLAGS_BYTES,
     LIST_BYTES,
@@ -204,15 +205,74 @@ async def test_a_proxy_that_serves_says_so(path: str) -> None:
         assert (page.status, page.text) == (200, "OK\n")
 
 
+# What a balancer asks, and the status, `Allow` and whether the connection lives. Jersey in the Java proxy 4.0.8 answers
+# each OPTIONS of /status.html with 200 and `Allow: HEAD,GET,OPTIONS`, whatever GET says.
+_READ = "GET, HEAD, OPTIONS"
+OPTIONS = [
+    ("OPTIONS /status.html HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /status.html HTTP/1.0\r\nConnection: keep-alive\r\n", 200, _READ, True),
+    ("OPTIONS /status.html HTTP/1.1\r\nHost: lb\r\n", 200, _READ, True),
+    ("OPTIONS /status.html HTTP/1.1\r\nHost: lb\r\nConnection: close\r\n", 200, _READ, False),
+    ("OPTIONS /status.html?x=1 HTTP/1.1\r\nHost: lb\r\nContent-Length: 0\r\n", 200, _READ, True),
+    ("OPTIONS http://lb/status.html HTTP/1.1\r\nHost: lb\r\n", 200, _READ, True),
+    ("OPTIONS * HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS * HTTP/1.1\r\nHost: lb\r\n", 200, _READ, True),
+    ("OPTIONS /readyz HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /healthz HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /metrics HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /config HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS / HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /proxy-stats/connections HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /nowhere HTTP/1.0\r\n", 404, None, False),
+    ("HEAD /status.html HTTP/1.0\r\n", 200, None, False),
+    ("POST /status.html HTTP/1.1\r\nHost: lb\r\n", 405, _READ, True),
+    ("TRACE /status.html HTTP/1.0\r\n", 405, _READ, False),
+    ("PROPFIND /metrics HTTP/1.1\r\nHost: lb\r\n", 405, _READ, False),
+]
+
+
+@pytest.mark.parametrize(("question", "status", "allowed", "lives"), OPTIONS, ids=[each[0][:45] for each in OPTIONS])
+async def test_a_page_says_what_may_be_asked_and_how_it_is(
+    question: str, status: int, allowed: str | None, lives: bool
+) -> None:
+    async with staged() as stage, in_time():
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.proxy.web_port)
+        try:
+            writer.write(f"{question}\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            found = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+            assert (int(head.split()[1]), found.get("Allow")) == (status, allowed)
+            assert status != 200 or question.startswith("HEAD") or found["Content-Length"] == "0"
+            if lives:
+                await reader.readexactly(int(found["Content-Length"]))
+                writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+                assert (await reader.read()).split()[1] == b"200"
+            else:
+                body = await reader.read()
+                assert not body or status >= 400
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+async def test_a_page_that_changes_something_says_so_and_changes_nothing() -> None:
+    async with staged(enableProxyStatsEndpoints="true", superUserRoles="") as stage:
+        level = stage.proxy.config.proxy_log_level
+        page = await get(stage.proxy.web_port, "/proxy-stats/logging/2", "OPTIONS")
+        assert (page.status, page.headers["allow"], page.text) == (200, "OPTIONS, POST", "")
+        assert stage.proxy.config.proxy_log_level == level
+
+
 async def test_the_status_page_follows_its_file_and_readiness_does_not(tmp_path: Path) -> None:
     file = tmp_path / "in-rotation"
     async with staged(statusFilePath=file) as stage:
         port = stage.proxy.web_port
-        assert (await get(port, "/status.html")).status == 404
-        file.touch()
-        assert (await get(port, "/status.html")).status == 200
-        file.unlink()
-        assert (await get(port, "/status.html")).status == 404
+        for method in ("GET", "HEAD", "OPTIONS"):
+            assert (await get(port, "/status.html", method)).status == 404
+            file.touch()
+            assert (await get(port, "/status.html", method)).status == 200
+            file.unlink()
+            assert (await get(port, "/status.html", method)).status == 404
         assert (await get(port, "/readyz")).status == 200
 
 
@@ -233,6 +293,8 @@ async def test_a_draining_proxy_is_not_ready_and_still_healthy() -> None:
         for path in ("/readyz", "/status.html"):
             page = await get(proxy.web_port, path)
             assert (page.status, page.text) == (503, "draining\n")
+            asked = await get(proxy.web_port, path, "OPTIONS")
+            assert (asked.status, asked.text, asked.headers["allow"]) == (503, "", "GET, HEAD, OPTIONS")
         assert (await get(proxy.web_port, "/healthz")).status == 200
         assert (await scrape(proxy.web_port))("topic_list_heap_memory_used_bytes") > 0
         gate.set()

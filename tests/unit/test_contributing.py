@@ -173,7 +173,7 @@ assert said.getvalue() == "hello Pulsar\\n"
 import asyncio
 from proxy.web.pages import own_pages
 from proxy.web.readiness import Readiness
-page, _ = own_pages("", list, Readiness()).find("GET", ["greeting"])
+page, _ = own_pages("", list, Readiness()).at(["greeting"])["GET"]
 assert asyncio.run(page.serve(None)).body == b"hello\\n"
 """,
     ),
