@@ -131,9 +131,7 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
         names=parts.identities.names,
         minutes=minutes,
     )
-    # A route of the operator's own may lead everything to another server.
-    root = all(route.path != "/" for route in config.http_reverse_proxies)
-    for page in ui_pages(seen, shown.config, root=root):
+    for page in ui_pages(seen, shown.config):
         pages.add(page)
     return pages
 

@@ -1,6 +1,5 @@
 """Checks across keys: contradictions are faults, settings without effect are warnings."""
 
-import re
 from typing import Final
 
 from proxy.config import java_keys
@@ -11,16 +10,14 @@ from proxy.config.credential_parameters import (
     shown_certificate,
 )
 from proxy.config.credential_targets import list_urls, narrowed_keys, plain_targets, secret_keys, url_keys
-from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, split_address, split_broker_urls
+from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, is_web_url, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.overload_checks import check_overload
 from proxy.config.sources import Loader
 from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
 from proxy.core.secrets import HIDDEN
 
-# A path after the port is allowed: a gateway may serve the admin API below a path.
 _MIB: Final = 1024 * 1024
-_WEB_URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#@]*)?")
 
 
 def cross_check(loader: Loader, config: ConfigValues) -> None:
@@ -296,7 +293,7 @@ def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
     if not _is_service_url(config.event_log_topic_service_url):
         expected = "pulsar://host:port or pulsar+ssl://host:port"
         loader.fault(url, _shown_url(config.event_log_topic_service_url), expected)
-    if not _is_web_url(config.event_log_topic_web_service_url):
+    if config.event_log_topic_web_service_url and not is_web_url(config.event_log_topic_web_service_url):
         expected = "http://host:port or https://host:port"
         loader.fault(web_url, _shown_url(config.event_log_topic_web_service_url), expected)
     if config.event_log_topic_authentication_plugin:
@@ -318,11 +315,6 @@ def _is_service_url(url: str) -> bool:
         return not url or bool(split_broker_urls(url, tls=url.startswith(TLS_SCHEME)))
     except BadValue:
         return False
-
-
-def _is_web_url(url: str) -> bool:
-    found = _WEB_URL.fullmatch(url)
-    return not url or (found is not None and 1 <= int(found.group(2) or 1) <= 65535)
 
 
 def _shown_url(url: str) -> str:

@@ -91,7 +91,12 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
         "with `httpLookupPorts`, or on loopback, answers name a port of this proxy, which a client outside can reach",
     ),
     Parity("/admin/v*/functions, sources, sinks, worker", "same"),
-    Parity("httpReverseProxy.*", "same"),
+    Parity(
+        "httpReverseProxy.*",
+        "better",
+        "WebSockets, too; a path with `.` or `..` in any encoding is refused; a route at `/`, or in the place of a "
+        "page such as /metrics, is served, where the Java proxy does not start",
+    ),
     Parity("additional servlets", "not supported", "Java code cannot be loaded"),
     Parity("/ws", "better", "WebSockets are forwarded to the brokers' service; upstream's proxy serves them itself"),
     Parity("filters: concurrency (503) and rate (429)", "same"),

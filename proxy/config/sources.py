@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from proxy.config import java_keys
 from proxy.config.environment import PREFIX, settings_of
@@ -26,6 +27,12 @@ _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _EXPANDED = "${NAME} with the name of an environment variable that is set and not empty"
 _ROUTE_PARTS = {"path": re.compile(r"/[^\s?#]*"), "proxyTo": re.compile(r"https?://[^\s?#]+")}
 _ROUTE_EXPECTED = {"path": "a path that begins with /", "proxyTo": "http://host:port or https://host:port, and a path"}
+# Paths that the web ports serve themselves or pass to brokers; a route at or above one of them is served in its place.
+# With a final slash it is the beginning of many paths.
+_OWN_PATHS = (
+    "/ui/", "/metrics", "/healthz", "/readyz", "/status.html", "/config", "/proxy-stats/", "/admin/", "/lookup/",
+    "/ws/",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +267,10 @@ class Loader:
                 expected = f"{REVERSE_PROXY_PREFIX}<name>.path or .proxyTo"
                 self.problem(setting.file, setting.line, name, "an unknown key", expected)
                 continue
-            if not kind.fullmatch(setting.text.strip()):
+            if not kind.fullmatch(setting.text.strip()) or (part == "proxyTo" and not _can_be_asked(setting.text)):
                 self.problem(setting.file, setting.line, name, repr(setting.text), _ROUTE_EXPECTED[part])
+            elif part == "path" and (hidden := _pages_below(setting.text.strip())):
+                self.warn(setting, f"takes the place of {', '.join(hidden)} of this proxy")
             routes.setdefault(route, {})[part] = setting.text.strip()
         for route, parts in routes.items():
             for missing in _ROUTE_PARTS.keys() - parts.keys():
@@ -291,3 +300,24 @@ class Loader:
     def where(self, key: Key[Any]) -> Setting:
         """Return the setting of a key, or its default."""
         return self.settings.get(key.name) or Setting(key.name, key.default_text, "default", self.home)
+
+
+def _can_be_asked(url: str) -> bool:
+    """Return whether host and port of a URL are such that it could be connected to."""
+    try:
+        parts = urlsplit(url.strip())
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _pages_below(path: str) -> list[str]:
+    """Return the paths of this proxy whose place a route takes; the page at `/` gives way to a route at `/` unsaid."""
+    route = "/" + "/".join(filter(None, path.split("/")))
+    if route == "/":
+        return []
+    return [
+        own.rstrip("/")
+        for own in _OWN_PATHS
+        if f"{own}/".startswith(f"{route}/") or (own.endswith("/") and route.startswith(own))
+    ]

@@ -142,7 +142,7 @@ class Site:
 
     async def _answer(self, request: web.BaseRequest, entry: AccessEntry) -> web.StreamResponse:
         segments = self._checked(request)
-        pages = self.pages.at(segments)
+        pages = self._pages_at(segments)
         page, values = pages.get(request.method, (None, {}))
         rules = self.limits.origins
         if page is None or page.access is not Access.ANYBODY:
@@ -189,7 +189,7 @@ class Site:
             raise HttpRefused(417, "expected 100-continue or no expectation", "bad_request", close=True)
         path, _, query = request.raw_path.partition("?")
         if request.method == "OPTIONS" and path == "*":
-            # Of the server as a whole: RFC 9110, 9.3.7.
+            # A question about the server as a whole: RFC 9110, 9.3.7.
             path = SERVER_PAGE
         if not query.isascii() or not query.isprintable() or " " in query or "#" in query:
             raise HttpRefused(400, "expected a query of printable ascii", "bad_request")
@@ -198,11 +198,14 @@ class Site:
         except BadPath as error:
             raise HttpRefused(400, str(error), "bad_request") from error
 
+    def _pages_at(self, segments: list[str]) -> Mapping[str, tuple[Page, dict[str, str]]]:
+        return {} if self._routes.hides(segments) else self.pages.at(segments)
+
     def _unserved_method(self, request: web.BaseRequest) -> HttpRefused:
         try:
-            pages = self.pages.at(checked_segments(request.raw_path.partition("?")[0]))
+            pages = self._pages_at(checked_segments(request.raw_path.partition("?")[0]))
         except BadPath:
-            pages = {}
+            return _wrong_method(_METHODS, close=True)
         return _wrong_method(pages or _METHODS, close=True)
 
     async def _shown(
@@ -240,13 +243,18 @@ class Site:
             with _Watched(self._hangup, request), self._with_place(request) as admitted:
                 # Authenticate before the gate: unknown clients must not take its places from known clients.
                 await self._authenticate(request, entry)
+                is_socket = self._tunnels is not None and self._tunnels.asked_for(request)
+                slashed = destination.with_slash(request.raw_path)
+                if slashed is not None and request.method in ("GET", "HEAD") and not is_socket:
+                    self._counters.answered(302)
+                    return self._finished(web.Response(status=302, headers={"Location": slashed}))
                 # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
                 visit = Visit(entry.client.turn_key, request.content)
                 with await self._gate.enter(visit) as place:
                     admitted()
                     self._counters.in_work = self._gate.in_work
                     async with visit.endable():
-                        if self._tunnels is not None and self._tunnels.asked_for(request):
+                        if self._tunnels is not None and is_socket:
                             leave = partial(self._leave_gate, place)
                             return await self._tunnels.serve(request, entry.client, destination, leave)
                         return await reverse_proxy.serve(request, entry.client, destination, visit)

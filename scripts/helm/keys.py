@@ -34,8 +34,10 @@ _PATTERNS: Final = {
     "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070": rf"^ *({_HOST_AND_PORT}|{_VARIABLE})? *$",
     "pulsar://host:port, several separated by commas": rf"^ *(pulsar://[ -~]+|{_VARIABLE})? *$",
     "pulsar+ssl://host:port, several separated by commas": rf"^ *(pulsar\+ssl://[ -~]+|{_VARIABLE})? *$",
-    "http://host:port or https://host:port, several separated by commas": rf"^ *(https?://[ -~]+|{_VARIABLE})? *$",
-    "https://host:port, several separated by commas": rf"^ *(https://[ -~]+|{_VARIABLE})? *$",
+    "http://host:port[/path] or https://host:port[/path], several separated by commas": (
+        rf"^ *(https?://[ -~]+|{_VARIABLE})? *$"
+    ),
+    "https://host:port[/path], several separated by commas": rf"^ *(https://[ -~]+|{_VARIABLE})? *$",
     'a JSON object of texts such as {"name": "value"}': rf"^ *(\{{[ -~]*\}}|{_VARIABLE})? *$",
 }
 _TEXTS: Final = (

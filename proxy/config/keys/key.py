@@ -21,7 +21,10 @@ Since = Literal["pulsar", "pip-442", "ours"]
 
 _JAVA_NAME = re.compile(r"[a-z][A-Za-z0-9]*")
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
-_HTTP_URL = re.compile(r"(https?://)(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+_HTTP_URL = re.compile(
+    r"(https?)://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[\w.~!$&'()*+,;=:%/-]*)?", re.A
+)
+_DOTS = re.compile(r"/\.\.?(?:/|\Z)")
 PLAIN_SCHEME = "pulsar://"
 TLS_SCHEME = "pulsar+ssl://"
 _PORTS = {PLAIN_SCHEME: 6650, TLS_SCHEME: 6651}
@@ -469,14 +472,18 @@ def _host_and_port(item: str, scheme: str) -> tuple[str, int]:
 
 
 def web_urls(*schemes: str) -> Kind[tuple[str, ...]]:
-    """Return the kind of lists of web services as `http://host:port`, separated by commas."""
+    """Return the kind of lists of web services as `http://host:port`, separated by commas.
+
+    A path is that of a gateway which serves them below it: it stands before each path that is asked for.
+    """
     schemes = schemes or ("http", "https")
-    expected = " or ".join(f"{scheme}://host:port" for scheme in schemes) + ", several separated by commas"
-    return _listed(expected, lambda item: _is_web_url(item, schemes))
+    expected = " or ".join(f"{scheme}://host:port[/path]" for scheme in schemes) + ", several separated by commas"
+    return _listed(expected, lambda item: is_web_url(item, *schemes))
 
 
-def _is_web_url(item: str, schemes: tuple[str, ...]) -> bool:
-    found = _HTTP_URL.fullmatch(item)
-    if found is None or found[1].removesuffix("://") not in schemes:
+def is_web_url(text: str, *schemes: str) -> bool:
+    """Return whether a text is the URL of a web service, with a path or without."""
+    found = _HTTP_URL.fullmatch(text)
+    if found is None or found[1] not in (schemes or ("http", "https")) or _DOTS.search(found[3] or ""):
         return False
-    return found[3] is None or 1 <= int(found[3]) <= 65535
+    return found[2] is None or 1 <= int(found[2]) <= 65535

@@ -1,7 +1,8 @@
 """Check the target of a broker's redirect, which the proxy follows on behalf of its client; no I/O but DNS.
 
 A broker that does not own a namespace redirects to the broker that does. A client outside the cluster cannot follow, so
-the proxy follows, with the client's credentials. A redirect may lead only to the configured servers, or to a host of
+the proxy follows, with the client's credentials; a redirect of a server of the operator's own (`httpReverseProxy`) is
+passed on, as the Java proxy does. A redirect may lead only to the configured servers, or to a host of
 `brokerProxyAllowedHostNames` whose addresses are in `brokerProxyAllowedIPAddresses`, at a port of
 `brokerWebServiceAllowedTargetPorts`; never from TLS to plain text. The proxy's own credentials follow only where a
 configured server, or a server that got them before in this chain, redirects to. Where any other server redirects to,
@@ -48,8 +49,10 @@ class RedirectRules:
         self._configured = own | self._third_parties
         self._validator = validator
 
-    async def target(self, asked: URL, location: str | None) -> URL:
-        """Return the URL that `location` in the answer of `asked` leads to; raises HttpRefused."""
+    async def target(self, asked: URL, location: str | None, followed: int = 0) -> URL:
+        """Return the URL that `location` in the answer of `asked` leads to, after `followed`; raises HttpRefused."""
+        if followed == MAX_REDIRECTS:
+            raise _refusal(f"brokers redirected more than {MAX_REDIRECTS} times")
         if not location:
             raise _refusal("a broker redirected without saying where to")
         try:
@@ -88,11 +91,6 @@ class RedirectRules:
         except TargetRefused as refused:
             text = str(refused).replace("brokerProxyAllowedTargetPorts", "brokerWebServiceAllowedTargetPorts")
             raise _refusal(f"a broker redirected to where this proxy may not go: {text}") from refused
-
-
-def too_many() -> HttpRefused:
-    """Return the error for more than `MAX_REDIRECTS` redirects."""
-    return _refusal(f"brokers redirected more than {MAX_REDIRECTS} times")
 
 
 def same_origin(one: URL, other: URL) -> bool:

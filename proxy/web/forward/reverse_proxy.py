@@ -47,7 +47,7 @@ from proxy.web.forward.own_credentials import (
     identity_headers,
     judged_by_header,
 )
-from proxy.web.forward.redirects import MAX_REDIRECTS, RedirectRules, follows, same_origin, too_many
+from proxy.web.forward.redirects import RedirectRules, follows, same_origin
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import CurrentTls, WebLimits, WebTargets
@@ -271,16 +271,15 @@ class ReverseProxy:
 
     async def _follow(self, exchange: _Exchange) -> web.StreamResponse:
         url: URL | None = None
-        exchange.trusted = isinstance(exchange.destination.servers, Group)
+        exchange.trusted = may_follow = isinstance(exchange.destination.servers, Group)
         followed = 0
         while True:
             async with self._asked(exchange, url) as answer:
                 body = exchange.body
-                if not follows(answer.status, exchange.method) or (body is not None and not body.replayable):
+                may_follow = may_follow and (body is None or body.replayable)
+                if not (may_follow and follows(answer.status, exchange.method)):
                     return await self._pass_back(exchange, answer)
-                if followed == MAX_REDIRECTS:
-                    raise too_many()
-                url = await self._rules.target(answer.url, answer.headers.get("Location"))
+                url = await self._rules.target(answer.url, answer.headers.get("Location"), followed)
                 if not exchange.trusted and not same_origin(url, answer.url):
                     # No broker named this server: it gets no credentials, as with browsers and curl.
                     exchange.headers = without_credentials(exchange.headers)
@@ -294,8 +293,8 @@ class ReverseProxy:
 
     def unreachable(self, servers: Upstreams, key: str, *, names_role: bool) -> HttpRefused:
         """Return the refusal of a request after each of the servers of `key` was tried in vain."""
-        reason = f"no server of {key} can be reached{self._unshown(names_role=names_role)}"
-        return HttpRefused(503, reason, "unreachable", retry_after(servers.seconds_to_wait))
+        unshown, wait = self._unshown(names_role=names_role), retry_after(servers.seconds_to_wait)
+        return HttpRefused(503, f"no server of {key} can be reached{unshown}", "unreachable", wait)
 
     def _unshown(self, *, names_role: bool) -> str:
         """Return what to add to the reason why a server did not answer: it may have demanded a certificate."""
@@ -316,7 +315,7 @@ class ReverseProxy:
     async def _ask_one_of(self, exchange: _Exchange) -> aiohttp.ClientResponse:
         """Ask the server whose turn it is, or the next server if it cannot be reached."""
         servers, key = self.servers(exchange.destination)
-        path = exchange.request.raw_path
+        path = exchange.destination.asked_path(exchange.request.raw_path)
         for server in servers.in_turn():
             try:
                 answer = await self._ask(exchange, URL(server + path, encoded=True))

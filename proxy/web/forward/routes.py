@@ -52,6 +52,25 @@ class ExtraRoute:
     path: str
     proxy_to: str
 
+    def below(self, raw_path: str) -> str:
+        """Return what stands behind `proxy_to` for a request of this route, given as its path and query.
+
+        The route's own path is left out, as are empty segments: so Jetty's ProxyServlet.Transparent has it, which is
+        the Java proxy's.
+        """
+        path, mark, query = raw_path.partition("?")
+        rest = _parts(path)[len(_parts(self.path)) :]
+        end = "/" if rest and path.endswith("/") else ""
+        return "".join(f"/{part}" for part in rest) + end + mark + query
+
+    def with_slash(self, raw_path: str) -> str | None:
+        """Return where a request of the route's own path without a final slash belongs; None for any other."""
+        path, mark, query = raw_path.partition("?")
+        parts = _parts(path)
+        if path.endswith("/") or len(parts) != len(_parts(self.path)):
+            return None
+        return "/" + "/".join(parts) + "/" + mark + query
+
 
 @dataclass(frozen=True, slots=True)
 class Destination:
@@ -65,6 +84,17 @@ class Destination:
     namespace: str | None = None
     heeds_roles: bool = True
 
+    def with_slash(self, raw_path: str) -> str | None:
+        """Return where a request of a route's own path without a final slash belongs; None for any other.
+
+        Relative links of a page would lead past the route otherwise.
+        """
+        return None if isinstance(self.servers, Group) else self.servers.with_slash(raw_path)
+
+    def asked_path(self, raw_path: str) -> str:
+        """Return what stands behind the URL of a server, given the path and query of a request."""
+        return raw_path if isinstance(self.servers, Group) else self.servers.below(raw_path)
+
 
 class RouteTable:
     """The routes of a configuration; extra routes come before built-in routes, the longest path first."""
@@ -72,6 +102,12 @@ class RouteTable:
     def __init__(self, extra: tuple[ExtraRoute, ...] = ()) -> None:
         self.extra = tuple(sorted(extra, key=lambda route: len(_segments(route.path)), reverse=True))
         self._extra = [(_segments(route.path), route) for route in self.extra]
+
+    def hides(self, segments: list[str]) -> bool:
+        """Return whether a route of the operator's own stands before the pages of this proxy: all but `/`, at its path
+        and below.
+        """
+        return any(segments[: len(prefix)] == prefix and (prefix or not segments) for prefix, _ in self._extra)
 
     def find(self, method: str, segments: list[str]) -> Destination | None:
         """Return the destination of a path, None without a route; raises BadPath.
@@ -135,7 +171,11 @@ def _check_plain(segments: list[str], names: int) -> None:
 
 def _segments(path: str) -> list[str]:
     # Skip empty segments, as servers that normalize paths do.
-    return [unquote(part.partition(";")[0]) for part in path.split("/") if part]
+    return [unquote(part.partition(";")[0]) for part in _parts(path)]
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
 
 
 def _below_version(segments: list[str]) -> list[str]:

@@ -84,8 +84,8 @@ class WebSocketTunnels:
         try:
             # The method that the opening names keeps the certificate from being the client's credential.
             names_role = client.role is not None and not isinstance(destination.servers, ExtraRoute)
-            reader, writer, host = await self._connected(destination, names_role=names_role)
-            head = await self._asked(request, client, destination, host, reader, writer)
+            reader, writer, url = await self._connected(request, destination, names_role=names_role)
+            head = await self._asked(request, client, destination, url, reader, writer)
             leave_gate()
             return await self._join(request, client, reader, writer, head)
         finally:
@@ -97,14 +97,14 @@ class WebSocketTunnels:
         request: web.BaseRequest,
         client: WebClient,
         destination: "Destination",
-        host: str,
+        url: URL,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bytes:
         """Ask the broker to open a WebSocket, and return the head of the answer for the client; raises HttpRefused."""
         try:
             async with asyncio.timeout(self._services.limits.connect_seconds):
-                writer.write(await self._opening(request, client, destination, host))
+                writer.write(await self._opening(request, client, destination, url))
                 head = await reader.readuntil(b"\r\n\r\n")
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
             raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
@@ -113,11 +113,12 @@ class WebSocketTunnels:
         return _answer_to_client(head)
 
     async def _connected(
-        self, destination: "Destination", *, names_role: bool
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+        self, request: web.BaseRequest, destination: "Destination", *, names_role: bool
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, URL]:
         servers, key = self._reverse_proxy.servers(destination)
+        path = destination.asked_path(request.raw_path)
         for server in servers.in_turn():
-            url = URL(server)
+            url = URL(server + path, encoded=True)
             assert url.host is not None
             try:
                 async with asyncio.timeout(self._services.limits.connect_seconds):
@@ -128,7 +129,7 @@ class WebSocketTunnels:
                 self._services.counters.server_failures += 1
                 continue
             servers.worked(server)
-            return reader, writer, url.raw_authority
+            return reader, writer, url
         raise self._reverse_proxy.unreachable(servers, key, names_role=names_role)
 
     async def _open(
@@ -166,14 +167,14 @@ class WebSocketTunnels:
             raise
 
     async def _opening(
-        self, request: web.BaseRequest, client: WebClient, destination: "Destination", host: str
+        self, request: web.BaseRequest, client: WebClient, destination: "Destination", url: URL
     ) -> bytes:
         try:
             headers = await self._reverse_proxy.websocket_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
-        headers = [("Host", host), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
-        lines = [f"GET {request.raw_path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+        headers = [("Host", url.raw_authority), ("Connection", "Upgrade"), ("Upgrade", "websocket"), *headers]
+        lines = [f"GET {url.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
         return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
 
     async def _join(

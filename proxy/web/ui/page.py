@@ -34,8 +34,8 @@ _ONLY_HERE: Final = (
 )
 
 
-def ui_pages(sources: UiSources, config: Callable[[], Config], *, root: bool) -> Iterator[Page]:
-    """Yield the pages; `root`: nothing else is served at `/`."""
+def ui_pages(sources: UiSources, config: Callable[[], Config]) -> Iterator[Page]:
+    """Yield the pages."""
     page, policy = _page()
     html_headers = (
         _NO_STORE, ("Content-Security-Policy", policy), ("X-Content-Type-Options", "nosniff"),
@@ -52,7 +52,7 @@ def ui_pages(sources: UiSources, config: Callable[[], Config], *, root: bool) ->
     async def values(request: PageRequest) -> PageAnswer:
         return _answer(request, config(), settings)
 
-    for path in ("/", "/ui") if root else ("/ui",):
+    for path in ("/", "/ui"):
         yield Page("GET", path, html, Access.ANYBODY, "A page for people: memory, brokers, refusals, configuration.")
     yield Page("GET", "/ui/state", numbers, Access.AUTHENTICATED, "The numbers that the page for people shows.")
     yield Page("GET", "/ui/config", values, Access.AUTHENTICATED, "The configuration that the page for people shows.")

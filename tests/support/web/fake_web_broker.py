@@ -60,7 +60,7 @@ class FakeWebBroker:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        if request.raw_path == BROKER_LIST:
+        if request.raw_path.endswith(BROKER_LIST):
             self.list_questions.append(Asked(request.method, request.raw_path, list(request.headers.items())))
             await self.list_shown.wait()
             brokers = self.brokers

@@ -40,7 +40,9 @@ class WebStage:
 
 @asynccontextmanager
 async def web_staged(**keys: Any) -> AsyncIterator[WebStage]:
-    async with fake_web_broker() as broker, staged(brokerWebServiceURL=broker.url, **keys) as stage:
+    """Stage all three; the key `base` is the path in the proxy's URL of the web service."""
+    base: str = keys.pop("base", "")
+    async with fake_web_broker() as broker, staged(brokerWebServiceURL=broker.url + base, **keys) as stage:
         async with aiohttp.ClientSession(auto_decompress=False) as client:
             yield WebStage(stage, broker, client)
         for raw in stage.clients:

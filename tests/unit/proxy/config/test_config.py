@@ -442,6 +442,10 @@ class TestFaults:
             ("httpReverseProxy.web.paht=/web", "an unknown key"),
             ("httpReverseProxy.web.path=web", "begins with /"),
             ("httpReverseProxy.web.proxyTo=ftp://w", "http://host:port"),
+            ("httpReverseProxy.web.proxyTo=http://w:99999/", "http://host:port"),
+            ("httpReverseProxy.web.proxyTo=http://w:a/", "http://host:port"),
+            ("httpReverseProxy.web.proxyTo=http://[w/", "http://host:port"),
+            ("httpReverseProxy.web.proxyTo=http:///x", "http://host:port"),
         ],
     )
     def test_half_a_route_is_a_fault(self, line: str, word: str, tmp_path: Path) -> None:
@@ -449,6 +453,48 @@ class TestFaults:
         path.write_text(f"brokerServiceURL=pulsar://b\n{line}\n")
         with pytest.raises(ConfigError, match=word):
             Config.load(path)
+
+    @pytest.mark.parametrize(
+        ("path", "hidden"),
+        [
+            ("/metrics", "/metrics"),
+            ("/status.html/", "/status.html"),
+            ("/proxy-stats", "/proxy-stats"),
+            ("/proxy-stats/topics", "/proxy-stats"),
+            ("/ui", "/ui"),
+            ("/admin/v2", "/admin"),
+            ("/metrics/x", None),
+            ("/administration", None),
+            ("/", None),
+        ],
+    )
+    def test_a_route_in_the_place_of_a_page_is_a_warning(self, path: str, hidden: str | None, tmp_path: Path) -> None:
+        conf = tmp_path / "proxy.conf"
+        conf.write_text(
+            f"brokerServiceURL=pulsar://b\nhttpReverseProxy.a.path={path}\nhttpReverseProxy.a.proxyTo=http://w\n"
+        )
+        told = [str(each) for each in Config.load(conf).warnings]
+        place = f"{conf}:2: httpReverseProxy.a.path: takes the place of {hidden} of this proxy"
+        assert told == ([] if hidden is None else [place])
+
+    def test_urls_of_web_services_may_have_a_path(self) -> None:
+        # The Java proxy puts its one URL, without a final slash, before each path.
+        for value in ("http://h:8080/base", "http://h/a/b/,https://[::1]:443/c", "http://h/", "http://h/~a/%20;v=1"):
+            config = Config.load(
+                overrides=BROKER | {"brokerWebServiceURL": value, "functionWorkerWebServiceURL": value}
+            )
+            assert config.broker_web_service_url == config.function_worker_web_service_url == tuple(value.split(","))
+        assert Config.load(overrides=BROKER | {"brokerWebServiceURLTLS": "https://h/base"}).broker_web_service_url_tls
+        for wrong in (
+            "http://h/a?b",
+            "http://h/a#b",
+            "http://h/a b",
+            "http://u@h/a",
+            "http://h/a/../b",
+            "http://h:0/a",
+        ):
+            with pytest.raises(ConfigError, match=r"\[/path\]"):
+                Config.load(overrides=BROKER | {"brokerWebServiceURL": wrong})
 
     @pytest.mark.parametrize(
         ("key", "value"),
