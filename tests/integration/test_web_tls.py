@@ -11,7 +11,7 @@ from aiohttp import web
 from proxy.auth.identity import Authenticated, AuthenticationFailed
 from tests.support.auth.tls import PemFiles, certificate, client_context, server_context
 from tests.support.patience import in_time
-from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker
 from tests.support.web.web_stage import ADMIN, web_staged
 
 
@@ -79,6 +79,24 @@ async def test_brokers_are_asked_over_tls_and_must_be_who_they_say(
         }  # fmt: skip
         async with web_staged(**keys) as at, at.client.get(at.url + ADMIN) as answer:
             assert answer.status == status
+        listening.close()
+        await listening.wait_closed()
+
+
+async def test_a_large_message_of_a_websocket_goes_over_tls_and_comes_back(files: PemFiles) -> None:
+    async with fake_web_broker(echoed) as broker:
+        listening = await tls_broker(broker, server_context(certificate("first")))
+        keys = {
+            "brokerServiceURLTLS": "pulsar+ssl://localhost:1", **files.broker_keys,
+            "brokerWebServiceURLTLS": f"https://localhost:{listening.sockets[0].getsockname()[1]}",
+        }  # fmt: skip
+        async with (
+            web_staged(**keys) as at,
+            in_time(),
+            at.client.ws_connect(at.url + "/ws/v2/producer/persistent/t/n/topic", max_msg_size=0) as socket,
+        ):
+            await socket.send_bytes(b"x" * 300_000)
+            assert len(await socket.receive_bytes()) == 300_000
         listening.close()
         await listening.wait_closed()
 

@@ -6,12 +6,14 @@ client.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp.payload import Payload
 
 from proxy.core.errors import ProxyError
+from proxy.web.forward.broker_client import hear
 from proxy.web.forward.replay_copies import ReplayCopy
 from proxy.web.forward.uploads import Upload
 from proxy.web.http.counters import WebCounters
@@ -19,6 +21,7 @@ from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import StreamWriter
     from aiohttp.web import BaseRequest
 
 # A step takes about this long, at most: reading what has come (`connection.py` bounds the chunks), and a write.
@@ -65,12 +68,24 @@ class RequestBody:
         self._redirect = HttpRefused(status, _DROPPED, "redirect", (("Location", location),), close=True)
 
     async def send(self, writer: "AbstractStreamWriter") -> None:
-        """Write the whole body; raises NotReplayable, or HttpRefused (kept in `refusal`) if the client is too slow."""
+        """Write the whole body; raises NotReplayable, or HttpRefused (kept in `refusal`) if the client is too slow.
+
+        Waits to be stopped where the broker takes no more: it may have answered before that.
+        """
         self._sender = asyncio.current_task()
+        try:
+            await self._send(writer)
+        except _TakesNoMore:
+            # aiohttp would forget an answer that it has not read yet if this ended, in whatever way. The connection's
+            # end tells whether there is one.
+            await asyncio.get_running_loop().create_future()
+
+    async def _send(self, writer: "AbstractStreamWriter") -> None:
         if not self.replayable:
             raise NotReplayable("the connection to the broker broke, and the request cannot be sent again")
         # Send the headers at once: a broker may redirect or refuse before it gets the body.
-        writer.send_headers()
+        with _to_broker():
+            writer.send_headers()
         if self._begun:
             await self._send_copy(writer)
         self._begun = True
@@ -78,6 +93,9 @@ class RequestBody:
         while piece := await self._read():
             self.copy.keep(piece)
             await self._write(writer, piece)
+        # aiohttp does the same after this, but an error would be nobody's there.
+        with _to_broker():
+            await writer.write_eof()
 
     async def _send_copy(self, writer: "AbstractStreamWriter") -> None:
         for start in range(0, self.copy.size, self._step_bytes):
@@ -111,8 +129,10 @@ class RequestBody:
         return piece
 
     async def _write(self, writer: "AbstractStreamWriter", piece: bytes) -> None:
-        await writer.write(piece)
-        await writer.drain()
+        await hear(cast("StreamWriter", writer).transport)
+        with _to_broker():
+            await writer.write(piece)
+            await writer.drain()
         self._counters.bytes_to_brokers += len(piece)
 
     async def _send_continue(self) -> None:
@@ -122,6 +142,19 @@ class RequestBody:
             await self._request.writer.write(_CONTINUE)
             # aiohttp counts these bytes as part of the answer otherwise.
             self._request.writer.output_size = 0
+
+
+class _TakesNoMore(Exception):
+    """The connection to a broker has broken: nothing can be written."""
+
+
+@contextmanager
+def _to_broker() -> Iterator[None]:
+    """Raise _TakesNoMore if a write fails, and no OSError, which might be that of a client."""
+    try:
+        yield
+    except OSError as error:
+        raise _TakesNoMore from error
 
 
 class BodyPayload(Payload):

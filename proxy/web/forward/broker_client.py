@@ -9,6 +9,7 @@ are bounded, and requests wait for one in turns by key (`proxy.web.http.places`)
 """
 
 import asyncio
+import os
 import select
 import socket
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.settings import WebLimits
 from proxy.web.http.endings import reset
-from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser
+from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser, piece_bytes
 from proxy.web.http.places import Guest, Place, SharedPlaces
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
     """A connection to a server, whose answers are parsed a piece at a time, in turns with other work of the loop.
 
     A read may hold 10,000 chunks of a byte. The connection is never closed gracefully: nobody waits for the end of an
-    abandoned request. Bytes that wait for their turn at a reset are lost, as they are in a kernel.
+    abandoned request. A server may answer early and close while the body of its request is on its way: what came before
+    a write failed is an answer.
 
     aiohttp keeps what follows an answer for the next request, without bound. So each byte behind the end of an answer
     ends the connection, whether a request still uses it or it rests. And aiohttp bounds each field of a header, but not
@@ -168,11 +170,33 @@ class BrokerAnswers(PiecewiseParser, ResponseHandler):
         self._held = b""
         super().abort()
 
+    def eof_received(self) -> None:
+        """Called at the server's FIN: whatever it leaves unread can change nothing, so do not wait until it is read."""
+        super().eof_received()
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.transport.abort()
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        if exc is not None and self.transport is not None and not self._is_answered:
+            self._parse_last(self.transport)
         self._held = b""
         # Break the cycle with the reader.
         self._body = None
         super().connection_lost(exc)
+
+    def _parse_last(self, transport: asyncio.BaseTransport) -> None:
+        """Parse what came before the connection broke, as far as aiohttp has room: what waits here, and in the kernel.
+
+        An event loop reads no more after a failed write, while the kernel keeps what came before a reset.
+        """
+        self._held += _unread(transport)
+        try:
+            while self._held and not self._stuck and not self._is_answered:
+                size = piece_bytes(self._held)
+                piece, self._held = self._held[:size], self._held[size:]
+                self._parse_piece(piece)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "parsing a broker's answer failed", "exception": error})
 
     def data_received(self, data: bytes) -> None:
         """Called when bytes arrive: parse them, now or in this connection's turn."""
@@ -297,13 +321,41 @@ class _Connector(aiohttp.TCPConnector):
         if isinstance(connection.protocol, BrokerAnswers):
             connection.protocol.expect_answer()
         if connection.transport is not None:
-            connection.transport.set_write_buffer_limits(high=0)
+            write_at_once(connection.transport)
         return connection
 
 
 def connector_of_one(budget: LoopBudget, tls: Any) -> aiohttp.TCPConnector:
     """Return a connector for one question at a time, whose answers are parsed in the time of `budget`."""
     return _Connector(budget, Config.http_max_response_header_size.default, ssl=tls, limit=1)
+
+
+def write_at_once(transport: asyncio.WriteTransport) -> None:
+    """Let a drained write be one that has left user space, but for what TLS has sealed already.
+
+    With a mark of 0 uvloop never goes on after a write over TLS.
+    """
+    transport.set_write_buffer_limits(high=1)
+
+
+def _unread(transport: asyncio.BaseTransport) -> bytes:
+    """Return what the kernel has of a connection that is about to be closed; nothing of one with TLS."""
+    own = transport.get_extra_info("socket")
+    if own is None or transport.get_extra_info("ssl_object") is not None:
+        return b""
+    try:
+        with socket.socket(fileno=os.dup(own.fileno())) as copy:
+            copy.setblocking(False)
+            return copy.recv(own.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+    except OSError:
+        return b""
+
+
+async def hear(transport: asyncio.Transport | None) -> None:
+    """Let the loop read first what a server has sent over TLS: `_unread` cannot, should a write fail."""
+    sealed = transport is not None and transport.get_extra_info("ssl_object") is not None
+    if transport is not None and sealed and not transport.is_closing() and has_input(transport):
+        await asyncio.sleep(0)
 
 
 def has_input(transport: asyncio.BaseTransport) -> bool:

@@ -19,7 +19,7 @@ from yarl import URL
 from proxy.brokers.target import BrokerAddress, resolve
 from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
 from proxy.core.tasks import TaskScope
-from proxy.web.forward.broker_client import socket_for
+from proxy.web.forward.broker_client import socket_for, write_at_once
 from proxy.web.forward.headers import UnsafeHeader, to_client
 from proxy.web.forward.open_tunnels import OpenTunnels
 from proxy.web.forward.paced_streams import StreamTurns
@@ -143,7 +143,7 @@ class WebSocketTunnels:
             except OSError as error:
                 failure = error
                 continue
-            writer.transport.set_write_buffer_limits(high=0)
+            write_at_once(writer.transport)
             return reader, writer
         raise failure or BrokerUnavailable(f"{target} has no address")
 
