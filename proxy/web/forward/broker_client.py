@@ -331,7 +331,7 @@ def connector_of_one(budget: LoopBudget, tls: Any) -> aiohttp.TCPConnector:
 
 
 def write_at_once(transport: asyncio.WriteTransport) -> None:
-    """Let a drained write be one that has left user space, but for what TLS has sealed already.
+    """Make a drained write one that has left user space, but for what TLS has sealed already.
 
     With a mark of 0 uvloop never goes on after a write over TLS.
     """
@@ -352,7 +352,7 @@ def _unread(transport: asyncio.BaseTransport) -> bytes:
 
 
 async def hear(transport: asyncio.Transport | None) -> None:
-    """Let the loop read first what a server has sent over TLS: `_unread` cannot, should a write fail."""
+    """Wait until the loop has read what a server has sent over TLS: `_unread` cannot, should the next write fail."""
     sealed = transport is not None and transport.get_extra_info("ssl_object") is not None
     if transport is not None and sealed and not transport.is_closing() and has_input(transport):
         await asyncio.sleep(0)
