@@ -15,6 +15,7 @@ from benchmarks.ladder.processor import per_unit
 from benchmarks.ladder.rows import ROWS, Scenario
 from benchmarks.ladder.secured import Secured
 from benchmarks.ladder.servers import LOADGEN, RUN, Running, start, start_broker, start_neighbour
+from benchmarks.ladder.tokens import Tokens, make_tokens
 
 Report = dict[str, float | str]
 
@@ -51,17 +52,23 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """The brokers of a run: the one behind the server, and the second of scenarios that have two. And their TLS."""
+    """The brokers of a run: the one behind the server, and the second of scenarios that have two. And TLS and tokens."""
 
     broker: Running
     second: Running | None
     secured: Secured | None = None
+    tokens: Tokens | None = None
 
     def target(self, running: Running) -> list[str]:
         """Return the load generator's options that say whom to connect to, and how."""
+        tokens = self.tokens.load_options() if self.tokens else []
         if self.secured is None:
-            return ["--address", f"127.0.0.1:{running.port}"]
-        return ["--address", f"127.0.0.1:{running.tls_port}", *self.secured.load_options()]
+            return ["--address", f"127.0.0.1:{running.port}", *tokens]
+        return ["--address", f"127.0.0.1:{running.tls_port}", *self.secured.load_options(), *tokens]
+
+    def server(self, row_name: str, scenario: Scenario) -> Running:
+        """Start the server of a row in front of the broker."""
+        return start(row_name, self.broker, scenario.settings, self.secured, self.tokens)
 
     def relay_port(self) -> int:
         """Return the broker's port that a proxy is asked to relay to."""
@@ -87,7 +94,8 @@ def staged(scenario: Scenario) -> Iterator[Stage]:
         options = tuple(option.format_map(known) for option in scenario.broker)
         broker = start_broker(scenario.data, topics=scenario.topics, options=options, secured=secured)
         stack.enter_context(broker.child)
-        yield Stage(broker, second, secured)
+        tokens = make_tokens(RUN, scenario.tokens) if scenario.tokens else None
+        yield Stage(broker, second, secured, tokens)
 
 
 def _secured(scenario: Scenario) -> Secured | None:
@@ -138,7 +146,7 @@ def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
         stage = stack.enter_context(staged(scenario))
         servers: dict[str, Running] = {}
         for name in dict.fromkeys(ROWS[row].server_of or row for row in rows):
-            servers[name] = start(name, stage.broker, scenario.settings, stage.secured)
+            servers[name] = stage.server(name, scenario)
             stack.enter_context(servers[name].child)
         for name in servers:
             if ROWS[name].server == "java":
@@ -165,7 +173,7 @@ def memory(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
     for turn in range(repeats):
         for name in rows if turn % 2 == 0 else reversed(rows):
             with staged(scenario) as stage, ExitStack() as stack:
-                running = start(name, stage.broker, scenario.settings, stage.secured)
+                running = stage.server(name, scenario)
                 stack.enter_context(running.child)
                 report = load(scenario, name, running, stage, effort.flood_seconds)
                 say(f"  {turn + 1}/{repeats} row {name}: {_brief(scenario, report)}")

@@ -188,6 +188,7 @@ class Scenario:
     optional: tuple[str, ...] = ()  # rows without which a run counts all the same
     # To the server; with "both" from there to the broker as well. Row 01 is then the fake broker under TLS.
     tls: Literal["", "in", "both"] = ""
+    tokens: int = 0  # so many clients present a token each, which both proxies forward to the broker
     unended: bool = False  # lists that do not end in the time are no fault
 
     @property

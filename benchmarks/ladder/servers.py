@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.ladder.processes import CACHE, CHECKOUT, LADDER, Child, LadderError, free_ports
 from benchmarks.ladder.rows import ROWS, Row
 from benchmarks.ladder.secured import Secured
+from benchmarks.ladder.tokens import Tokens
 
 CRATE = LADDER / "loadgen"
 LOADGEN = CACHE / "loadgen" / "release" / "loadgen"
@@ -51,13 +52,14 @@ class Running:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is to listen, what is behind it, and the TLS of both sides, if any."""
+    """Where a server is to listen, what is behind it, and the TLS of both sides and the clients' tokens, if any."""
 
     broker: Running
     port: int
     web_port: int
     tls_port: int
     secured: Secured | None
+    tokens: Tokens | None = None
 
 
 def build_loadgen() -> None:
@@ -116,12 +118,16 @@ def start_broker(
 
 
 def start(
-    row_name: str, broker: Running, settings: tuple[tuple[str, str], ...] = (), secured: Secured | None = None
+    row_name: str,
+    broker: Running,
+    settings: tuple[tuple[str, str], ...] = (),
+    secured: Secured | None = None,
+    tokens: Tokens | None = None,
 ) -> Running:
     """Start the server of a row in front of the broker and wait until it answers; the settings are for our own."""
     row = ROWS[row_name]
     port, web_port, tls_port = free_ports(3)
-    place = Place(broker, port, web_port, tls_port, secured)
+    place = Place(broker, port, web_port, tls_port, secured, tokens)
     name = f"row-{row_name}"
     if row.server == "none":
         return broker
@@ -188,6 +194,7 @@ def _proxy_conf(place: Place) -> list[str]:
         "brokerProxyAllowedTargetPorts=*",
         "clusterName=ladder",
     ]
+    lines += place.tokens.proxy_lines() if place.tokens else []
     return lines + (place.secured.proxy_lines(place.tls_port, place.broker.tls_port) if place.secured else [])
 
 

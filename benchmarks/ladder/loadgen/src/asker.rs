@@ -56,10 +56,14 @@ impl Asker {
         Ok(self.judge(kind, wire::LOOKUP_RESPONSE, wire::number(&message, 4), found))
     }
 
-    /// How many topic lists and lookups this fake broker has been asked for since its start.
-    pub fn counters(&mut self) -> io::Result<(u64, u64)> {
+    /// How many topic lists and lookups this fake broker has been asked for since its start, and the CONNECTs.
+    pub fn counters(&mut self) -> io::Result<(u64, u64, u64)> {
         let (kind, message) = self.ask(&wire::frame(wire::COUNTERS, &Message::new()))?;
-        let numbers = wire::number(&message, 1).zip(wire::number(&message, 2));
+        let number = |field| wire::number(&message, field);
+        let numbers = number(1)
+            .zip(number(2))
+            .zip(number(3))
+            .map(|((lists, lookups), connects)| (lists, lookups, connects));
         numbers
             .filter(|_| kind == wire::COUNTERS_RESPONSE)
             .ok_or(io::Error::other(format!("got command {kind}, expected the fake broker's counters")))

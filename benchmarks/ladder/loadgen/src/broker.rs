@@ -99,8 +99,8 @@ struct Broker {
     /// All take equally long, so the first is the next.
     later: VecDeque<Later>,
     accepted: u64,
-    /// Topic lists and lookups asked for since the start.
-    asked: (u64, u64),
+    /// Topic lists and lookups asked for since the start, and the CONNECTs.
+    asked: (u64, u64, u64),
     empty: Rc<[u8]>,
     /// The data of every topic's schema.
     schema: Rc<[u8]>,
@@ -147,7 +147,7 @@ fn serve(doors: Doors, lists: Lists, data_mode: Mode, manner: Manner) -> io::Res
         manner,
         later: VecDeque::new(),
         accepted: 0,
-        asked: (0, 0),
+        asked: (0, 0, 0),
         empty: Rc::new([]),
         schema: vec![b'x'; answers::SCHEMA_BYTES].into(),
     };
@@ -310,6 +310,7 @@ impl Broker {
         let small = |kind: u64, message: Message| Some((wire::frame(kind, &message), Rc::clone(&self.empty)));
         match kind {
             wire::CONNECT => {
+                self.asked.2 += 1;
                 *mode = if self.data_mode == Mode::Flood { Mode::Control } else { self.data_mode };
                 small(wire::CONNECTED, answers::connected(self.manner.max_message_bytes))
             }
@@ -319,8 +320,9 @@ impl Broker {
             }
             wire::PING => small(wire::PONG, Message::new()),
             wire::COUNTERS => {
-                let (lists, lookups) = self.asked;
-                small(wire::COUNTERS_RESPONSE, Message::new().varint(1, lists).varint(2, lookups))
+                let (lists, lookups, connects) = self.asked;
+                let counted = Message::new().varint(1, lists).varint(2, lookups).varint(3, connects);
+                small(wire::COUNTERS_RESPONSE, counted)
             }
             wire::LOOKUP => {
                 self.asked.1 += 1;
@@ -460,7 +462,7 @@ mod tests {
             manner,
             later: VecDeque::new(),
             accepted: 0,
-            asked: (0, 0),
+            asked: (0, 0, 0),
             empty: Rc::new([]),
             schema: Rc::new([]),
         }
@@ -493,7 +495,7 @@ mod tests {
             assert_eq!((wire::number(&found, 3), wire::number(&found, 4)), (Some(response), Some(7)));
         }
         let counters = answer(&mut broker, &wire::frame(wire::COUNTERS, &Message::new())).unwrap();
-        assert_eq!(counters, (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 2).0));
+        assert_eq!(counters, (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 2).varint(3, 0).0));
     }
 
     #[test]
@@ -527,7 +529,7 @@ mod tests {
         });
         assert_eq!(answer(&mut broker, &crate::asker::lookup(7, "a/here/t")), None);
         assert_eq!(answer(&mut broker, &crate::lists::question(8, "a/b")), None);
-        assert_eq!(broker.asked, (1, 1));
+        assert_eq!(broker.asked, (1, 1, 0));
         assert!(answer(&mut broker, &wire::frame(wire::PING, &Message::new())).is_some());
     }
 }

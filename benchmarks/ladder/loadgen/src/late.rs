@@ -15,9 +15,13 @@ use crate::sys;
 use crate::topics::Names;
 use crate::witnesses::Witnesses;
 
-/// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`.
+/// All connections ask at t = 0 and begin to read at `--late`; watches the memory of `--pid`. So many `--rehearsals`
+/// come before, each with connections of its own.
 pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let (pid, names) = (args.number("pid", 0)?, Names::from(args)?);
+    for _ in 0..args.number("rehearsals", 0)? {
+        rehearse(args, target, &names)?;
+    }
     let idle = stats::settled(pid)?;
     let sampler = PeakSampler::start(pid);
     let receive_buffer_bytes = Some(args.number("receive-buffer", 4096)? as i32).filter(|bytes| *bytes > 0);
@@ -46,6 +50,12 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
         .latencies(&mut tally.latencies);
     witnesses.report(report)?.print();
     Ok(())
+}
+
+fn rehearse(args: &Args, target: &Target, names: &Names) -> Result<(), String> {
+    let streams = target.open_many(args.number("connections", 1000)?)?;
+    let (_, storms) = ask(args, clients(streams, names, "bench", Spread::from(args))?)?;
+    read_in_threads(storms, args.seconds("limit", 60.0)?).map(drop)
 }
 
 /// `--connections` ask at once and read at once; then they and `--slow` more do, of which those read at `--late`. With

@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 use args::Args;
 use credentials::Trust;
-use session::Target;
+use session::{Target, Tokens};
 
 const SCENARIOS: [&str; 12] = [
     "lists",
@@ -54,7 +54,7 @@ const SCENARIOS: [&str; 12] = [
     "connects",
     "hostile",
 ];
-const OPTIONS: [&str; 47] = [
+const OPTIONS: [&str; 49] = [
     "address",
     "also",
     "via",
@@ -90,6 +90,8 @@ const OPTIONS: [&str; 47] = [
     "silent",
     "unhurried",
     "trust",
+    "tokens",
+    "rehearsals",
     "certificate",
     "key",
     "flood",
@@ -118,8 +120,8 @@ fn run() -> Result<(), String> {
     let via = args.optional("via").map(str::to_owned);
     let tls = args.optional("trust").map(Trust::from_file).transpose()?;
     let also = args.addresses("also")?;
-    let target =
-        Target { address: args.address()?, also, via, receive_buffer_bytes: None, source: None, tls };
+    let tokens = args.optional("tokens").map(Tokens::from_file).transpose()?;
+    let target = Target { also, via, tls, tokens, ..Target::plain(args.address()?) };
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
         "late-readers" => late::run(&args, &target),

@@ -4,6 +4,8 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::iter;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::credentials::Trust;
@@ -28,11 +30,44 @@ pub struct Target {
     pub source: Option<Ipv4Addr>,
     /// Speak TLS; plain text if absent.
     pub tls: Option<Trust>,
+    /// Each connection presents a token of its own; nothing is presented if absent.
+    pub tokens: Option<Arc<Tokens>>,
+}
+
+/// Tokens for one connection each, in their order.
+pub struct Tokens {
+    all: Vec<String>,
+    next: AtomicUsize,
+}
+
+impl Tokens {
+    /// Read a file with a token in each line.
+    pub fn from_file(path: &str) -> Result<Arc<Tokens>, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let all: Vec<String> = text.lines().map(str::to_owned).collect();
+        match all.is_empty() {
+            true => Err(format!("{path}: got no line, expected a token in each")),
+            false => Ok(Arc::new(Tokens { all, next: AtomicUsize::new(0) })),
+        }
+    }
+
+    /// The next token; the first again behind the last.
+    fn next(&self) -> &str {
+        &self.all[self.next.fetch_add(1, Ordering::Relaxed) % self.all.len()]
+    }
 }
 
 impl Target {
     pub fn plain(address: SocketAddrV4) -> Target {
-        Target { address, also: Vec::new(), via: None, receive_buffer_bytes: None, source: None, tls: None }
+        Target {
+            address,
+            also: Vec::new(),
+            via: None,
+            receive_buffer_bytes: None,
+            source: None,
+            tls: None,
+            tokens: None,
+        }
     }
 
     /// Open a connection that has got its CONNECTED; reads on it block until the scenario says otherwise.
@@ -71,8 +106,11 @@ impl Target {
 
     /// The CONNECT frame.
     pub fn connect(&self) -> Vec<u8> {
-        let mut connect =
-            Message::new().text(1, "ladder-loadgen").varint(4, wire::PROTOCOL_VERSION).text(5, "none");
+        let mut connect = Message::new().text(1, "ladder-loadgen").varint(4, wire::PROTOCOL_VERSION);
+        connect = match &self.tokens {
+            None => connect.text(5, "none"),
+            Some(tokens) => connect.text(3, tokens.next()).text(5, "token"),
+        };
         if let Some(broker) = &self.via {
             connect = connect.text(6, broker);
         }

@@ -12,7 +12,7 @@ const REHEARSED: &str = "bench/ns-00000";
 /// Who looks on: the broker that counts, and small clients of the server, of the loaded broker behind it, and of a
 /// broker that nobody else uses (what the machine alone adds).
 pub struct Witnesses {
-    broker: Option<(Asker, u64)>,
+    broker: Option<(Asker, (u64, u64, u64))>,
     pingers: Vec<(&'static str, Pinger)>,
 }
 
@@ -23,7 +23,7 @@ impl Witnesses {
         if let Some(address) = address {
             let mut asker = Asker::open(address)?;
             asker.list(REHEARSED, 0).map_err(|error| format!("rehearsal: {error}"))?;
-            let asked = asker.counters().map_err(|error| error.to_string())?.0;
+            let asked = asker.counters().map_err(|error| error.to_string())?;
             witnesses.broker = Some((asker, asked));
         }
         if args.switch("pings") {
@@ -42,8 +42,8 @@ impl Witnesses {
             report = pinger.stop()?.report(of, report);
         }
         if let Some((mut asker, before)) = self.broker {
-            let after = asker.counters().map_err(|error| error.to_string())?.0;
-            report = report.count("questions", after - before);
+            let after = asker.counters().map_err(|error| error.to_string())?;
+            report = report.count("questions", after.0 - before.0).count("connects", after.2 - before.2);
         }
         Ok(report)
     }
