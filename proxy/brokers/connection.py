@@ -122,6 +122,11 @@ class BrokerConnection(BrokerEndpoint):
         return self.writable is True and self.ready.done() and self.ready.exception() is None
 
     @property
+    def at_rest(self) -> bool:
+        """Return whether the connection is usable, and has no question whose answer has not passed."""
+        return not self._asked and self.usable
+
+    @property
     def paused(self) -> bool:
         """Return whether reading waits for a permit."""
         return self._paused_for is not None

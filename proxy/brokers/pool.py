@@ -3,15 +3,18 @@
 A connection is pooled by broker, principal and purpose: GET_TOPICS and GET_SCHEMA carry no principal, the broker
 authorizes them by the connection's CONNECT, so connections are never shared across principals; lists have connections
 of their own, so that a pause for memory holds up no lookup. A paused connection gets no new question.
+
+Where clients' own credentials are forwarded there are more keys than connections may be. Then keys stand in line, each
+once and in their order: a connection that has no question left is closed for the first of them.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, Self
 
 from protocol.errors import ServerError
@@ -107,11 +110,16 @@ _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
     TargetRefused: "not_allowed",
     TargetUnknown: "not_allowed",
 }
+# For so long a connection that nobody has asked yet is kept for those who were told of it.
+GRACE_SECONDS: Final = 1.0
 OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
 
 class BrokerPool:
-    """Pool of request connections: at most `per_key` for each key and `total` in all, opened on demand."""
+    """Pool of request connections: at most `per_key` for each key and `total` in all, opened on demand.
+
+    A key has one connection opened at a time, and its second only where a place is free.
+    """
 
     def __init__(
         self,
@@ -136,46 +144,50 @@ class BrokerPool:
         self._hangup = hangup
         self._loop_budget = loop_budget
         # Tasks whose question has failed, or that may look for a connection again.
-        self._turns = TaskTurns(loop_budget, self._opening_crashed)
+        self._turns = TaskTurns(loop_budget, self._crashed)
         self._counters = counters
         self._log = log
         self._pace = LinePace()
         self._limits = limits
         self._reports = reports
         self.buffers = buffers
-        self._scope = TaskScope(self._opening_crashed)
+        self._scope = TaskScope(self._crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
         self._keys: dict[BrokerConnection, PoolKey] = {}
-        self._opening: Counter[PoolKey] = Counter()
+        self._opening: set[PoolKey] = set()
+        # Connections without a question, the longest idle first; who is asked leaves when somebody looks. A connection
+        # that waiters were woken for joins when they have asked, or after GRACE_SECONDS.
+        self._idle: dict[BrokerConnection, None] = {}
         self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
+        # Keys that wait for a place.
+        self._line: dict[PoolKey, None] = {}
         # Failures of questions that one look at the clocks brings; None between the looks.
         self._failing: list[Callable[[], None]] | None = None
-        # An idle connection is being closed for another: its place is not free.
-        self._making_room = False
+        # The end of a connection that is closed for the first in line must not serve the next on the same stack.
+        self._serving = False
 
     @property
     def size(self) -> int:
         """Count the connections that are open or being opened."""
-        return len(self._keys) + self._opening.total()
+        return len(self._keys) + len(self._opening)
 
     def states(self) -> dict[str, int]:
         """Count the connections by what they are doing, for the metrics."""
         paused = sum(connection.paused for connection in self._keys)
-        idle = sum(connection.usable and not connection.outstanding for connection in self._keys)
+        idle = sum(connection.at_rest for connection in self._keys)
         asked = len(self._keys) - paused - idle
-        return {"connecting": self._opening.total(), "idle": idle, "asked": asked, "paused": paused}
+        return {"connecting": len(self._opening), "idle": idle, "asked": asked, "paused": paused}
 
     def has_open(self, broker: BrokerAddress) -> bool:
         """Return whether a connection to a broker is open."""
         return any(key.broker == broker and connection.open for connection, key in self._keys.items())
 
     def apply(self, limits: PoolLimits) -> None:
-        """Change the limits: raised, waiters may open connections; lowered, surplus connections get no new question and
-        are closed when they have none left.
-        """
+        """Change the limits; surplus connections get no new question and are closed when they have none left."""
         self._limits = limits
+        for key in self._waiters:
+            self._stand_in_line(key)
         self._close_surplus()
-        self._open_for_waiters()
 
     async def connection(self, key: PoolKey) -> BrokerConnection:
         """Return a connection that takes a question now; the caller must ask before the next await.
@@ -195,9 +207,14 @@ class BrokerPool:
 
     def try_connection(self, key: PoolKey) -> BrokerConnection | None:
         """Return a connection that takes a question now; None if there is none: one is opened if that is allowed."""
-        found = self._pick(key)
+        usable = [found for found in islice(self._connections.get(key, ()), self._limits.per_key) if found.usable]
+        found = min(usable, key=attrgetter("outstanding"), default=None)
         if found is None:
-            self._open_if_allowed(key)
+            if self._may_open(key):
+                self._line[key] = None
+                self._serve_line()
+        elif found.outstanding and self.size < self._limits.total and self._may_open(key):
+            self._start_opening(key)
         return found
 
     def change(self, key: PoolKey) -> asyncio.Future[None]:
@@ -216,6 +233,7 @@ class BrokerPool:
             waiters.discard(waiter)
             if not waiters:
                 del self._waiters[key]
+                self._line.pop(key, None)
 
     def tick(self, now: float) -> None:
         """Check the clocks of every connection."""
@@ -223,6 +241,8 @@ class BrokerPool:
         for connection in list(self._keys):
             try:
                 connection.tick(now, self._limits.clocks)
+                if connection not in self._idle and connection.at_rest and now - connection.last_used > GRACE_SECONDS:
+                    self._idle[connection] = None
             except Exception as error:
                 connection.crashed(error)
         self._failing = None
@@ -232,6 +252,7 @@ class BrokerPool:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._serving = True
         self._scope.cancel()
         for connection in list(self._keys):
             connection.abort(DisconnectCause.SHUTDOWN)
@@ -247,10 +268,10 @@ class BrokerPool:
         if key is None:
             # The connection is still being opened: `_open` wakes the waiters.
             return
-        if usable:
-            self._wake(key)
-        if self._waiters and idle:
-            self._open_for_waiters()
+        if usable and not self._wake(key) and idle:
+            self._idle.pop(connection, None)
+            self._idle[connection] = None
+            self._serve_line()
 
     def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
         """Forget the connection."""
@@ -258,13 +279,9 @@ class BrokerPool:
         key = self._keys.pop(connection, None)
         if key is None:
             return
-        remaining = self._connections[key]
-        remaining.remove(connection)
-        if not remaining:
-            del self._connections[key]
-        # Otherwise the end of each idle connection would open one for the next key, all on the same stack.
-        if not self._making_room:
-            self._open_for_waiters()
+        self._idle.pop(connection, None)
+        self._part(connection, key)
+        self._serve_line()
 
     def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
         """Fail questions in turns, each with an error of its own: their tasks ask again, some 0.1 ms each."""
@@ -294,55 +311,46 @@ class BrokerPool:
         """Count and report an exception of a connection."""
         self._counters.internal_error(error, "broker connection")
 
+    def _crashed(self, error: BaseException) -> None:
+        self._counters.internal_error(error, "broker pool")
+
     # --- decisions --------------------------------------------------------------------------------
 
-    def _pick(self, key: PoolKey) -> BrokerConnection | None:
-        connections, per_key = self._connections.get(key), self._limits.per_key
-        best, fewest = None, 0
-        for connection in islice(connections or (), per_key):
-            if connection.usable:
-                outstanding = connection.outstanding
-                if best is None or outstanding < fewest:
-                    best, fewest = connection, outstanding
-        if fewest and connections is not None and len(connections) < per_key:
-            self._open_if_allowed(key)
-        return best
+    def _may_open(self, key: PoolKey) -> bool:
+        return key not in self._opening and len(self._connections.get(key, ())) < self._limits.per_key
 
-    def _open_if_allowed(self, key: PoolKey) -> bool:
-        """Open a connection for a key, unless the key has all it may have; return False if no key has room."""
-        if len(self._connections.get(key, ())) + self._opening[key] >= self._limits.per_key:
-            return True
-        # Counted before room is made: making room wakes others, which may want the room too.
-        self._opening[key] += 1
+    def _start_opening(self, key: PoolKey) -> None:
+        self._line.pop(key, None)
+        self._opening.add(key)
+        self._scope.start(self._open(key))
+
+    def _stand_in_line(self, key: PoolKey) -> None:
+        """Have a key with waiters wait for a place, if it may open a connection: last, or where it stands already."""
+        if key in self._waiters and self._may_open(key):
+            self._line[key] = None
+
+    def _serve_line(self) -> None:
+        """Give places that are free, and those of idle connections, to the first in line."""
+        if self._serving:
+            return
+        self._serving = True
         try:
-            room = self.size <= self._limits.total or self._close_an_idle_one()
-        except BaseException:
-            self._opened(key)
-            raise
-        if room:
-            self._scope.start(self._open(key))
-        else:
-            self._opened(key)
-        return room
-
-    def _opened(self, key: PoolKey) -> None:
-        self._opening[key] -= 1
-        if not self._opening[key]:
-            del self._opening[key]
+            while self._line and (self.size < self._limits.total or self._close_an_idle_one()):
+                self._start_opening(next(iter(self._line)))
+        finally:
+            self._serving = False
 
     def _close_an_idle_one(self) -> bool:
-        idle = [connection for connection in self._keys if connection.usable and connection.outstanding == 0]
-        if not idle:
-            return False
-        self._making_room = True
-        try:
-            min(idle, key=lambda connection: connection.last_used).close(DisconnectCause.IDLE)
-        finally:
-            self._making_room = False
-        return True
+        while self._idle:
+            connection = next(iter(self._idle))
+            del self._idle[connection]
+            if connection.at_rest:
+                connection.close(DisconnectCause.IDLE)
+                return True
+        return False
 
     def _close_surplus(self) -> None:
-        """Close the connections above a lowered limit, once they have no question left."""
+        """Close the connections above a lowered limit, once they have no question left; use the places of others."""
         for connections in list(self._connections.values()):
             for connection in connections[self._limits.per_key :]:
                 if not connection.outstanding:
@@ -351,38 +359,48 @@ class BrokerPool:
         surplus = sum(connection.open for connection in self._keys) - self._limits.total
         while surplus > 0 and self._close_an_idle_one():
             surplus -= 1
+        self._serve_line()
 
-    def _open_for_waiters(self, failed: PoolKey | None = None) -> None:
-        """Use a place that has become free; not for the key that just failed: its clients would dial in a loop."""
-        for key in list(self._waiters):
-            # Each look for room looks at every connection: the first in vain is the last.
-            if key != failed and self._pick(key) is None and not self._open_if_allowed(key):
-                return
+    def _part(self, connection: BrokerConnection, key: PoolKey) -> None:
+        remaining = self._connections[key]
+        remaining.remove(connection)
+        if not remaining:
+            del self._connections[key]
+        self._stand_in_line(key)
 
     # --- waiting and opening ----------------------------------------------------------------------
 
-    def _wake(self, key: PoolKey, error: Exception | None = None) -> None:
+    def _wake(self, key: PoolKey, error: Exception | None = None) -> bool:
+        """Have those who wait for a key look again, or fail; return whether there were any."""
         waiters = self._waiters.pop(key, None)
-        if waiters:
-            self._turns.add([partial(_end_wait, waiter, error) for waiter in waiters])
+        if waiters is None:
+            return False
+        self._line.pop(key, None)
+        self._turns.add([partial(_end_wait, waiter, error) for waiter in waiters])
+        return True
 
     async def _open(self, key: PoolKey) -> None:
         try:
             await self._dial(key)
         except OPENING_FAILURES as error:
             self._note_failure(key, error)
-            self._opened(key)
-            if not self._connections.get(key):
-                self._wake(key, error)
-            self._open_for_waiters(failed=key)
+            self._opened(key, error)
             return
         except BaseException:
-            self._opened(key)
-            self._wake(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
+            self._opened(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
             raise
         self._reports.worked(key.broker)
         self._opened(key)
-        self._wake(key)
+
+    def _opened(self, key: PoolKey, error: Exception | None = None) -> None:
+        self._opening.discard(key)
+        if error is None or key not in self._connections:
+            self._wake(key, error)
+            self._serve_line()
+        else:
+            self._serve_line()
+            # Not served now: its clients would dial in a loop.
+            self._stand_in_line(key)
 
     async def _dial(self, key: PoolKey) -> None:
         checked = await self._check(key.broker)
@@ -405,8 +423,8 @@ class BrokerPool:
             connection.abort(DisconnectCause.SHUTDOWN)
             raise
         if connection.open:
-            self._keys[connection] = key
             self._connections.setdefault(key, []).append(connection)
+            self._keys[connection] = key
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
@@ -422,8 +440,8 @@ class BrokerPool:
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
-        shared = (self._loop, self._shared, self._hangup, self, self._loop_budget)
-        return BrokerConnection(*shared, connect_frame, self.buffers)
+        side = self._loop, self._shared, self._hangup, self, self._loop_budget
+        return BrokerConnection(*side, connect_frame, self.buffers)
 
     # --- challenges -------------------------------------------------------------------------------
 
@@ -461,16 +479,11 @@ class BrokerPool:
         former = self._keys[connection]
         if former == key:
             return
-        self._connections[former].remove(connection)
-        if not self._connections[former]:
-            del self._connections[former]
-        self._keys[connection] = key
+        self._part(connection, former)
         self._connections.setdefault(key, []).append(connection)
+        self._keys[connection] = key
         self._wake(key)
-        self._open_for_waiters()
-
-    def _opening_crashed(self, error: BaseException) -> None:
-        self._counters.internal_error(error, "broker pool")
+        self._serve_line()
 
 
 def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:

@@ -76,9 +76,10 @@ class Bench:
         self.waiters: list[tuple[PoolKey, asyncio.Future[None]]] = []
 
     async def open(self, count: int) -> list[BrokerConnection]:
-        """Open a connection for each of so many principals."""
+        """Open a connection for each of so many principals, and let all of them rest."""
         opened = [await self.pool.connection(key(f"old {number}")) for number in range(count)]
-        await turns()
+        await asyncio.sleep(2)
+        self.pool.tick(asyncio.get_running_loop().time())
         return opened
 
     def asks(self, *principals: str) -> None:
