@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol import commands
 from protocol.command_type import CommandType
@@ -20,7 +22,7 @@ from proxy.brokers.pool import BrokerPool, PoolKey, PoolLimits, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.counters import SharedCounters
-from proxy.core.errors import DisconnectCause
+from proxy.core.errors import BrokerUnreachable, DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TASKS_PER_TURN
@@ -38,17 +40,20 @@ CLOCKS: Final = BrokerClocks(0, 30.0, 3600.0)
 
 
 class Dialer:
-    """Connects at once, or while `slow` never."""
+    """Connects at once, or while `slow` when the test says so; `dials` are those under way."""
 
     timeout_seconds = 10.0
 
     def __init__(self) -> None:
         self.slow = False
+        self.dials: list[asyncio.Future[None]] = []
         self.sockets: dict[BrokerConnection, MemoryTransport] = {}
 
     async def connect(self, checked: CheckedTarget, make: Callable[[], BrokerConnection]) -> BrokerConnection:
         if self.slow:
-            await asyncio.Event().wait()
+            dial: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.dials.append(dial)
+            await dial
         connection, socket = make(), MemoryTransport(asyncio.get_running_loop())
         self.sockets[connection] = socket
         socket.connect(connection)
@@ -244,3 +249,191 @@ def test_overdue_questions_of_all_connections_fail_a_few_in_an_iteration(count: 
         assert await most_in_an_iteration(lambda: Question.failures - before, count * questions) <= TASKS_PER_TURN
 
     played(count, play)
+
+
+class Crowd:
+    """Principals that each want an answer of the broker; `served` are those that have it, in their order."""
+
+    def __init__(self, on: Bench) -> None:
+        self.on = on
+        self.served: list[str] = []
+        self.tasks: dict[asyncio.Task[None], str] = {}
+        self.asked: list[tuple[BrokerConnection, int]] = []
+
+    def arrives(self, principal: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._ask(principal))
+        self.tasks[task] = principal
+        task.add_done_callback(self.tasks.pop)
+
+    async def _ask(self, principal: str) -> None:
+        try:
+            connection = await self.on.pool.connection(key(principal))
+        except BrokerUnreachable:
+            return
+        self.asked.append((connection, ask(connection)))
+        self.served.append(principal)
+
+    def answer(self) -> None:
+        """Answer the oldest question."""
+        connection, request_id = self.asked.pop(0)
+        if connection.open:
+            arrives(connection, commands.lookup_connect(request_id, "pulsar://owner:6650"))
+
+    async def empties(self) -> None:
+        """Answer all questions, and let all dials under way succeed, until nobody waits."""
+        self.on.dialer.slow = False
+        for _ in range(200):
+            for dial in self.on.dialer.dials:
+                if not dial.done():
+                    dial.set_result(None)
+            while self.asked:
+                self.answer()
+            await turns()
+            if not self.tasks and not self.asked:
+                return
+            await asyncio.sleep(2)
+            self.on.pool.tick(asyncio.get_running_loop().time())
+        raise AssertionError(f"{[*self.tasks.values()]} wait for ever: {self.on.pool.states()}")
+
+
+def test_each_of_many_principals_needs_one_connection_however_few_there_may_be() -> None:
+    async def play(on: Bench) -> None:
+        crowd, names = Crowd(on), [f"client {number}" for number in range(100)]
+        on.dialer.slow = True
+        for name in names:
+            crowd.arrives(name)
+        while len(crowd.served) < len(names):
+            await turns()
+            assert on.pool.size <= 4
+            # One place becomes free while others are being opened.
+            on.dialer.dials.pop(0).set_result(None)
+            await turns()
+            crowd.answer()
+        # First come, first served.
+        assert crowd.served == names
+        assert len(on.dialer.sockets) == len(names)
+
+    played(4, play)
+
+
+def test_a_second_connection_of_a_key_takes_a_free_place_and_nobody_elses() -> None:
+    async def play(on: Bench) -> None:
+        await on.open(3)
+        crowd = Crowd(on)
+        for _ in range(3):
+            crowd.arrives("old 0")
+            await turns()
+        assert (on.pool.size, len(on.dialer.sockets)) == (4, 4)
+        for _ in range(3):
+            crowd.arrives("old 1")
+            await turns()
+        assert (on.pool.size, len(on.dialer.sockets)) == (4, 4)
+        await crowd.empties()
+
+    played(4, play)
+
+
+def test_a_connection_that_may_be_asked_again_is_first_for_those_who_waited_for_it() -> None:
+    async def play(on: Bench) -> None:
+        (connection,) = await on.open(1)
+        connection.pause_writing()
+        crowd = Crowd(on)
+        for name in ("old 0", "in line"):
+            crowd.arrives(name)
+            await turns()
+        connection.resume_writing()
+        await turns()
+        assert (crowd.served, len(on.dialer.sockets)) == (["old 0"], 1)
+        await crowd.empties()
+        assert crowd.served == ["old 0", "in line"]
+
+    played(1, play)
+
+
+def test_who_waited_for_a_connection_that_ends_gets_another() -> None:
+    async def play(on: Bench) -> None:
+        on.pool.apply(PoolLimits(per_key=1, total=2, clocks=CLOCKS))
+        (connection,) = await on.open(1)
+        connection.pause_writing()
+        crowd = Crowd(on)
+        crowd.arrives("old 0")
+        await turns()
+        assert (crowd.served, len(on.dialer.sockets)) == ([], 1)
+        connection.abort(DisconnectCause.BROKER_CLOSED)
+        await turns()
+        assert (crowd.served, len(on.dialer.sockets)) == (["old 0"], 2)
+        await crowd.empties()
+
+    played(2, play)
+
+
+def test_a_place_whose_clients_have_left_is_not_lost_to_those_in_line() -> None:
+    async def play(on: Bench) -> None:
+        on.dialer.slow = True
+        crowd = Crowd(on)
+        crowd.arrives("gone")
+        await turns()
+        crowd.arrives("in line")
+        await turns()
+        on.dialer.slow = False
+        on.dialer.dials[0].set_result(None)
+        next(task for task, name in crowd.tasks.items() if name == "gone").cancel()
+        await turns()
+        await crowd.empties()
+        assert crowd.served == ["in line"]
+
+    played(1, play)
+
+
+STEPS: Final = (
+    "arrive",
+    "arrive",
+    "arrive",
+    "answer",
+    "leave",
+    "dial",
+    "dial",
+    "fail",
+    "lose",
+    "wait",
+    "fewer",
+    "more",
+)
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5)), min_size=20, max_size=60))
+def test_nobody_waits_for_ever_and_there_are_never_too_many_connections(steps: list[tuple[str, int]]) -> None:
+    total = 3
+
+    async def play(on: Bench) -> None:
+        crowd = Crowd(on)
+        on.dialer.slow = True
+        limit = most = total
+        for step, number in steps:
+            dial = next((dial for dial in on.dialer.dials if not dial.done()), None)
+            if step == "arrive":
+                crowd.arrives(f"client {number}")
+            elif step == "answer" and crowd.asked:
+                crowd.answer()
+            elif step == "leave" and crowd.tasks:
+                [*crowd.tasks][number % len(crowd.tasks)].cancel()
+            elif step == "dial" and dial is not None:
+                dial.set_result(None)
+            elif step == "fail" and dial is not None:
+                dial.set_exception(BrokerUnreachable("no route"))
+            elif step == "lose" and on.dialer.sockets:
+                [*on.dialer.sockets][number % len(on.dialer.sockets)].abort(DisconnectCause.BROKER_CLOSED)
+            elif step == "wait":
+                await asyncio.sleep(number / 2)
+                on.pool.tick(asyncio.get_running_loop().time())
+            elif step in ("fewer", "more"):
+                limit = total - 1 if step == "fewer" else total
+                on.pool.apply(PoolLimits(per_key=2, total=limit, clocks=CLOCKS))
+            await turns()
+            # Those above a lowered limit stay until they have no question left.
+            most = max(limit, min(most, on.pool.size))
+            assert on.pool.size <= most
+            assert on.pool.size >= limit or len({*crowd.tasks.values()}) <= on.opening
+        await crowd.empties()
+
+    played(total, play)
