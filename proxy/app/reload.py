@@ -76,6 +76,7 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.topic_list_max_answer_bytes: (steps.apply_topic_lists, steps.apply_budget),
     Config.topic_list_max_outstanding_per_broker: (steps.apply_topic_lists, *_WEB),
     Config.topic_list_coalescing_enabled: (steps.apply_topic_lists,),
+    Config.topic_list_shared_by: (steps.apply_topic_lists,),
     Config.topic_list_fairness: (
         steps.apply_limiter,
         steps.apply_topic_lists,

@@ -158,6 +158,9 @@ EFFECTS: Final[dict[str, Effect]] = {
     "topicListCoalescingEnabled": Effect(
         "false", lambda s: s.proxy.services.requests.topic_lists.queues.limits.coalescing, False
     ),
+    "topicListSharedBy": Effect(
+        "role", lambda s: s.proxy.services.requests.topic_lists.queues.limits.shared_by_role, True
+    ),
     "topicListFairness": Effect("tenant", _sharing, ("tenant", [True] * 6)),
     "topicListMaxMemoryPercentPerKey": Effect(
         "30", lambda s: s.proxy.services.requests.topic_lists.queues.limits.key_cap_percent, 30

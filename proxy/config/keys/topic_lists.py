@@ -63,6 +63,14 @@ class TopicListKeys:
         "topicListCoalescingEnabled", True, boolean(), section=TOPIC_LISTS, dynamic=True,
         doc="Equal requests that wait at the same time share one request to the broker and one encoded answer.",
     )  # fmt: skip
+    topic_list_shared_by = Key(
+        "topicListSharedBy", "credentials", choice("credentials", "role"), section=TOPIC_LISTS, dynamic=True,
+        doc="Which clients share a request, and with it an answer, where `forwardAuthorizationCredentials` forwards "
+        "their credentials: `credentials`: those that have presented the same; `role`: all of one role. The list is "
+        "then asked for with the credentials of one of them, so a client whose token the broker would refuse may get "
+        "it. `role` assumes that brokers authorize by role alone, by no other claim of a token. Lists over HTTP are "
+        "never shared.",
+    )  # fmt: skip
     topic_list_fairness = Key(
         "topicListFairness", "fifo", choice("fifo", "connection", "principal", "tenant", "namespace"),
         section=TOPIC_LISTS, dynamic=True,

@@ -14,12 +14,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from limiter.permit import Permit
+from protocol.errors import ServerError
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
+from proxy.core.errors import OverLimit, RequestFailed
 from proxy.net.away import Pages
 from proxy.net.pump import STEP_BYTES, Body
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.judge import LEAST_REST_BYTES
+from proxy.requests.client import ClientView
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
 
 if TYPE_CHECKING:
@@ -249,3 +252,16 @@ def _shrink(direct: Permit, timeline: NoTimeline, left: int) -> None:
 
 
 _EMPTY: Final = memoryview(b"")
+
+
+def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:
+    """Return the failure of a list whose frame is larger than the client accepts, with the ways out."""
+    return OverLimit(
+        ServerError.NotAllowedError,
+        f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
+        f" {client.max_frame_bytes}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
+        stage="client_frame",
+        key="maxMessageSize",
+        asked=frame_bytes,
+        limit=client.max_frame_bytes,
+    )

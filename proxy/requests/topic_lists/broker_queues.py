@@ -42,6 +42,7 @@ class TopicListLimits:
     key_cap_percent: int
     unproven_readers_percent: int = 100
     spill_limit_bytes: int = 0
+    shared_by_role: bool = False
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -55,6 +56,7 @@ class TopicListLimits:
             key_cap_percent=config.topic_list_max_memory_percent_per_key,
             unproven_readers_percent=config.topic_list_unproven_readers_memory_percent,
             spill_limit_bytes=_MIB * config.topic_list_spill_max_mb if config.topic_list_spill_directory else 0,
+            shared_by_role=config.topic_list_shared_by == "role",
         )
 
 

@@ -16,10 +16,9 @@ from typing import Final, Protocol, TypeAlias
 from limiter.charge import Charge
 from limiter.permit import Permit
 from protocol.commands import topic_list_question
-from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.fairness_key import role_of
 from proxy.brokers.target import BrokerAddress
-from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.registry import Registry
 from proxy.net.pump import Body
 from proxy.requests.client import ClientView
@@ -83,7 +82,7 @@ class GroupKey(tuple[Hashable, ...]):
         *,
         unproven: bool = False,
     ) -> "GroupKey":
-        """Return the key of a request. Brokers answer by principal, so principals never share."""
+        """Return the key of a request of `principal`. Brokers answer by principal, so principals never share."""
         return cls((broker, principal, topic_list_question(request), unproven))
 
     @property
@@ -164,6 +163,7 @@ class ListGroup:
         "behind",
         "broker",
         "charges",
+        "credentials_lent",
         "direct_bytes",
         "direct_since",
         "key",
@@ -203,7 +203,9 @@ class ListGroup:
         # A client has answered a PING, and counts as awake until this loop time.
         self.awake_until = 0.0
         self.broker = broker
+        # The principal whose credentials ask; `credentials_lent` if members have credentials of their own.
         self.principal = principal
+        self.credentials_lent = False
         self.request = request
         self.timeline = timeline
         self.members: dict[GroupMember, None] = {}
@@ -400,6 +402,7 @@ class ListGroups:
         request: pb.CommandGetTopicsOfNamespace,
         *,
         share: bool,
+        by_role: bool = False,
         unproven: bool = False,
         since: float = 0.0,
         record: NoRecord = NO_RECORD,
@@ -407,9 +410,10 @@ class ListGroups:
         """Return the request's group, its membership, and whether the group is new; without `share` it is always new.
 
         `since` is when the request came; `record` has the timeline of a new group; `unproven` clients share with none
-        but their like.
+        but their like, and principals only `by_role`.
         """
-        key = GroupKey.of(broker, client.principal, request, unproven=unproven) if share else GroupKey()
+        sharing = role_of(client.principal) if by_role else client.principal
+        key = GroupKey.of(broker, sharing, request, unproven=unproven) if share else GroupKey()
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
@@ -420,6 +424,7 @@ class ListGroups:
             )  # fmt: skip
             self.registry.add(group, since)
             if share:
+                group.credentials_lent = sharing != client.principal
                 self._joinable[key] = group
                 asked = self._asked.get(key)
                 group.predecessor = None if asked is None else asked.begun
@@ -488,13 +493,3 @@ def reserve_first_ready(members: Sequence[GroupMember]) -> bool:
             member.reserve()
             return True
     return False
-
-
-def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:
-    """Return the failure of a list whose frame is larger than the client accepts, with the ways out."""
-    return OverLimit(
-        ServerError.NotAllowedError,
-        f"topic list of {topic_count} topics needs a frame of {frame_bytes} bytes, the client accepts"
-        f" {client.max_frame_bytes}: ask with a topics pattern, or raise maxMessageSize on broker, proxy and client",
-        stage="client_frame", key="maxMessageSize", asked=frame_bytes, limit=client.max_frame_bytes,
-    )  # fmt: skip

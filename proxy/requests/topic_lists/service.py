@@ -39,7 +39,7 @@ from proxy.net.pump import Pump
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
-from proxy.requests.topic_lists.bodies import encode
+from proxy.requests.topic_lists.bodies import encode, too_large_for
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
     GroupFailure,
@@ -49,9 +49,9 @@ from proxy.requests.topic_lists.groups import (
     SharedAnswer,
     await_a_reader,
     reserve_first_ready,
-    too_large_for,
 )
 from proxy.requests.topic_lists.heap_crowds import AskAgain
+from proxy.requests.topic_lists.lenders import ask_as_a_member
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
@@ -204,8 +204,9 @@ class TopicListService:
         size = None if asked.behind else self._sizes.known(request)
         unproven = self._unproven.holds(client.output, size)
         group, member, new = self._groups.join(
-            client, broker, request, share=limits.coalescing, unproven=unproven, since=arrived, record=asked.record
-        )
+            client, broker, request, share=limits.coalescing, by_role=limits.shared_by_role, unproven=unproven,
+            since=arrived, record=asked.record,
+        )  # fmt: skip
         group.behind = asked.behind and (new or group.behind)
         if new:
             group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
@@ -293,14 +294,14 @@ class TopicListService:
         group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
         broker = await self._brokers.usable(group.broker, key)
         try:
-            return await self._ask_once(broker, group, reservation, heap)
+            return await ask_as_a_member(group, partial(self._ask_once, broker, group, reservation, heap))
         except FAIL_OVER:
             group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
             broker = await self._brokers.pick(key, avoid=broker)
             self._counters.lists_asked_again += 1
             heap.try_update(self._sizes.initial_bytes)
             group.timeline.heap_resized(heap.size)
-            return await self._ask_once(broker, group, reservation, heap)
+            return await ask_as_a_member(group, partial(self._ask_once, broker, group, reservation, heap))
 
     async def _ask_once(
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
@@ -314,7 +315,7 @@ class TopicListService:
         room = self._queues.room_for(queue, group.charge)
         pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
         try:
-            # Step 6: ask over a connection that has the client's principal.
+            # Step 6: ask over a connection that has the principal of a client.
             group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()

@@ -13,7 +13,7 @@ UTF-8), are refused before that, without an event and without being counted as r
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple, Protocol
 
 from eventlog.schema import FIELDS, LATER_LIMITS, STAGES
@@ -23,7 +23,7 @@ from protocol.command_type import CommandType
 from protocol.commands import topic_list_question
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.fairness_key import FairnessKeys
+from proxy.auth.fairness_key import FairnessKeys, role_of
 from proxy.core.errors import DisconnectCause, OverLimit
 from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
@@ -97,6 +97,10 @@ class RequestLimits(Protocol):
     @property
     def key_cap_percent(self) -> int:
         """Return the part of the memory that one key may hold."""
+
+    @property
+    def shared_by_role(self) -> bool:
+        """Return whether clients of one role share answers, whatever their credentials."""
 
     @property
     def coalescing(self) -> bool:
@@ -181,6 +185,10 @@ class Recorder:
             "unproven_readers_percent": limits.unproven_readers_percent,
             "spill_limit_bytes": limits.spill_limit_bytes,
         }
+
+    def shared_by_role(self) -> bool:
+        """Return whether clients of one role share answers now."""
+        return self._questions.limits.shared_by_role
 
     def moment(self) -> Moment:
         """Return the state of the limiters: a request arrives."""
@@ -429,11 +437,15 @@ class RequestRecord(NoRecord):
         if request.topics_pattern:
             event["pattern_hash"] = identities.pattern(request.topics_pattern)
         if timeline is None:
-            event["question_hash"] = identities.question(self._client.principal, topic_list_question(request))
+            event["question_hash"] = identities.question(self._sharing(), topic_list_question(request))
             return
         if not timeline.question_hash:
-            timeline.question_hash = identities.question(self._client.principal, timeline.question)
+            timeline.question_hash = identities.question(self._sharing(), timeline.question)
         event["question_hash"] = timeline.question_hash
+
+    def _sharing(self) -> Hashable:
+        principal = self._client.principal
+        return role_of(principal) if self._recorder.shared_by_role() else principal
 
     def _add_group(self, event: dict[str, object], timeline: RequestTimeline, until_ns: int) -> int:
         event["broker"] = self._recorder.broker_name(timeline.broker)

@@ -15,13 +15,13 @@ from proxy.net.output import Output
 from proxy.net.pump import Body
 from proxy.net.write_watch import WriteLock
 from proxy.requests.client import ClientView
+from proxy.requests.topic_lists.bodies import too_large_for
 from proxy.requests.topic_lists.groups import (
     GroupKey,
     GroupMember,
     ListGroup,
     ListGroups,
     await_a_reader,
-    too_large_for,
 )
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual

@@ -1,0 +1,191 @@
+"""Clients of one role with a token each, which brokers get: what that costs, and who shares a list all the same."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from protocol import commands
+from protocol.command_type import CommandType
+from protocol.commands import request_id_of
+from protocol.errors import ServerError
+from tests.support.auth.credentials import Court, court
+from tests.support.brokers.raw_broker import CONNECTED, list_answer, raw_broker, request
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import namespace
+from tests.support.proxies.shared_lists import LISTS, all_have_lists, has_list
+
+FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
+BY_ROLE: dict[str, Any] = {**FORWARDING, "topicListSharedBy": "role"}
+TOPICS = ("persistent://demo/ns-00/a", "persistent://demo/ns-00/b")
+FEW = 4
+
+
+async def crowd(held: Court, count: int, role: str = "alice") -> list[AsyncClient]:
+    """Connect clients of one role, each with credentials of its own."""
+    return [await held.client(f"{role}/{number}") for number in range(count)]
+
+
+async def all_ask(held: Court, clients: list[AsyncClient]) -> None:
+    """Have all ask for one list, in their order; each has joined what it can when this returns."""
+    for client in clients:
+        more = held.stage.lookups.held + 1
+        await client.ask_topics(namespace(0))
+        await held.stage.until(lambda asked=more: held.stage.lookups.held == asked, "a request read")  # type: ignore[misc]
+
+
+def connects(held: Court) -> int:
+    return len(held.stage.broker.record.commands(CommandType.CONNECT))
+
+
+async def test_each_client_costs_one_connection_and_there_are_never_too_many() -> None:
+    async with court(**FORWARDING, brokerConnectionsTotal=FEW, brokerConnectionsPerKey=2) as held:
+        clients = await crowd(held, 40)
+        for client in clients:
+            await client.ask_topics(namespace(0))
+        lists = asyncio.gather(*(has_list(client) for client in clients))
+        while not lists.done():
+            assert held.stage.proxy.broker_side.pool.size <= FEW
+            await asyncio.sleep(0)
+        await lists
+        assert connects(held) == len(clients)
+        assert held.stage.broker.record.received[LISTS] == len(clients)
+
+
+async def test_clients_of_one_role_share_a_list_where_the_operator_says_so() -> None:
+    async with court(**BY_ROLE) as held:
+        gate = held.stage.broker.script.hold(LISTS)
+        clients = await crowd(held, 20)
+        await clients[0].ask_topics(namespace(0))
+        await held.stage.broker.record.seen(LISTS, 1)
+        await all_ask(held, clients[1:])
+        stranger = await held.client("bob")
+        await stranger.ask_topics(namespace(0))
+        # One question for those who came later, one for another role, with the connection of each.
+        gate.set()
+        await all_have_lists([*clients, stranger])
+        assert held.stage.broker.record.received[LISTS] == 3
+        assert connects(held) == 3
+
+
+async def test_a_reload_changes_who_shares() -> None:
+    async with court(**FORWARDING) as held:
+        gate = held.stage.broker.script.hold(LISTS)
+        first, second, third, fourth = await crowd(held, 4)
+        await all_ask(held, [first, second])
+        await held.stage.broker.record.seen(LISTS, 2)
+        held.stage.change(topicListSharedBy="role")
+        await all_ask(held, [third])
+        await held.stage.broker.record.seen(LISTS, 3)
+        await all_ask(held, [fourth])
+        assert held.stage.broker.record.received[LISTS] == 3
+        gate.set()
+        await all_have_lists([first, second, third, fourth])
+        # The fourth has waited for the question of the third.
+        assert held.stage.broker.record.received[LISTS] == 4
+
+
+async def test_whoever_lends_credentials_may_leave() -> None:
+    async with court(**BY_ROLE) as held:
+        gate = held.stage.broker.script.hold(LISTS)
+        clients = await crowd(held, 4)
+        await all_ask(held, clients)
+        await held.stage.broker.record.seen(LISTS, 1)
+        # Those who came later wait for the question of the first, and the second would ask for them.
+        clients[1].close()
+        await held.stage.until(lambda: held.stage.lookups.held == 3, "a client gone")
+        gate.set()
+        await all_have_lists([clients[0], *clients[2:]])
+        asked = [
+            command.connect.original_auth_data for command in held.stage.broker.record.commands(CommandType.CONNECT)
+        ]
+        assert asked == ["alice/0", "alice/2"]
+
+
+@dataclass
+class Wary:
+    """A broker that believes no token in `refused`, at CONNECT, or where a list is asked for if `late`."""
+
+    refused: set[str] = field(default_factory=set)
+    late: bool = False
+    code: int = ServerError.AuthenticationError
+    # Until it opens, no CONNECT is answered.
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    async def serve(self, peer: AsyncClient) -> None:
+        connect = (await request(peer)).connect
+        self.seen["connects"] += 1
+        await self.gate.wait()
+        refuses = connect.original_auth_data in self.refused
+        if refuses and not self.late:
+            await peer.send(commands.error(-1, self.code, "not believed"))
+            return
+        await peer.send(CONNECTED)
+        while True:
+            asked = request_id_of(await request(peer))
+            self.seen["lists"] += 1
+            await peer.send(commands.error(asked, self.code, "not believed") if refuses else list_answer(asked, TOPICS))
+
+
+@asynccontextmanager
+async def before(broker: Wary, keys: dict[str, Any]) -> AsyncIterator[Court]:
+    async with raw_broker(broker.serve) as raw, court(broker_port=raw.port, **keys) as held:
+        yield held
+
+
+@pytest.mark.parametrize(
+    ("late", "code"),
+    [
+        (False, ServerError.AuthenticationError),
+        (True, ServerError.AuthenticationError),
+        (False, ServerError.AuthorizationError),
+    ],
+)
+async def test_a_token_that_a_broker_refuses_is_the_affair_of_its_own_client(late: bool, code: int) -> None:
+    broker = Wary({"alice/0", "alice/1"}, late, code)
+    async with before(broker, BY_ROLE) as held:
+        clients = await crowd(held, 6)
+        await all_ask(held, clients)
+        broker.gate.set()
+        for client in clients[:2]:
+            assert (await client.answer()).error.error == code
+        await all_have_lists(clients[2:], len(TOPICS))
+        assert broker.seen == {"connects": 3, "lists": 3 if late else 1}
+
+
+async def test_who_are_all_refused_are_all_told_so() -> None:
+    broker = Wary({"alice/0", "alice/1", "alice/2"})
+    async with before(broker, BY_ROLE) as held:
+        clients = await crowd(held, 3)
+        await all_ask(held, clients)
+        broker.gate.set()
+        for client in clients:
+            assert (await client.answer()).error.error == ServerError.AuthenticationError
+        assert broker.seen == {"connects": 3}
+
+
+async def test_what_a_role_may_not_do_is_asked_once() -> None:
+    broker = Wary({"alice/0"}, late=True, code=ServerError.AuthorizationError)
+    async with before(broker, BY_ROLE) as held:
+        clients = await crowd(held, 3)
+        await all_ask(held, clients)
+        broker.gate.set()
+        for client in clients:
+            assert (await client.answer()).error.error == ServerError.AuthorizationError
+        assert broker.seen == {"connects": 1, "lists": 1}
+
+
+async def test_clients_with_one_token_are_refused_together() -> None:
+    broker = Wary({"alice"})
+    async with before(broker, FORWARDING) as held:
+        clients = [await held.client("alice") for _ in range(3)]
+        await all_ask(held, clients)
+        broker.gate.set()
+        for client in clients:
+            assert (await client.answer()).error.error == ServerError.AuthenticationError
+        assert broker.seen == {"connects": 1}
