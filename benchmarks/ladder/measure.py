@@ -52,7 +52,7 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """The brokers of a run: the one behind the server, and the second of scenarios that have two. And TLS and tokens."""
+    """The brokers of a run: that behind the server, and the second of scenarios that have two. And TLS and tokens."""
 
     broker: Running
     second: Running | None

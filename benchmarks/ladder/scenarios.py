@@ -109,7 +109,7 @@ def _equal(connections: int, depth: int, *rows: str, questions: float | None) ->
 
 
 def _own_tokens(connections: int, rehearsals: int) -> Scenario:
-    """Rehearsals have tokens of their own too: a Java proxy runs its code slowly at first."""
+    # Rehearsals have tokens of their own, too: a Java proxy runs its code slowly at first.
     return Scenario(
         f"{connections:,} clients of one role, a token each, ask for one list at once; tokens are forwarded",
         "memory", ("01", "04", "06"), "late-readers",

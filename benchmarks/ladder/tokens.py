@@ -29,7 +29,7 @@ class Tokens:
             "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
             f"tokenSecretKey=data:;base64,{b64encode(self.secret).decode()}",
             "forwardAuthorizationCredentials=true",
-            # Who only looks whether the server answers has no token.
+            # For the look whether the server answers, which has no token.
             "anonymousUserRole=onlooker",
         ]
 

@@ -325,12 +325,12 @@ class BrokerPool:
         self._scope.start(self._open(key))
 
     def _stand_in_line(self, key: PoolKey) -> None:
-        """Have a key with waiters wait for a place, if it may open a connection: last, or where it stands already."""
+        """Put a key with waiters into the line, if it may open a connection: last, or where it stands already."""
         if key in self._waiters and self._may_open(key):
             self._line[key] = None
 
     def _serve_line(self) -> None:
-        """Give places that are free, and those of idle connections, to the first in line."""
+        """Use places that are free, and those of idle connections, for the first in line."""
         if self._serving:
             return
         self._serving = True
@@ -371,7 +371,7 @@ class BrokerPool:
     # --- waiting and opening ----------------------------------------------------------------------
 
     def _wake(self, key: PoolKey, error: Exception | None = None) -> bool:
-        """Have those who wait for a key look again, or fail; return whether there were any."""
+        """Make those who wait for a key look again, or fail; return whether there were any."""
         waiters = self._waiters.pop(key, None)
         if waiters is None:
             return False

@@ -117,6 +117,7 @@
   "topicListInitialHeapPermitBytes": {"default": "1024", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 2147483647},
   "topicListMaxAnswerBytes": {"default": "", "blankIsDefault": false, "dynamic": true, "least": 1024, "most": 2147483647},
   "topicListCoalescingEnabled": {"default": "true", "blankIsDefault": true, "dynamic": true},
+  "topicListSharedBy": {"default": "credentials", "blankIsDefault": true, "dynamic": true},
   "topicListFairness": {"default": "fifo", "blankIsDefault": true, "dynamic": true},
   "topicListMaxMemoryPercentPerKey": {"default": "100", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 100},
   "topicListWriteStallTimeoutMillis": {"default": "20000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 3600000},

@@ -129,7 +129,9 @@ class BrokerKeys:
     )  # fmt: skip
     broker_connections_total = Key(
         "brokerConnectionsTotal", 256, whole(1, 65_536), section=BROKER_REQUESTS, unit="connections",
-        dynamic=True, doc="Request connections to all brokers together.",
+        dynamic=True,
+        doc="Request connections to all brokers together. Where clients need more, a connection without a request is "
+        "closed for those that have waited longest.",
     )  # fmt: skip
     broker_connection_idle_millis = Key(
         "brokerConnectionIdleMillis", 60_000, whole(1, 24 * HOUR_MILLIS), section=BROKER_REQUESTS,

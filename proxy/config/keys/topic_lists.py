@@ -65,11 +65,11 @@ class TopicListKeys:
     )  # fmt: skip
     topic_list_shared_by = Key(
         "topicListSharedBy", "credentials", choice("credentials", "role"), section=TOPIC_LISTS, dynamic=True,
-        doc="Which clients share a request, and with it an answer, where `forwardAuthorizationCredentials` forwards "
-        "their credentials: `credentials`: those that have presented the same; `role`: all of one role. The list is "
-        "then asked for with the credentials of one of them, so a client whose token the broker would refuse may get "
-        "it. `role` assumes that brokers authorize by role alone, by no other claim of a token. Lists over HTTP are "
-        "never shared.",
+        doc="Clients that share a request, and with it an answer, where `forwardAuthorizationCredentials` forwards "
+        "their credentials. `credentials`: those that have presented the same. `role`: all of one role; the list is "
+        "asked for with the credentials of one of them, so a client whose token the broker would refuse may get it. "
+        "That assumes that brokers authorize by role alone, by no other claim of a token. Lists over HTTP are never "
+        "shared.",
     )  # fmt: skip
     topic_list_fairness = Key(
         "topicListFairness", "fifo", choice("fifo", "connection", "principal", "tenant", "namespace"),

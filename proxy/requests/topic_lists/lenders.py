@@ -4,7 +4,7 @@ The first member lends its credentials, while it is there. A member whose creden
 the question is asked again with those of the next: nobody's list fails for another's token.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from protocol.errors import ServerError
@@ -18,21 +18,21 @@ T = TypeVar("T")
 async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]]) -> T:
     """Return what `ask` returns, with the credentials of a member that the broker does not refuse; raise its errors."""
     while True:
-        lender = _lender(group)
-        if lender is not None and group.credentials_lent:
+        lender = next(_lenders(group), None)
+        if lender is not None:
             group.principal = lender.client.principal
         try:
             return await ask()
         except RequestFailed as error:
-            if lender is None or not group.credentials_lent or not _of_credentials(error, group.stopped_at()):
+            if lender is None or not _of_credentials(error, group.stopped_at()):
                 raise
             lender.settle(GroupFailure(error, group.stopped_at()))
-            if _lender(group) is None:
+            if next(_lenders(group), None) is None:
                 raise
 
 
-def _lender(group: ListGroup) -> GroupMember | None:
-    return next((member for member in group.members if not member.outcome.done()), None)
+def _lenders(group: ListGroup) -> Iterator[GroupMember]:
+    return (member for member in group.members if not member.outcome.done())
 
 
 def _of_credentials(error: RequestFailed, stage: Stage) -> bool:

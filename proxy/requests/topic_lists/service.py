@@ -294,14 +294,20 @@ class TopicListService:
         group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
         broker = await self._brokers.usable(group.broker, key)
         try:
-            return await ask_as_a_member(group, partial(self._ask_once, broker, group, reservation, heap))
+            return await self._ask_broker(broker, group, reservation, heap)
         except FAIL_OVER:
             group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
             broker = await self._brokers.pick(key, avoid=broker)
             self._counters.lists_asked_again += 1
             heap.try_update(self._sizes.initial_bytes)
             group.timeline.heap_resized(heap.size)
-            return await ask_as_a_member(group, partial(self._ask_once, broker, group, reservation, heap))
+            return await self._ask_broker(broker, group, reservation, heap)
+
+    async def _ask_broker(
+        self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
+    ) -> TopicListAnswer:
+        ask = partial(self._ask_once, broker, group, reservation, heap)
+        return await (ask_as_a_member(group, ask) if group.credentials_lent else ask())
 
     async def _ask_once(
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
