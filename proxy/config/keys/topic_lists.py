@@ -68,7 +68,7 @@ class TopicListKeys:
         doc="Clients that share a request, and with it an answer, where `forwardAuthorizationCredentials` forwards "
         "their credentials. `credentials`: those that have presented the same. `role`: all of one role; the list is "
         "asked for with the credentials of one of them, so a client whose token the broker would refuse may get it. "
-        "That assumes that brokers authorize by role alone, by no other claim of a token. Lists over HTTP are never "
+        "`role` assumes that brokers authorize by role alone, by no other claim of a token. Lists over HTTP are never "
         "shared.",
     )  # fmt: skip
     topic_list_fairness = Key(
