@@ -108,10 +108,11 @@ def _equal(connections: int, depth: int, *rows: str, questions: float | None) ->
     )  # fmt: skip
 
 
-def _own_tokens(connections: int, rehearsals: int) -> Scenario:
-    # Rehearsals have tokens of their own, too: a Java proxy runs its code slowly at first.
+def _own_tokens(state: str, most: float | None, rehearsals: int) -> Scenario:
+    # Rehearsals have tokens of their own, too: no connection to the broker is there already.
+    connections = 2000
     return Scenario(
-        f"{connections:,} clients of one role, a token each, ask for one list at once; tokens are forwarded",
+        f"{connections:,} clients of one role, a token each, which brokers get, ask for one list at once, {state}",
         "memory", ("01", "04", "06"), "late-readers",
         ("--connections", str(connections), "--depth", "1", "--one-namespace", "--late", "0",
          "--receive-buffer", "0", "--threads", "1", "--rehearsals", str(rehearsals), "--broker", "{broker}"),
@@ -120,7 +121,7 @@ def _own_tokens(connections: int, rehearsals: int) -> Scenario:
             *ANSWERS, Column("seconds_to_end", "seconds", 2), Column("p99_ms", "p99, ms"),
             Column("connects", "CONNECTs"), Column("questions", "questions"), RSS[1],
         ),
-        ratios=(Ratio("04", ("06",), 1.2, quantity="seconds_to_end", at_most=True),),
+        ratios=(Ratio("04", ("06",), most, quantity="seconds_to_end", at_most=True),),
         bounds=(
             Bound("answers", "answered", connections, at_most=False),
             Bound("CONNECTs that the broker saw", "connects", connections),
@@ -183,7 +184,8 @@ SCENARIOS: dict[str, Scenario] = {
     "lists-storm-200": _storm(200, 7.0),
     "lists-equal": _equal(5000, 1, "01", "04", "06", "06p", questions=50),
     "lists-equal-pipelined": _equal(1000, 5, "01", "04", questions=None),
-    "own-token-storm": _own_tokens(2000, rehearsals=4),
+    "own-token-storm": _own_tokens("of proxies that have just started", 1.2, rehearsals=0),
+    "own-token-storm-warm": _own_tokens("of proxies that have had four such storms", None, rehearsals=4),
     "relay-echo": Scenario(
         "relay, echo of 1 KiB, 50 connections",
         "paired", ("00c", "01", "02", "02a", "02b", "06", "07", "07s"), "relay", ECHO, "echo", relayed=True,
