@@ -16,6 +16,7 @@ from protocol.errors import ServerError
 from tests.support.auth.credentials import Court, court
 from tests.support.brokers.raw_broker import CONNECTED, list_answer, raw_broker, request
 from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.events import CheckedSink
 from tests.support.proxies.proxy_under_test import namespace
 from tests.support.proxies.shared_lists import LISTS, all_have_lists, has_list
 
@@ -57,7 +58,8 @@ async def test_each_client_costs_one_connection_and_there_are_never_too_many() -
 
 
 async def test_clients_of_one_role_share_a_list_where_the_operator_says_so() -> None:
-    async with court(**BY_ROLE) as held:
+    events = CheckedSink(keep=True)
+    async with court(**BY_ROLE, events=events) as held:
         gate = held.stage.broker.script.hold(LISTS)
         clients = await crowd(held, 20)
         await clients[0].ask_topics(namespace(0))
@@ -70,6 +72,8 @@ async def test_clients_of_one_role_share_a_list_where_the_operator_says_so() -> 
         await all_have_lists([*clients, stranger])
         assert held.stage.broker.record.received[LISTS] == 3
         assert connects(held) == 3
+    # Events of requests that might have shared a question have its hash in common.
+    assert sorted(Counter(event["question_hash"] for event in events.kept).values()) == [1, len(clients)]
 
 
 async def test_a_reload_changes_who_shares() -> None:
