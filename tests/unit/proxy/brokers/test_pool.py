@@ -429,7 +429,8 @@ def test_nobody_waits_for_ever_and_there_are_never_too_many_connections(steps: l
             elif step in ("fewer", "more"):
                 limit = total - 1 if step == "fewer" else total
                 on.pool.apply(PoolLimits(per_key=2, total=limit, clocks=CLOCKS))
-            await turns()
+            # All that this brings about, in the turns that the loop has for it.
+            await turns(30)
             # Those above a lowered limit stay until they have no question left.
             most = max(limit, min(most, on.pool.size))
             assert on.pool.size <= most
