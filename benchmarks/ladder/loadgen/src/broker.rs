@@ -495,7 +495,10 @@ mod tests {
             assert_eq!((wire::number(&found, 3), wire::number(&found, 4)), (Some(response), Some(7)));
         }
         let counters = answer(&mut broker, &wire::frame(wire::COUNTERS, &Message::new())).unwrap();
-        assert_eq!(counters, (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 2).varint(3, 0).0));
+        assert_eq!(
+            counters,
+            (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 2).varint(3, 0).0)
+        );
     }
 
     #[test]
