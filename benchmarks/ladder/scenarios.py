@@ -113,10 +113,11 @@ def _own_tokens(state: str, most: float | None, rehearsals: int) -> Scenario:
     connections = 2000
     return Scenario(
         f"{connections:,} clients of one role, a token each, which brokers get, ask for one list at once, {state}",
-        "memory", ("01", "04", "06"), "late-readers",
+        "memory", ("01", "04", "06", "06p"), "late-readers",
         ("--connections", str(connections), "--depth", "1", "--one-namespace", "--late", "0",
          "--receive-buffer", "0", "--threads", "1", "--rehearsals", str(rehearsals), "--broker", "{broker}"),
         timed=False, repeats=7, quantity="seconds_to_end", topics=100, tokens=connections * (rehearsals + 1),
+        optional=("06p",),
         columns=(
             *ANSWERS, Column("seconds_to_end", "seconds", 2), Column("p99_ms", "p99, ms"),
             Column("connects", "CONNECTs"), Column("questions", "questions"), RSS[1],
