@@ -162,6 +162,18 @@ async def test_a_token_that_a_broker_refuses_is_the_affair_of_its_own_client(lat
         assert broker.seen == {"connects": 3, "lists": 3 if late else 1}
 
 
+async def test_a_refused_token_of_many_clients_is_tried_once() -> None:
+    broker = Wary({"alice/0"})
+    async with before(broker, BY_ROLE) as held:
+        clients = [await held.client("alice/0") for _ in range(20)] + [await held.client("alice/1")]
+        await all_ask(held, clients)
+        broker.gate.set()
+        for client in clients[:-1]:
+            assert (await client.answer()).error.error == ServerError.AuthenticationError
+        await has_list(clients[-1], len(TOPICS))
+        assert broker.seen == {"connects": 2, "lists": 1}
+
+
 async def test_who_are_all_refused_are_all_told_so() -> None:
     broker = Wary({"alice/0", "alice/1", "alice/2"})
     async with before(broker, BY_ROLE) as held:

@@ -162,8 +162,8 @@ class ListGroup:
         "begun",
         "behind",
         "broker",
+        "by_role",
         "charges",
-        "credentials_lent",
         "direct_bytes",
         "direct_since",
         "key",
@@ -203,9 +203,9 @@ class ListGroup:
         # A client has answered a PING, and counts as awake until this loop time.
         self.awake_until = 0.0
         self.broker = broker
-        # The principal whose credentials ask; `credentials_lent` if members have credentials of their own.
+        # The principal whose credentials ask; `by_role`: members may have credentials of their own.
         self.principal = principal
-        self.credentials_lent = False
+        self.by_role = False
         self.request = request
         self.timeline = timeline
         self.members: dict[GroupMember, None] = {}
@@ -424,7 +424,7 @@ class ListGroups:
             )  # fmt: skip
             self.registry.add(group, since)
             if share:
-                group.credentials_lent = sharing != client.principal
+                group.by_role = by_role
                 self._joinable[key] = group
                 asked = self._asked.get(key)
                 group.predecessor = None if asked is None else asked.begun

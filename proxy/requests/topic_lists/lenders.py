@@ -1,38 +1,43 @@
 """Ask with the credentials of a member, where clients of one role share a list (`topicListSharedBy=role`).
 
-The first member lends its credentials, while it is there. A member whose credentials the broker refuses is told so, and
+The first member lends its credentials, while it is there. Members whose credentials the broker refuses are told so, and
 the question is asked again with those of the next: nobody's list fails for another's token.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import TypeVar
 
 from protocol.errors import ServerError
 from proxy.core.errors import RequestFailed
+from proxy.core.loop_budget import LoopBudget
 from proxy.requests.topic_lists.groups import GroupFailure, GroupMember, ListGroup
 from proxy.telemetry.refusals import Stage
 
 T = TypeVar("T")
 
 
-async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]]) -> T:
+async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]], loop_budget: LoopBudget) -> T:
     """Return what `ask` returns, with the credentials of a member that the broker does not refuse; raise its errors."""
+    told: set[GroupMember] = set()
+    refused: dict[Hashable, GroupFailure] = {}
     while True:
-        lender = next(_lenders(group), None)
-        if lender is not None:
-            group.principal = lender.client.principal
         try:
             return await ask()
         except RequestFailed as error:
-            if lender is None or not _of_credentials(error, group.stopped_at()):
+            if not _of_credentials(error, group.stopped_at()):
                 raise
-            lender.settle(GroupFailure(error, group.stopped_at()))
-            if next(_lenders(group), None) is None:
+            refused[group.principal] = GroupFailure(error, group.stopped_at())
+            for member in group.members:
+                failure = refused.get(member.client.principal)
+                if failure is None:
+                    group.principal = member.client.principal
+                    break
+                if member not in told:
+                    told.add(member)
+                    loop_budget.defer_settling(group, partial(member.settle, failure))
+            else:
                 raise
-
-
-def _lenders(group: ListGroup) -> Iterator[GroupMember]:
-    return (member for member in group.members if not member.outcome.done())
 
 
 def _of_credentials(error: RequestFailed, stage: Stage) -> bool:

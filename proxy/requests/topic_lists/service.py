@@ -307,7 +307,11 @@ class TopicListService:
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
     ) -> TopicListAnswer:
         ask = partial(self._ask_once, broker, group, reservation, heap)
-        return await (ask_as_a_member(group, ask) if group.credentials_lent else ask())
+        if not group.by_role:
+            return await ask()
+        # A member that is there lends its credentials.
+        group.principal = group.charged_member.client.principal
+        return await ask_as_a_member(group, ask, self._loop_budget)
 
     async def _ask_once(
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
