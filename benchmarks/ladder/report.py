@@ -14,7 +14,10 @@ from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.verdict import FAULTS
 
 UNITS = {"per_second": "per second", "cpu_us": "CPU time", "mb_per_second": "MB/s", "seconds": "seconds"}
-QUANTITIES = UNITS | {"peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99", "answered": "lists that ended"}
+QUANTITIES = UNITS | {
+    "peak_rss_bytes": "peak RSS", "p50_ms": "p50", "p99_ms": "p99", "answered": "lists that ended",
+    "seconds_to_end": "seconds to the last answer",
+}  # fmt: skip
 # The bare relay that a scenario has, if any.
 FLOORS = ("00c", "00s")
 

@@ -260,7 +260,7 @@ def _bare(word: str) -> str:
     try:
         body = word[1:-1]
         return str(json.loads(f'"{body}"' if word[0] == '"' else _in_double_quotes(body)))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadParameters(PARAMETERS, "JSON that can be read, with names and texts in double quotes") from None
 
 
