@@ -18,7 +18,7 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.identity import MAX_AUTH_DATA_BYTES, AuthData, Authenticated, AuthenticationFailed
+from proxy.auth.identity import MAX_AUTH_DATA_BYTES, PASSWORD, TOKEN, AuthData, Authenticated, AuthenticationFailed
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.public_causes import PublicCause
@@ -51,8 +51,8 @@ class CheckSettings:
         )
 
     def forwards(self, method: str) -> bool:
-        """Return whether credentials of an authentication method go on to brokers."""
-        return self.forward and (self.passwords or method != "basic")
+        """Return whether credentials of a method go on to brokers: those that prove the role, and nothing beside."""
+        return self.forward and (method == TOKEN or (self.passwords and method == PASSWORD))
 
 
 class RoleFinder(Protocol):

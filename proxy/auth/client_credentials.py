@@ -94,5 +94,5 @@ class ClientCredentials:
 
 
 def _principal(found: Authenticated, presented: AuthData, *, forward: bool) -> Principal:
-    # A client without data (a certificate, or the anonymous role) has no credentials to forward.
-    return Principal(found.role, presented if forward and presented.data else None)
+    # What proves nothing is not kept: a client of the anonymous role may send any data.
+    return Principal(found.role, presented if forward and presented.data and not found.anonymous else None)

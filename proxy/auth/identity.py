@@ -9,8 +9,9 @@ from typing import Final, Protocol, Self
 from proxy.core.errors import ProxyError
 from proxy.core.public_causes import PublicCause
 
-# The method of tokens, whatever their issuer.
+# The method of tokens, whatever their issuer, and that of passwords.
 TOKEN: Final = "token"
+PASSWORD: Final = "basic"
 # The largest credentials of a client.
 MAX_AUTH_DATA_BYTES: Final = 64 * 1024
 

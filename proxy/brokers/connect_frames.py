@@ -7,7 +7,7 @@ never forwarded.
 """
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,11 +61,15 @@ class ConnectFrames:
         """Build CONNECT of a connection for requests of `principal`; raise CredentialsUnavailable."""
         name = self.versions.proxy_version
         proxy_version = name if self._authentication else None
-        return commands.connect_lookup(name, proxy_version, await self._credentials(principal))
+        return commands.connect_lookup(name, proxy_version, _credentials(await self._own.current(), principal))
 
-    async def for_client(self, connect: pb.CommandConnect, principal: Hashable) -> bytes:
-        """Build CONNECT of a connection that will be relayed for a client; raise CredentialsUnavailable."""
-        return commands.connect_direct(connect, self.versions.proxy_version, await self._credentials(principal))
+    async def for_client(self, connect: pb.CommandConnect, principal: Hashable) -> Callable[[], bytes]:
+        """Return what builds CONNECT of a connection that will be relayed for a client; raise CredentialsUnavailable.
+
+        The frame may be large, and dials may be many and long: build it when the socket is open.
+        """
+        own, version = await self._own.current(), self.versions.proxy_version
+        return lambda: commands.connect_direct(connect, version, _credentials(own, principal))
 
     async def answer(self) -> bytes:
         """Build AUTH_RESPONSE with the proxy's own credentials; raise CredentialsUnavailable or RequestFailed.
@@ -109,17 +113,17 @@ class ConnectFrames:
             self._log.warning(event, broker=str(broker), detail=error.message, change=change)
         return True
 
-    async def _credentials(self, principal: Hashable) -> Credentials:
-        own = await self._own.current()
-        method, data = (None, None) if own is None else (own.method, own.data)
-        if not isinstance(principal, Principal):
-            return Credentials(method, data)
-        original = principal.original
-        if original is None:
-            return Credentials(method, data, principal.role)
-        # The field is text; upstream replaces bytes that are not UTF-8 in the same way.
-        text = original.data.decode(errors="replace")
-        return Credentials(method, data, principal.role, text, original.method)
-
     def _response(self, data: AuthData) -> bytes:
         return commands.auth_response(self.versions.proxy_version, Credentials(data.method, data.data))
+
+
+def _credentials(own: AuthData | None, principal: Hashable) -> Credentials:
+    method, data = (None, None) if own is None else (own.method, own.data)
+    if not isinstance(principal, Principal):
+        return Credentials(method, data)
+    original = principal.original
+    if original is None:
+        return Credentials(method, data, principal.role)
+    # The field is text; upstream replaces bytes that are not UTF-8 in the same way.
+    text = original.data.decode(errors="replace")
+    return Credentials(method, data, principal.role, text, original.method)

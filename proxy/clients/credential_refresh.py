@@ -114,9 +114,10 @@ class ClientRefresh:
             client.output.send(commands.error(commands.REQUEST_ID_NONE, code_of(failure), message))
             client.close(DisconnectCause.AUTHENTICATION_FAILED)
             return
-        if credentials.forwarded:
+        if before.original is not None:
             authentication.holders.kept.release(before)
             authentication.holders.remove(before, self)
+        if credentials.forwarded:
             authentication.holders.add(credentials.principal, self)
         client.principal = credentials.principal
         waiting, self._waiting = self._waiting, []

@@ -19,6 +19,8 @@ from proxy.config.values import ConfigValues
 
 # A wildcard stands for dots as well: after the last dot a wildcard lets in any domain of anybody.
 _OPEN_END: Final = re.compile(r"[*?\[\]][^.]*$")
+# Networks of one owner have as many bits in common, or more: 10.0.0.0/8 and fc00::/7 are the largest.
+_OWNED_BITS: Final = 7
 
 
 def secret_keys(config: ConfigValues) -> tuple[Key[Any], ...]:
@@ -63,13 +65,15 @@ def narrowed_hosts(patterns: Iterable[str]) -> bool:
 
 
 def narrowed_networks(networks: Iterable[str]) -> bool:
-    """Return whether there are networks, and none of them has all addresses of its family."""
+    """Return whether there are networks, and together they have no part of the address space that nobody owns."""
     given = [text.strip() for text in networks if text.strip()]
-    return bool(given) and not any(_has_all(text) for text in given)
-
-
-def _has_all(network: str) -> bool:
-    return network == "*" or any(not part.prefixlen for part in networks_in(network))
+    if not given or "*" in given:
+        return False
+    parts = [part for text in given for part in networks_in(text)]
+    fours = ipaddress.collapse_addresses(part for part in parts if isinstance(part, ipaddress.IPv4Network))
+    sixes = ipaddress.collapse_addresses(part for part in parts if isinstance(part, ipaddress.IPv6Network))
+    together: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = [*fours, *sixes]
+    return all(part.prefixlen >= _OWNED_BITS for part in together)
 
 
 def narrowed_keys(config: ConfigValues) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ class DirectMode:
         frame = await self._connect_frames.for_client(connect, principal)
         return target, await self._handshake(checked, frame, preamble)
 
-    async def _dial_any(self, frame: bytes, preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
+    async def _dial_any(self, frame: Callable[[], bytes], preamble: bytes) -> tuple[BrokerAddress, BrokerHandshake]:
         """Connect to any broker, as newer clients ask for with an empty name; try a second broker after a failure."""
         broker = await self._brokers.pick()
         try:
@@ -196,7 +196,7 @@ class DirectMode:
             broker = await self._brokers.pick(avoid=broker)
             return broker, await self._reported(broker, frame, preamble)
 
-    async def _reported(self, broker: BrokerAddress, frame: bytes, preamble: bytes) -> BrokerHandshake:
+    async def _reported(self, broker: BrokerAddress, frame: Callable[[], bytes], preamble: bytes) -> BrokerHandshake:
         try:
             return await self._handshake(await self._gate.configured(broker), frame, preamble)
         except BrokerUnavailable as error:
@@ -205,10 +205,10 @@ class DirectMode:
                 self._brokers.failed(broker, str(error), answers_tcp=answers_tcp)
             raise
 
-    async def _handshake(self, checked: CheckedTarget, frame: bytes, preamble: bytes) -> BrokerHandshake:
+    async def _handshake(self, checked: CheckedTarget, frame: Callable[[], bytes], preamble: bytes) -> BrokerHandshake:
         return await self._dialer.connect(
             checked,
-            lambda: BrokerHandshake(self._loop, self._shared, self._hangup, self._loop_budget, frame),
+            lambda: BrokerHandshake(self._loop, self._shared, self._hangup, self._loop_budget, frame()),
             preamble,
         )
 

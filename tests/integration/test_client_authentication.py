@@ -79,6 +79,9 @@ async def test_the_broker_hears_the_role_from_a_proxy_with_credentials_of_its_ow
         ({"forwardAuthorizationCredentials": ""}, "basic", False),
         (NOT_FORWARDING, "basic", False),
         (FORWARDING, "basic", True),
+        # The certificate proves the role, or nothing does: data beside that is anything.
+        (FORWARDING, "tls", False),
+        (FORWARDING, "none", False),
     ],
 )
 async def test_a_client_is_introduced_to_its_broker_with_the_credentials_that_are_forwarded(

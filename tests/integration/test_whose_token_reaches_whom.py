@@ -163,14 +163,15 @@ async def named_by_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
     await at.is_refused()
 
 
-async def claimed_in_a_lookup_over_http(at: Town) -> None:
+async def claimed_over_http(at: Town) -> None:
     async def redirect(request: web.BaseRequest) -> web.StreamResponse:
         host = request.headers.get("X-Forwarded-Host", request.host)
         return web.Response(status=307 if host == at.place else 404, headers={"Location": f"http://{host}{LOOKUP}"})
 
     at.service.answer = redirect
-    for claim in ("X-Forwarded-Host", "Host"):
-        assert await at.get(LOOKUP, **{claim: at.place}) == 404
+    for path in (LOOKUP, ADMIN):
+        for claim in ("X-Forwarded-Host", "Host"):
+            assert await at.get(path, **{claim: at.place}) == 404
     await at.is_refused()
 
 
@@ -200,7 +201,7 @@ WAYS: tuple[Callable[[Town], Awaitable[None]], ...] = (
     named_by_the_client,
     named_by_a_third_server,
     named_by_a_third_server_that_a_broker_redirects_to,
-    claimed_in_a_lookup_over_http,
+    claimed_over_http,
     redirected_by_a_third_server,
     redirected_by_a_third_server_that_a_broker_redirects_to,
     opening_of_a_websocket_redirected_by_a_broker,

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]], loop_budget: LoopBudget) -> T:
     """Return what `ask` returns, with the credentials of a member that the broker does not refuse; raise its errors."""
+    # The first member may have left while this waited.
+    group.principal = group.charged_member.client.principal
     told: set[GroupMember] = set()
     refused: dict[Hashable, GroupFailure] = {}
     while True:
@@ -28,6 +30,10 @@ async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]], loo
             if not _of_credentials(error, group.stopped_at()):
                 raise
             refused[group.principal] = GroupFailure(error, group.stopped_at())
+            # Clients that have left, and their tokens, are nobody's any more, and others join for as long as this goes.
+            present = {member.client.principal for member in group.members}
+            refused = {principal: failure for principal, failure in refused.items() if principal in present}
+            told.intersection_update(group.members)
             for member in group.members:
                 failure = refused.get(member.client.principal)
                 if failure is None:

@@ -51,7 +51,6 @@ from proxy.requests.topic_lists.groups import (
     reserve_first_ready,
 )
 from proxy.requests.topic_lists.heap_crowds import AskAgain
-from proxy.requests.topic_lists.lenders import ask_as_a_member
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
@@ -309,8 +308,8 @@ class TopicListService:
         ask = partial(self._ask_once, broker, group, reservation, heap)
         if not group.by_role:
             return await ask()
-        # A member that is there lends its credentials.
-        group.principal = group.charged_member.client.principal
+        from proxy.requests.topic_lists.lenders import ask_as_a_member
+
         return await ask_as_a_member(group, ask, self._loop_budget)
 
     async def _ask_once(

@@ -342,8 +342,8 @@ class ReverseProxy:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
         if exchange.trusted:
             headers.extend(exchange.identity_headers)
-            if exchange.has_own_credentials:
-                # A broker may redirect to the host that a client claims; the proxy's credentials would follow.
+            if exchange.has_own_credentials or "Authorization" in headers:
+                # A broker may redirect to the host that a client claims; credentials would follow.
                 for name in CLAIMED_HOSTS:
                     headers.popall(name, None)
         elif exchange.has_own_credentials and not self._rules.is_third_party(url):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config.config import Config, ConfigError, ReverseProxyRoute
-from proxy.config.credential_targets import explained, narrowed_hosts
+from proxy.config.credential_targets import explained, narrowed_hosts, narrowed_networks
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS
 from proxy.config.keys.key import Key, choice, snake_case, text, whole
 
@@ -744,3 +744,20 @@ def test_more_password_threads_than_there_can_be_are_accepted_with_a_warning() -
 )
 def test_a_pattern_that_ends_in_a_wildcard_narrows_nothing(patterns: list[str], narrowed: bool) -> None:
     assert narrowed_hosts(patterns) is narrowed
+
+
+@pytest.mark.parametrize(
+    ("networks", "narrowed"),
+    [
+        (["10.0.0.0/8", "fc00::/7", "192.168.*.*"], True),
+        (["10.0.0.0/7"], True),
+        (["*"], False),
+        (["0.0.0.0/0"], False),
+        (["1-255.*.*.*"], False),
+        (["0-127.*", "128-255.*"], False),
+        (["10.0.0.0/8", "2000::/3"], False),
+        ([], False),
+    ],
+)
+def test_networks_that_are_most_of_all_addresses_narrow_nothing(networks: list[str], narrowed: bool) -> None:
+    assert narrowed_networks(networks) is narrowed
