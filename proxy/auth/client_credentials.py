@@ -94,5 +94,5 @@ class ClientCredentials:
 
 
 def _principal(found: Authenticated, presented: AuthData, *, forward: bool) -> Principal:
-    # What proves nothing is not kept: a client of the anonymous role may send any data.
+    # Data that proves nothing is not kept: a client of the anonymous role may send any.
     return Principal(found.role, presented if forward and presented.data and not found.anonymous else None)
