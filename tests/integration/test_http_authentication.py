@@ -292,12 +292,11 @@ async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired(
         await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
 
 
-async def test_a_broker_that_gets_own_credentials_hears_of_no_host_that_the_client_claims() -> None:
+async def test_a_broker_that_gets_credentials_of_anybody_hears_of_no_host_that_the_client_claims() -> None:
     claims = {"X-Forwarded-Port": "8080", "Forwarded": "host=evil.example", "X-Forwarded-Server": "evil.example"}
     async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
         for headers in (claims, claims | TOKEN):
             async with at.client.get(at.url + ADMIN, headers=headers) as answer:
                 assert answer.status == 200
-        ours, clients = at.broker.asked
-        assert [ours.header(name) for name in (*claims, "X-Forwarded-Host")] == [None] * 4
-        assert clients.header("X-Forwarded-Host") is not None
+        for asked in at.broker.asked:
+            assert [asked.header(name) for name in (*claims, "X-Forwarded-Host")] == [None] * 4
