@@ -356,9 +356,12 @@ class ClientRequests:
 
 
 def _record_waited(waited: _WaitingList) -> None:
-    waited.record.asks(commands.decode_command(waited.command).getTopicsOfNamespace)
-    waited.record.cancelled()
-    waited.held.release()
+    try:
+        waited.record.asks(commands.decode_command(waited.command).getTopicsOfNamespace)
+        waited.record.cancelled()
+    finally:
+        # A question that cannot be decoded must not keep its memory.
+        waited.held.release()
 
 
 def _subject(command: pb.BaseCommand) -> str:
