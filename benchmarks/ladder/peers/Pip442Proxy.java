@@ -87,7 +87,7 @@ public class Pip442Proxy {
 
         private CompletableFuture<Void> answer(long id, GetTopicsResult list, BooleanSupplier gone) {
             // The helper of 4.2.4 needs a method that Commands of 4.0.8 lacks; the order is the same: size, permit, bytes, write.
-            // The command is an own one: that of 4.0.8's Commands is the thread's, which has the next list in it before a
+            // A command of its own, as in 4.2.4: that of 4.0.8's Commands is the thread's, which has the next list in it before a
             // permit is there, so that requests got each other's bytes and the client lost its place in the stream.
             BaseCommand command = new BaseCommand().setType(BaseCommand.Type.GET_TOPICS_OF_NAMESPACE_RESPONSE);
             command.setGetTopicsOfNamespaceResponse().setRequestId(id).addAllTopics(list.getNonPartitionedOrPartitionTopics())
