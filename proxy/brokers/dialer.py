@@ -1,6 +1,7 @@
 """Open TCP connections to brokers, with socket options that detect a dead peer."""
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -114,7 +115,8 @@ class Dialer:
     ) -> _P:
         """Send the preamble and attach a connected socket to its protocol; raise the errors of `connect`."""
         try:
-            async with asyncio.timeout_at(deadline):
+            # Otherwise nothing is waited for.
+            async with asyncio.timeout_at(deadline if preamble or target.tls else None):
                 if preamble:
                     await self._loop.sock_sendall(sock, preamble)
                 return await self._adopt(sock, target, factory)
@@ -196,7 +198,7 @@ class Dialer:
         try:
             sock.setblocking(False)
             self._options.apply(sock)
-            await self._loop.sock_connect(sock, (address, target.port))
+            await connect_socket(self._loop, sock, (address, target.port))
         except OSError as error:
             sock.close()
             if error.errno not in OWN_FAULTS:
@@ -206,6 +208,31 @@ class Dialer:
             sock.close()
             raise
         return sock
+
+
+async def connect_socket(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: tuple[str, int]) -> None:
+    """Connect a socket that does not block to a numeric address; raise OSError.
+
+    uvloop's `sock_connect` has a thread of libuv's pool look even such an address up: more work than the connection,
+    and a wait for one of four threads.
+    """
+    error = sock.connect_ex(address)
+    if error == errno.EINPROGRESS:
+        connected = loop.create_future()
+        loop.add_writer(sock.fileno(), _end_wait, connected)
+        try:
+            await connected
+        finally:
+            loop.remove_writer(sock.fileno())
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+def _end_wait(waiter: asyncio.Future[None]) -> None:
+    # The waiter may have left, and a socket that can be written says so until then.
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class _Looked(asyncio.BufferedProtocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 from yarl import URL
 
+from proxy.brokers.dialer import connect_socket
 from proxy.brokers.target import BrokerAddress, resolve
 from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
 from proxy.core.tasks import TaskScope
@@ -157,7 +158,7 @@ class WebSocketTunnels:
         limits = self._services.limits
         connecting = socket_for(limits, socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
-            await asyncio.get_running_loop().sock_connect(connecting, (address, target.port))
+            await connect_socket(asyncio.get_running_loop(), connecting, (address, target.port))
             tls: dict[str, Any] = {}
             if context is not None:
                 tls = {"ssl": context, "server_hostname": target.host, "ssl_shutdown_timeout": TLS_SHUTDOWN_SECONDS}
