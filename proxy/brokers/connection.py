@@ -8,7 +8,6 @@ more.
 """
 
 import asyncio
-import math
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -103,8 +102,7 @@ class BrokerConnection(BrokerEndpoint):
         self._chained = False
         self._state = ConnectionState(Role.BROKER)
         self._awaits_pong = False
-        self._pinged_at = -math.inf
-        self.last_used = loop.time()
+        self._pinged_at = self.last_used = loop.time()
         self.ready: asyncio.Future[None] = loop.create_future()
 
     # --- asking -----------------------------------------------------------------------------------
@@ -224,7 +222,7 @@ class BrokerConnection(BrokerEndpoint):
             if diverting or not budget.spent():
                 self._process()
             else:
-                self._fall_behind()
+                self._fall_behind(answers=True)
         except ProtocolError as error:
             self.abort(protocol_cause(error))
         except Exception as error:
@@ -235,13 +233,6 @@ class BrokerConnection(BrokerEndpoint):
         elif not diverting and nbytes >= SMALL_READ_BYTES:
             # The broker has more to say, and each iteration of the loop hears one read of it.
             self.rest(budget, READ_SECONDS, answers=True)
-
-    def _put_off(self, catch_up: Callable[[], None]) -> None:
-        self._loop_budget.defer_answers(catch_up)
-
-    def _read_on(self) -> None:
-        if self._paused_for is None and not self._behind:
-            self.resume_reading()
 
     def crashed(self, error: BaseException) -> None:
         """End this connection because of an exception of its own, and report it."""
@@ -332,7 +323,7 @@ class BrokerConnection(BrokerEndpoint):
                 self._on_body_end(event)
             frames += 1
             if decoder.stored_bytes and not decoder.paused and (frames >= FRAMES_PER_TURN or budget.spent()):
-                self._fall_behind()
+                self._fall_behind(answers=True)
                 return
 
     def _on_frame(self, frame: Frame) -> None:
@@ -468,6 +459,7 @@ class BrokerConnection(BrokerEndpoint):
         for asked in self._asked.values():
             asked.asked_at = now
         try:
+            self.resume_reading()
             decide()
             self._process()
         except ProtocolError as error:
@@ -475,5 +467,4 @@ class BrokerConnection(BrokerEndpoint):
         except Exception as error:
             # The caller is the task of one question; what is here belongs to others as well.
             self.crashed(error)
-        self._read_on()
         self._changed()

@@ -9,7 +9,6 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from protocol import commands
@@ -66,34 +65,29 @@ class BrokerEndpoint(Endpoint):
             self._pong_deferred = False
             self.write(commands.PONG_FRAME)
 
-    def _fall_behind(self) -> None:
-        """Leave the frames that are here to this connection's next turn, and read no more until then."""
+    def _fall_behind(self, *, answers: bool = False) -> None:
+        """Leave the frames that are here to this connection's next turn, and read no more until then.
+
+        Reading must not be paused: else the turn would never come.
+        """
         self._behind = True
-        self.pause_reading()
-        self._put_off(self._catch_up)
+        self.rest(self._loop_budget, 0.0, answers=answers)
 
-    def _catch_up(self) -> None:
-        self._behind = False
-        if self.cause is not None:
-            return
-        try:
-            self._process()
-        except ProtocolError as error:
-            self.abort(protocol_cause(error))
-        except Exception as error:
-            self.crashed(error)
-        self._read_on()
-
-    def _put_off(self, catch_up: Callable[[], None]) -> None:
-        """Ask the loop budget for a turn."""
-        raise NotImplementedError
+    def _rested(self, turns: LoopBudget, seconds: float) -> None:
+        if self._behind and self.cause is None:
+            self._behind = self._resting = False
+            try:
+                self._process()
+            except ProtocolError as error:
+                self.abort(protocol_cause(error))
+            except Exception as error:
+                self.crashed(error)
+        # A connection that fell behind again has asked for another turn.
+        if not self._behind:
+            super()._rested(turns, seconds)
 
     def _process(self) -> None:
         """Handle frames that are here until this connection's turn is over; may raise ProtocolError."""
-        raise NotImplementedError
-
-    def _read_on(self) -> None:
-        """Read the socket again, unless something waits."""
         raise NotImplementedError
 
     def resume_writing(self) -> None:

@@ -109,18 +109,10 @@ class BrokerHandshake(BrokerEndpoint):
             self._fail(ConnectionClosed(self.cause, "the broker ended the connection before CONNECTED"))
             return
         self.write(frame)
+        self.resume_reading()
         if self._decoder.stored_bytes:
             # Here at once, a read full of challenges would be answered in one step of one task.
             self._fall_behind()
-        else:
-            self.resume_reading()
-
-    def _put_off(self, catch_up: Callable[[], None]) -> None:
-        self._loop_budget.defer_cheap(catch_up)
-
-    def _read_on(self) -> None:
-        if not self._behind and not self.heard.done():
-            self.resume_reading()
 
     def _process(self) -> None:
         decoder, budget, frames = self._decoder, self._loop_budget, 0

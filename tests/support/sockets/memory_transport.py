@@ -143,6 +143,10 @@ class MemoryTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self.events.append("resume reading")
 
+    def is_reading(self) -> bool:
+        said = (event for event in reversed(self.events) if event.endswith(" reading"))
+        return next(said, "resume reading") == "resume reading"
+
     def is_closing(self) -> bool:
         return self._closing
 

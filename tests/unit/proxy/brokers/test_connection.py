@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -303,6 +304,16 @@ async def test_a_broker_may_ask_for_newer_credentials_as_long_as_it_is_connected
         assert on.connection.usable
 
 
+async def test_a_new_connection_is_not_asked_at_once_whether_it_lives() -> None:
+    async with bench() as on:
+        clocks = replace(CLOCKS, keep_alive_seconds=30.0)
+        opened = on.connection.loop.time()
+        on.connection.tick(opened + 29, clocks)
+        assert on.pings() == 0
+        on.connection.tick(opened + 31, clocks)
+        assert on.pings() == 1
+
+
 # --- turns ----------------------------------------------------------------------------------------
 
 
@@ -315,12 +326,12 @@ async def test_answers_are_handed_on_a_share_at_a_time() -> None:
         share = ITERATION_SECONDS / TASK_SECONDS
         at_once = sum(question.outcome is not None for _, question in asked)
         assert share - 1 <= at_once <= share + 1
-        assert not on.connection.reading
+        assert not on.socket.is_reading()
         await turns(5)
         on.arrives(data[SMALL_READ_BYTES:])
         await turns(12)
         assert all(question.outcome is not None for _, question in asked)
-        assert on.connection.reading
+        assert on.socket.is_reading()
 
 
 async def test_frames_that_nobody_asked_for_take_turns() -> None:
@@ -346,9 +357,9 @@ async def test_answers_that_come_in_single_bytes_wait_for_turns_when_the_time_is
             on.budget.spent()
             now += 2 * ITERATION_SECONDS
             on.arrives(bytes((byte,)))
-            assert not on.connection.reading
+            assert not on.socket.is_reading()
             rests += 1
-            while not on.connection.reading:
+            while not on.socket.is_reading():
                 await turns(1)
         assert answered(question)
         assert rests == len(answer(request_id))

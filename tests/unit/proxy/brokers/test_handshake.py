@@ -161,7 +161,7 @@ async def test_what_comes_when_the_time_is_spent_waits_for_a_turn() -> None:
             on.budget.spent()
             now += 2 * ITERATION_SECONDS
             on.arrives(bytes((byte,)))
-            assert not on.handshake.reading
+            assert not on.socket.is_reading()
             assert not on.handshake.heard.done()
             await turns(2)
         assert on.handshake.heard.done()
