@@ -97,6 +97,8 @@ def _leading_request_id(
 
 
 def _varint(data: bytes, position: int) -> tuple[int | None, int]:
+    if position < len(data) and data[position] < 0x80:
+        return data[position], position + 1
     value = shift = 0
     while position < len(data) and shift < 70:
         byte = data[position]

@@ -22,7 +22,7 @@ import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from proxy.brokers.name_queries import Asker, NameAnswer, Query, Slots
@@ -101,12 +101,10 @@ class CachingResolver:
         `network` is that of the client who asks; the proxy's own questions have none. Raise TargetRefused if there are
         no addresses, or none in time.
         """
-        try:
-            return [str(ipaddress.ip_address(host))]
-        except ValueError:
-            pass
         if len(host) > LONGEST_NAME:
             raise TargetRefused(f"host {host[:200]!r}... has {len(host)} characters, expected at most {LONGEST_NAME}")
+        if (address := _literal(host)) is not None:
+            return [address]
         name, now = host.lower(), self._loop.time()
         known = self._answers.get(name)
         kept = known is not None and now < known.until and now - known.at < (max_age_seconds or float("inf"))
@@ -333,3 +331,12 @@ class TargetNames:
 def _addresses(name: str) -> list[str]:
     """Ask the system's resolver, which may block for as long as it likes."""
     return [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+
+
+@lru_cache(MOST_ANSWERS)
+def _literal(host: str) -> str | None:
+    """Return a host that is an address, in one spelling; None for a name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None

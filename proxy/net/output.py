@@ -172,10 +172,10 @@ class Output:
         """Return whether the socket's send buffer takes `size` bytes at once, whether the client reads or not."""
         if self._body or self._endpoint.write_pending:
             return False
+        wanted = size + self.expected_bytes + self._endpoint.kernel_queue_bytes()
+        fits = self.buffer is not None and self.buffer.fits(wanted)
         # Half of a send buffer is for the kernel's own records.
-        taken = self.expected_bytes + self._endpoint.kernel_queue_bytes()
-        fits = size + taken <= self._endpoint.send_buffer_bytes() // 2
-        return fits or (self.buffer is not None and self.buffer.fits(size + taken))
+        return fits or wanted <= self._endpoint.send_buffer_bytes() // 2
 
     def call(self, answered: Callable[[], None]) -> None:
         """Send a PING, and call `answered` once when a PONG comes: a client that does not read answers no PING."""
