@@ -1,8 +1,8 @@
 """The PROXY protocol, versions 1 and 2: the client's address behind a load balancer (HAProxy's proxy-protocol.txt).
 
 Bytes in, values out. A reader gets the bytes that have arrived and returns how many of them belong to the header, so
-that no byte after the header is lost; the first byte tells a connection without a header. The reader holds at most the
-bytes of the longest address, whatever a header claims.
+that no byte after the header is lost; the first two bytes tell a connection without a header. The reader holds at most
+the bytes of the longest address, whatever a header claims.
 """
 
 import ipaddress
@@ -71,12 +71,12 @@ class HeaderReader:
         """
         if self.done or not data:
             return 0
-        first = (self._held or data)[0]
-        if first == _LINE_BEGINS[0]:
+        begin = self._held or data
+        if _LINE_BEGINS.startswith(begin[:2]):
             return self._take_line(data)
-        if first == SIGNATURE[0]:
+        if begin[0] == SIGNATURE[0]:
             return self._take_binary(data)
-        # Neither a Pulsar frame (0x00) nor TLS (0x16) begins like a header.
+        # A Pulsar frame begins with 0x00, TLS with 0x16, HTTP with a method, which may be PUT, POST or PATCH.
         self.done = True
         return 0
 

@@ -1,8 +1,8 @@
 """Read the PROXY header of accepted clients (haProxyProtocolEnabled).
 
 Only the header is read from the socket, so the code that serves the client next, with or without TLS, needs no
-knowledge of the header. The time for it counts towards the handshake's time-out. The first byte of a client that sends
-no header shows that there is none.
+knowledge of the header. The time for it counts towards the handshake's time-out. The first bytes of a client that sends
+no header show that there is none.
 
 A connection whose header is awaited is known by the address of its socket alone. Where there is no room for one more,
 the oldest one of the address with most ends for a newcomer of another address (sites first, `core/key_members.py`).

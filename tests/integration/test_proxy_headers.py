@@ -75,7 +75,8 @@ async def test_a_header_is_a_broken_frame_where_nobody_expects_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"POST / HTTP/1.1\r\n\r\n", b"PROXY TCP4 x y 1 2\r\n", b"\r\nnothing", b"PROXY UNKNOWN " + bytes(200)]
+    "garbage",
+    [b"PROPFIND / HTTP/1.1\r\n\r\n", b"PROXY TCP4 x y 1 2\r\n", b"\r\nnothing", b"PROXY UNKNOWN " + bytes(200)],
 )
 async def test_a_header_that_breaks_the_rules_ends_its_connection(garbage: bytes) -> None:
     async with staged(**ON) as stage:

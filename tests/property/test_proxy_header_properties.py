@@ -76,7 +76,7 @@ def test_garbage_is_refused_or_read_and_never_more_taken_than_a_header_may_have(
         "PROXY  UNKNOWN\r\n",
         "PROXY \r\n",
         "PROXY\r\n",
-        "POST / HTTP/1.1\r\n",
+        "PROPFIND / HTTP/1.1\r\n",
         "PROXY UNKNOWN " + 100 * "x",
         "PROXY TCP4 1.2.3.4 5.6.7.8 \u0661 2\r\n",
     ],
