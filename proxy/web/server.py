@@ -215,7 +215,7 @@ class Site:
         entry.routine = page.access in (Access.ANYBODY, Access.METRICS)
         open_to_all = page.access is Access.ANYBODY or (page.access is Access.METRICS and not self._guard_metrics)
         if not open_to_all:
-            await self._authenticate(request, entry)
+            await self._authenticate(request, entry, token_in_query=True)
         if request.method == "OPTIONS" and page.method != "GET":
             return PageAnswer(b"")
         gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
@@ -226,14 +226,19 @@ class Site:
         except TimeoutError as error:
             raise HttpRefused(503, "this page takes too long (metricsServletTimeoutMs)", "timeout") from error
 
-    async def _authenticate(self, request: web.BaseRequest, entry: AccessEntry) -> None:
-        """Set the client's role, if authentication is enabled; raises HttpRefused."""
+    async def _authenticate(self, request: web.BaseRequest, entry: AccessEntry, *, token_in_query: bool) -> None:
+        """Set the client's role, if authentication is enabled; raises HttpRefused.
+
+        `token_in_query`: browsers cannot set headers of a WebSocket, and write the token into the query.
+        """
         if self._guard is None:
             return
         authorization = request.headers.getall("Authorization", [])
         if len(authorization) > 1:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
         header = authorization[0] if authorization else None
+        if header is None and token_in_query and "token" in request.query:
+            header = f"Bearer {request.query['token']}"
         entry.client = await self._guard.identified(entry.client, header, certificate_of(request))
 
     async def _pass_on(
@@ -242,7 +247,7 @@ class Site:
         try:
             with _Watched(self._hangup, request), self._with_place(request) as admitted:
                 # Authenticate before the gate: unknown clients must not take its places from known clients.
-                await self._authenticate(request, entry)
+                await self._authenticate(request, entry, token_in_query=not destination.to_third_party)
                 is_socket = self._tunnels is not None and self._tunnels.asked_for(request)
                 slashed = destination.with_slash(request.raw_path)
                 if slashed is not None and request.method in ("GET", "HEAD") and not is_socket:

@@ -140,3 +140,19 @@ async def test_a_websocket_over_a_route_asks_the_same_path(path: str, base: str,
             assert await socket.receive_bytes() == b"x"
         assert [asked.path for asked in server.asked] == [expected]
         assert server.asked[0].header("Host") == server.url.removeprefix("http://")
+
+
+async def test_cookies_pass_between_a_client_and_a_route_s_server() -> None:
+    # The server may be a console with a login; brokers set no cookies, and get none.
+    async def remembering(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(headers=[("Set-Cookie", "a=b"), ("Set-Cookie", "c=d; Path=/app")])
+
+    async with fake_web_broker(remembering) as server, web_staged(**route("/app", server.url)) as at:
+        at.broker.answer = remembering
+        for path, asked, cookies in (("/app/x", server.asked, ["a=b", "c=d; Path=/app"]), (ADMIN, at.broker.asked, [])):
+            async with at.client.get(at.url + path, headers={"Cookie": "e=f; g=h"}) as answer:
+                assert answer.headers.getall("Set-Cookie", []) == cookies
+            assert asked[-1].header("Cookie") == ("e=f; g=h" if cookies else None)
+        async with at.client.get(at.url + "/app/x") as answer:
+            # Nobody else's, and none that were kept.
+            assert server.asked[-1].header("Cookie") is None

@@ -148,10 +148,34 @@ async def test_a_websocket_never_has_the_rights_of_the_proxy(path: str) -> None:
                 assert (answer.status, "authorization header" in await answer.text()) == (401, True)
         assert introductions(at.broker) == []
         at.broker.answer = refused_socket
-        for headers, query in ((TOKEN, ""), ({}, "?token=t")):
+        for headers, query in ((TOKEN, ""), ({}, "?token=alice-token")):
             with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
                 await at.client.ws_connect(at.url + path + query, headers=headers)
-        assert introductions(at.broker) == [("alice", "Bearer alice-token"), ("anonymous", None)]
+        assert introductions(at.broker) == [("alice", "Bearer alice-token"), ("alice", None)]
+
+
+@pytest.mark.parametrize("path", [WEBSOCKET, ADMIN, "/metrics"])
+async def test_a_token_in_the_query_is_that_of_the_client(path: str) -> None:
+    # A browser's WebSocket has no other place for it; the Java proxy takes it for each path.
+    async with web_staged(role_finder=Strict(), **KEYS) as at:
+        for token, status in (("alice-token", 200), ("of-nobody", 401), ("", 401)):
+            async with at.client.get(f"{at.url}{path}?token={token}") as answer:
+                assert (answer.status, token) == (status, token)
+        assert [role for role, _ in introductions(at.broker)] == ["alice"][: path != "/metrics"]
+
+
+async def test_a_query_of_an_extra_route_is_its_server_s_own_affair() -> None:
+    async with (
+        fake_web_broker() as other,
+        web_staged(
+            role_finder=Roles(),
+            **KEYS,
+            **{"httpReverseProxy.o.path": "/other", "httpReverseProxy.o.proxyTo": other.url},
+        ) as at,
+    ):
+        async with at.client.get(at.url + "/other/x?token=of-nobody") as answer:
+            assert answer.status == 200
+        assert other.asked[0].path == "/x?token=of-nobody"
 
 
 async def test_a_websocket_of_a_proxy_without_credentials_of_its_own_is_for_the_broker_to_judge() -> None:

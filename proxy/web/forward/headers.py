@@ -1,7 +1,7 @@
 """Decide which headers pass this proxy, in both directions; no I/O, and no HTTP library.
 
 Rules: hop-by-hop headers are removed (RFC 9110, 7.6.1), including those that `Connection` names. Only this proxy sets
-the headers with the client's identity. Cookies of one client must not reach another through a shared connection.
+the headers with the client's identity. Cookies are for servers of `httpReverseProxy` routes alone: brokers set none.
 """
 
 import json
@@ -21,8 +21,10 @@ _OF_ONE_CONNECTION: Final = frozenset(
     }
 )  # fmt: skip
 # The proxy answers `expect` itself and sets `content-length` and `host`; only a proxy may name principals.
-_NOT_TO_BROKERS: Final = frozenset({"host", "content-length", "cookie", "expect", "forwarded", "x-forwarded-server"})
-_NOT_TO_CLIENTS: Final = frozenset({"content-length", "set-cookie", "server", "date"})
+_NOT_TO_BROKERS: Final = frozenset({"host", "content-length", "expect", "forwarded", "x-forwarded-server"})
+_NOT_TO_CLIENTS: Final = frozenset({"content-length", "server", "date"})
+_COOKIES: Final = frozenset({"cookie", "set-cookie"})
+_NONE: Final[frozenset[str]] = frozenset()
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Characters that end a line for some server would allow header injection. Bytes that are not UTF-8 arrive as
 # surrogates, which cannot be encoded.
@@ -53,6 +55,7 @@ def to_broker(
     scheme: str,
     host: str,
     via: str = "",
+    cookies: bool = False,
 ) -> Headers:
     """Return a request's headers for any server, without `Host` and `Content-Length`; raises UnsafeHeader.
 
@@ -61,7 +64,7 @@ def to_broker(
     given = list(headers)
     if via and any(name.lower() == "via" and via in value for name, value in given):
         raise RequestLoop("the request comes back to this proxy: a redirect, or a configured server, leads here")
-    dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given)
+    dropped = _OF_ONE_CONNECTION | _NOT_TO_BROKERS | _named_by_connection(given) | (_NONE if cookies else _COOKIES)
     passed = [(name, value) for name, value in given if name.lower() not in dropped and not _ours(name)]
     passed = [(name, spelt_once(value) if name.lower() == "authorization" else value) for name, value in passed]
     forwarded_for = [value for name, value in given if name.lower() == "x-forwarded-for"]
@@ -86,10 +89,10 @@ def without(headers: Headers, names: Iterable[str]) -> Headers:
     return [(name, value) for name, value in headers if _letters(name) not in left_out]
 
 
-def to_client(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Return the headers of a broker's answer for the client; raises UnsafeHeader."""
+def to_client(headers: Iterable[tuple[str, str]], *, cookies: bool = False) -> Headers:
+    """Return the headers of a server's answer for the client; raises UnsafeHeader."""
     given = list(headers)
-    dropped = _OF_ONE_CONNECTION | _NOT_TO_CLIENTS | _named_by_connection(given)
+    dropped = _OF_ONE_CONNECTION | _NOT_TO_CLIENTS | _named_by_connection(given) | (_NONE if cookies else _COOKIES)
     passed = [(name, value) for name, value in given if name.lower() not in dropped]
     for name, value in passed:
         check(name, value)

@@ -217,7 +217,7 @@ class ReverseProxy:
         self, request: web.BaseRequest, client: WebClient, destination: Destination
     ) -> tuple[Headers, Headers]:
         try:
-            headers = self.forwarded_headers(request, client)
+            headers = self.forwarded_headers(request, client, destination)
             identity_headers = await self.identity_headers(request, client, destination)
         except UnsafeHeader as error:
             raise HttpRefused(400, str(error), "bad_request") from error
@@ -225,12 +225,13 @@ class ReverseProxy:
             headers = without(headers, _NOT_IN_LOOKUPS)
         return headers, identity_headers
 
-    def forwarded_headers(self, request: web.BaseRequest, client: WebClient) -> Headers:
+    def forwarded_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
         """Return a request's headers for any server; raises UnsafeHeader, and HttpRefused for a loop."""
         try:
             return to_broker(
                 request.headers.items(), client_address=client.accepted_from,
                 scheme="https" if request.secure else "http", host=request.headers.get("Host", ""), via=self._via,
+                cookies=destination.to_third_party,
             )  # fmt: skip
         except RequestLoop as error:
             raise HttpRefused(508, str(error), "loop") from error
@@ -242,7 +243,7 @@ class ReverseProxy:
 
         Raises HttpRefused and UnsafeHeader.
         """
-        if isinstance(destination.servers, ExtraRoute):
+        if destination.to_third_party:
             return []
         own, given = self._services.own, AUTHORIZATION in request.headers
         if websocket or not destination.heeds_roles:
@@ -254,10 +255,9 @@ class ReverseProxy:
 
     async def websocket_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
         """Return the headers of the opening of a WebSocket; raises HttpRefused, and UnsafeHeader."""
-        headers = self.forwarded_headers(request, client)
+        headers = self.forwarded_headers(request, client, destination)
         headers += await self.identity_headers(request, client, destination, websocket=True)
-        to_third_party = isinstance(destination.servers, ExtraRoute)
-        return judged_by_header(headers) if self._shows_certificate and not to_third_party else headers
+        return judged_by_header(headers) if self._shows_certificate and not destination.to_third_party else headers
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
         seconds = self._services.limits.exchange_seconds
@@ -415,7 +415,7 @@ class ReverseProxy:
         if fault is not None:
             raise HttpRefused(502, fault, "bad_answer")
         try:
-            headers = to_client(answer.headers.items())
+            headers = to_client(answer.headers.items(), cookies=exchange.destination.to_third_party)
         except UnsafeHeader as error:
             raise HttpRefused(502, f"the broker's {error}", "bad_answer") from error
         if exchange.destination.care is Care.LOOKUP and answer.status == 200:

@@ -84,6 +84,11 @@ class Destination:
     namespace: str | None = None
     heeds_roles: bool = True
 
+    @property
+    def to_third_party(self) -> bool:
+        """Whether the servers are an operator's own, neither brokers nor function workers."""
+        return isinstance(self.servers, ExtraRoute)
+
     def with_slash(self, raw_path: str) -> str | None:
         """Return where a request of a route's own path without a final slash belongs; None for any other.
 

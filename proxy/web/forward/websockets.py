@@ -24,7 +24,6 @@ from proxy.web.forward.broker_client import socket_for, write_at_once
 from proxy.web.forward.headers import UnsafeHeader, to_client
 from proxy.web.forward.open_tunnels import OpenTunnels
 from proxy.web.forward.paced_streams import StreamTurns
-from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused
@@ -84,7 +83,7 @@ class WebSocketTunnels:
         writer: asyncio.StreamWriter | None = None
         try:
             # The method that the opening names keeps the certificate from being the client's credential.
-            names_role = client.role is not None and not isinstance(destination.servers, ExtraRoute)
+            names_role = client.role is not None and not destination.to_third_party
             reader, writer, url = await self._connected(request, destination, names_role=names_role)
             head = await self._asked(request, client, destination, url, reader, writer)
             leave_gate()
@@ -111,7 +110,7 @@ class WebSocketTunnels:
             raise HttpRefused(502, "the broker did not answer the opening of a websocket", "broken") from error
         if not head.startswith(b"HTTP/1.1 101 "):
             raise _not_opened(head)
-        return _answer_to_client(head)
+        return _answer_to_client(head, cookies=destination.to_third_party)
 
     async def _connected(
         self, request: web.BaseRequest, destination: "Destination", *, names_role: bool
@@ -365,12 +364,12 @@ class _Done(web.StreamResponse):
         return
 
 
-def _answer_to_client(head: bytes) -> bytes:
+def _answer_to_client(head: bytes, *, cookies: bool) -> bytes:
     """Return the 101 response for the client, made from the broker's response."""
     lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
     given = [(name.decode("latin-1"), value.strip().decode("latin-1")) for name, _, value in lines]
     try:
-        headers = [("Connection", "Upgrade"), ("Upgrade", "websocket"), *to_client(given)]
+        headers = [("Connection", "Upgrade"), ("Upgrade", "websocket"), *to_client(given, cookies=cookies)]
     except UnsafeHeader as error:
         raise HttpRefused(502, f"the broker's {error}", "bad_answer") from error
     text = "".join(f"{name}: {value}\r\n" for name, value in headers)
