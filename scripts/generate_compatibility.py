@@ -44,7 +44,8 @@ as before.
 METRICS = """\
 ## Metrics
 
-Each sample has the label `cluster`. Counters come as `<name>_total` and `<name>_created`.
+Each sample has the label `cluster`. Counters come as `<name>_total` and, but for those of authentication,
+`<name>_created`.
 """
 ENDPOINTS = """\
 ## HTTP endpoints

@@ -164,9 +164,8 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "set servicePortTls and webServicePortTls",
-        refused=True,
-        defaults={
+        "no release of the Java proxy since 4.0 looks at it: servicePortTls and webServicePortTls open the TLS ports",
+        {
             "tlsEnabledInProxy": "false",
         },
     ),

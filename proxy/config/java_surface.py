@@ -60,6 +60,11 @@ JAVA_METRICS: Final[tuple[Parity, ...]] = (
     Parity("caffeine_cache_*", "not supported", "this proxy does not have the caches that these metrics measure"),
     Parity("pulsar_version_info", "not supported", "`pulsar-proxy top` and the log's first line name the version"),
     Parity(
+        "pulsar_expiring_token_minutes",
+        "not supported",
+        "brokers measure the tokens that are forwarded to them (`forwardAuthorizationCredentials`)",
+    ),
+    Parity(
         "OpenTelemetry topic.list.*", "not supported", "scrape /metrics; a collector's Prometheus receiver has the same"
     ),
     Parity(
@@ -83,7 +88,9 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
     Parity(
         "/admin/*",
         "better",
-        "bodies are streamed both ways and topic lists wait for memory like those of the binary protocol",
+        "bodies are streamed both ways and topic lists wait for memory like those of the binary protocol; cookies, "
+        "which brokers do not use, end at the proxy; `.` and `..` in any encoding, an encoded slash or semicolon up to "
+        "the namespace, and TRACE are refused",
     ),
     Parity(
         "/lookup/*",
@@ -94,12 +101,23 @@ JAVA_ENDPOINTS: Final[tuple[Parity, ...]] = (
     Parity(
         "httpReverseProxy.*",
         "better",
-        "WebSockets, too; a path with `.` or `..` in any encoding is refused; a route at `/`, or in the place of a "
-        "page such as /metrics, is served, where the Java proxy does not start",
+        "cookies pass, as do WebSockets; a path with `.` or `..` in any encoding is refused; a route at `/`, or in the "
+        "place of a page such as /metrics, is served, where the Java proxy does not start",
     ),
     Parity("additional servlets", "not supported", "Java code cannot be loaded"),
-    Parity("/ws", "better", "WebSockets are forwarded to the brokers' service; upstream's proxy serves them itself"),
+    Parity(
+        "/ws",
+        "better",
+        "WebSockets are forwarded to the brokers' service; upstream's proxy serves them itself, with "
+        "`webSocketServiceEnabled`",
+    ),
     Parity("filters: concurrency (503) and rate (429)", "same"),
-    Parity("filter: authentication", "same"),
+    Parity(
+        "filter: authentication",
+        "better",
+        "the `Authorization` header counts, else the query parameter `token` (but for httpReverseProxy routes, whose "
+        "servers may mean something else), else a certificate; the Java proxy asks its providers in the order of their "
+        "names. The header's scheme says the method, X-Pulsar-Auth-Method-Name is for the brokers",
+    ),
     Parity("filter: extra headers", "same"),
 )

@@ -115,6 +115,10 @@ class PageTable:
         table._pages = [page for page in self._pages if page.path in paths]
         return table
 
+    def without(self, path: str) -> "PageTable":
+        """Return a table of all of these pages but one."""
+        return self.only({page.path for page in self._pages} - {path})
+
     def at(self, segments: list[str]) -> dict[str, tuple[Page, dict[str, str]]]:
         """Return by method the page that answers at a path, and the values in the path.
 

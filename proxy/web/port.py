@@ -111,7 +111,9 @@ class WebPort:
         hosts = config.web_addresses
         try:
             if config.web_service_port is not None or config.web_service_port_tls is not None:
-                server = self._served(parts.pages, self._limits, passes_on=True)
+                # As in the Java proxy, the key turns off /metrics here, too; `metricsPort` has it all the same.
+                pages = parts.pages if config.enable_proxy_stats_endpoints else parts.pages.without("/metrics")
+                server = self._served(pages, self._limits, passes_on=True)
                 if config.web_service_port is not None:
                     self.port = self._listen(server, self._limits, hosts, config.web_service_port, "webServicePort")
                 if config.web_service_port_tls is not None and parts.tls_server is not None:

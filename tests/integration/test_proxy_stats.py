@@ -163,6 +163,16 @@ async def test_all_of_it_can_be_turned_off() -> None:
         assert (await asked(stage, "/healthz")).status == 200
 
 
+async def test_metrics_are_turned_off_with_them_and_not_on_their_own_port() -> None:
+    # The Java proxy serves neither then.
+    async with staged(enableProxyStatsEndpoints="false", metricsPort="0") as stage:
+        assert (await asked(stage, "/metrics")).status == 404
+        web = stage.proxy.web
+        assert web is not None
+        assert web.metrics_port is not None
+        assert (await get(web.metrics_port, "/metrics")).status == 200
+
+
 # --- who may ask ----------------------------------------------------------------------------------
 
 

@@ -104,7 +104,8 @@ UPSTREAM_ROWS: Final[tuple[Instrument, ...]] = (
                labels=("provider_name", "auth_method"), origin="pulsar"),
     Instrument("pulsar_authentication_failures", "counter", "Clients whose credentials were refused.",
                lambda s: s.counters.authentication.failures,
-               labels=("provider_name", "auth_method", "reason"), origin="pulsar"),
+               labels=("provider_name", "auth_method", "reason"), origin="pulsar",
+               better="a client without credentials counts once, as NO_PROVIDER, not for the last provider asked"),
     Instrument("pulsar_expired_token", "counter", "Tokens refused because they had expired.",
                lambda s: {(): s.counters.authentication.expired_tokens}, origin="pulsar"),
 )  # fmt: skip

@@ -25,6 +25,7 @@ class AuthenticationKeys:
         doc="Time between checks for expired credentials; so long a client in lookup mode has to renew them.",
         better="relays whose credentials have expired are closed, too, unless they are forwarded; the Java proxy 4.0.8 "
         "leaves them open",
+        less="0, by which the Java proxy never checks, and which is refused",
     )  # fmt: skip
     anonymous_user_role = Key(
         "anonymousUserRole", "", text(), since="pulsar", section=AUTHENTICATION,
@@ -170,5 +171,7 @@ class AuthenticationKeys:
     )  # fmt: skip
     broker_client_authentication_parameters = Key(
         "brokerClientAuthenticationParameters", "", text(), since="pulsar", section=AUTHENTICATION, secret=True,
-        doc="Parameters of that plugin, in the format of the Java client: token:..., file:///path, or JSON.",
+        doc="Parameters of that plugin, in the format of the Java client: token:..., file:///path, or JSON; for "
+        "tokens also env:NAME.",
+        better="`env:NAME` is a token in a variable of the environment; the Java client takes the text for the token",
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Keys of the brokers, of requests to brokers, and of the targets that clients may reach."""
 
-from proxy.config.keys.key import Key, boolean, broker_urls, host_patterns, networks, ports, web_urls, whole
+from proxy.config.keys.key import Key, boolean, broker_urls, host_patterns, limit, networks, ports, web_urls, whole
 from proxy.config.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
 
 BROKERS = "Brokers"
@@ -65,11 +65,14 @@ class BrokerKeys:
     check_active_brokers = Key(
         "checkActiveBrokers", False, boolean(), since="pulsar", section=BROKERS,
         doc="Connect clients only to the brokers in brokerServiceURL (or brokerServiceURLTLS), by name or by address.",
+        better="brokers of a URL count as active; the Java proxy knows those of a metadata store alone, and without "
+        "one connects nobody",
     )  # fmt: skip
     broker_proxy_connect_timeout_ms = Key(
-        "brokerProxyConnectTimeoutMs", 10_000, whole(1, HOUR_MILLIS), since="pulsar", section=BROKERS,
+        "brokerProxyConnectTimeoutMs", 10_000, limit(HOUR_MILLIS), since="pulsar", section=BROKERS,
         unit=MILLIS, dynamic=True,
-        doc="Time limit for opening a connection to a broker, and again for the broker's answer to CONNECT.",
+        doc="Time limit for opening a connection to a broker, and again for the broker's answer to CONNECT. 0: an "
+        "hour.",
         better="the client gets an ERROR with the reason; upstream closes the connection silently",
     )  # fmt: skip
     broker_proxy_read_timeout_ms = Key(

@@ -3,18 +3,37 @@
 `httpReverseProxy.<name>.path` and `.proxyTo` are a family of keys outside this table: `Config.http_reverse_proxies`.
 """
 
-from proxy.config.keys.key import Key, boolean, decimal, host_patterns, json_object, origins, port_numbers, whole
+from proxy.config.keys.key import (
+    Key,
+    Kind,
+    boolean,
+    decimal,
+    host_patterns,
+    json_object,
+    limit,
+    origins,
+    port_numbers,
+    whole,
+)
 from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 HTTP = "Web ports"
+_LEAST_BUFFER = 1024
+
+
+def _buffer() -> Kind[int]:
+    """Return the kind of buffer sizes; the Java proxy needs 1 for streams, which are never held back here."""
+    given = whole(1, 1 << 24)
+    return Kind(given.expected, lambda text: max(_LEAST_BUFFER, given.parse(text)), blank_is_default=True)
 
 
 class HttpKeys:
     """Keys of the web ports: the forwarded admin API, and the pages of this proxy."""
 
     http_output_buffer_size = Key(
-        "httpOutputBufferSize", 32_768, whole(1024, 1 << 24), since="pulsar", section=HTTP, unit=BYTES,
-        doc="Buffer size for forwarded bodies; a body fills at most four such buffers in each direction.",
+        "httpOutputBufferSize", 32_768, _buffer(), since="pulsar", section=HTTP, unit=BYTES,
+        doc="Buffer size for forwarded bodies; a body fills at most four such buffers in each direction. Less "
+        "than 1024 is 1024; what has come is passed on at once, whatever the size.",
     )  # fmt: skip
     http_max_request_header_size = Key(
         "httpMaxRequestHeaderSize", 8192, whole(1024, 1 << 20), since="pulsar", section=HTTP, unit=BYTES,
@@ -36,14 +55,14 @@ class HttpKeys:
         "broker; of a WebSocket, for the time in which no byte passes.",
     )  # fmt: skip
     max_concurrent_http_requests = Key(
-        "maxConcurrentHttpRequests", 1024, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="requests",
+        "maxConcurrentHttpRequests", 1024, limit(1_000_000), since="pulsar", section=HTTP, unit="requests",
         dynamic=True,
-        doc="Requests in progress at the same time.",
+        doc="Requests in progress at the same time. 0: a million, as good as no limit.",
     )  # fmt: skip
     max_http_server_connections = Key(
-        "maxHttpServerConnections", 2048, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="connections",
+        "maxHttpServerConnections", 2048, limit(1_000_000), since="pulsar", section=HTTP, unit="connections",
         doc="Connections to the web ports at the same time; 32 of them, or an eighth, are kept for the proxy's own "
-        "pages.",
+        "pages. 0: a million, as good as no limit.",
     )  # fmt: skip
     max_http_tunnels_percent = Key(
         "maxHttpTunnelsPercent", 50, whole(1, 100), section=HTTP, unit="%",
@@ -68,15 +87,16 @@ class HttpKeys:
     )  # fmt: skip
     enable_proxy_stats_endpoints = Key(
         "enableProxyStatsEndpoints", True, boolean(), since="pulsar", section=HTTP,
-        doc="Serve /proxy-stats.",
+        doc="Serve /proxy-stats, /config and the numbers of the page at /, and /metrics on the web ports; metricsPort "
+        "has /metrics in any case.",
     )  # fmt: skip
     authenticate_metrics_endpoint = Key(
         "authenticateMetricsEndpoint", True, boolean(), since="pulsar", section=HTTP,
         doc="Require credentials for /metrics if authenticationEnabled.",
     )  # fmt: skip
     metrics_servlet_timeout_ms = Key(
-        "metricsServletTimeoutMs", 30_000, whole(1, HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
-        doc="Time limit for the proxy's own pages, such as /metrics; then the client gets 503.",
+        "metricsServletTimeoutMs", 30_000, limit(HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
+        doc="Time limit for the proxy's own pages, such as /metrics; then the client gets 503. 0: an hour.",
     )  # fmt: skip
     web_service_page_reuse_millis = Key(
         "webServicePageReuseMillis", 1000, whole(0, 60_000), section=HTTP, unit=MILLIS, dynamic=True,
@@ -106,4 +126,6 @@ class HttpKeys:
     web_service_trust_x_forwarded_for = Key(
         "webServiceTrustXForwardedFor", False, boolean(), since="pulsar", section=HTTP,
         doc="Read a client's address from X-Forwarded-For, as sent by trustedLoadBalancerIPAddresses.",
+        better="with `trustedLoadBalancerIPAddresses` the last address that is no balancer's; by default the first, a "
+        "claim of the client's, as the Java proxy has it",
     )  # fmt: skip

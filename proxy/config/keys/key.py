@@ -139,6 +139,12 @@ def _whole(text: str, least: int, most: int, expected: str) -> int:
     return int(text)
 
 
+def limit(most: int) -> Kind[int]:
+    """Return the kind of limits from 1 to `most`; 0, which is no limit in the Java proxy, stands for `most`."""
+    given = whole(0, most)
+    return Kind(given.expected, lambda text: given.parse(text) or most, blank_is_default=True)
+
+
 def whole_or_blank(least: int, most: int) -> Kind[int | None]:
     """Return the kind of whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
     expected = f"a whole number from {least} to {most}, or an empty value"

@@ -42,10 +42,12 @@ class TlsKeys:
     web_service_tls_protocols = Key(
         "webServiceTlsProtocols", (), words(), since="pulsar", section=TLS,
         doc="TLS versions of webServicePortTls. Empty: those of tlsProtocols.",
+        better="empty, the versions of tlsProtocols hold here, too; the Java proxy then has the defaults of Java",
     )  # fmt: skip
     web_service_tls_ciphers = Key(
         "webServiceTlsCiphers", (), words(), since="pulsar", section=TLS,
         doc="Cipher suites of webServicePortTls. Empty: those of tlsCiphers.",
+        better="empty, the suites of tlsCiphers hold here, too; the Java proxy then has the defaults of Java",
     )  # fmt: skip
     tls_cert_refresh_check_duration_sec = Key(
         "tlsCertRefreshCheckDurationSec", 300, whole(0, DAY_SECONDS), since="pulsar", section=TLS, unit=SECONDS,

@@ -761,3 +761,29 @@ def test_a_pattern_that_ends_in_a_wildcard_narrows_nothing(patterns: list[str], 
 )
 def test_networks_that_are_most_of_all_addresses_narrow_nothing(networks: list[str], narrowed: bool) -> None:
     assert narrowed_networks(networks) is narrowed
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        (Config.max_http_server_connections, "0", 1_000_000),
+        (Config.max_concurrent_http_requests, "0", 1_000_000),
+        (Config.metrics_servlet_timeout_ms, "0", 3_600_000),
+        (Config.broker_proxy_connect_timeout_ms, "0", 3_600_000),
+        (Config.http_output_buffer_size, "1", 1024),
+        (Config.max_http_server_connections, "7", 7),
+        (Config.max_http_server_connections, "", 2048),
+    ],
+)
+def test_values_by_which_the_java_proxy_has_no_limit_or_no_buffer_are_taken(
+    key: Key[int], text: str, value: int
+) -> None:
+    assert Config.load(overrides=BROKER | {key.name: text}).value(key) == value
+
+
+def test_a_switch_that_no_java_proxy_looks_at_any_more_is_told_and_keeps_no_proxy_from_starting(
+    tmp_path: Path,
+) -> None:
+    # Configurations of old charts have it beside servicePortTls.
+    (warning,) = load("tlsEnabledInProxy=true\n", tmp_path).warnings
+    assert "servicePortTls" in str(warning)
