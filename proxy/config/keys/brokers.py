@@ -6,6 +6,7 @@ from proxy.config.keys.units import DAY_SECONDS, HOUR_MILLIS, MILLIS, SECONDS
 BROKERS = "Brokers"
 TARGETS = "Targets a client may reach"
 BROKER_REQUESTS = "Requests to brokers"
+_EMPTY = "an empty value for the default: it allows nothing"
 
 
 class BrokerKeys:
@@ -86,18 +87,20 @@ class BrokerKeys:
         "brokerProxyAllowedHostNames", ("*",), host_patterns(), since="pulsar", section=TARGETS, dynamic=True,
         doc="Host names to which the proxy may connect a client. Narrow this list: by default a client can reach any "
         "host.",
+        less=_EMPTY,
     )  # fmt: skip
     broker_proxy_allowed_ip_addresses = Key(
         "brokerProxyAllowedIPAddresses", ("*",), networks(), since="pulsar", section=TARGETS, dynamic=True,
         doc="Addresses or networks to which the proxy may connect a client, checked after name resolution. Parts may "
         "be * or ranges: 10.0.*.*, 10.0-3.*, 2001:db8:*.",
         less="what is read in several ways (10.0.0.5/8, 10.0, 010.0.0.1) and what would be more than 256 networks, "
-        "which are refused",
+        f"which are refused; {_EMPTY}",
     )  # fmt: skip
     broker_proxy_allowed_target_ports = Key(
         "brokerProxyAllowedTargetPorts", ("6650", "6651"), ports(), since="pulsar", section=TARGETS,
         dynamic=True,
         doc="Ports to which the proxy may connect a client.",
+        less=_EMPTY,
     )  # fmt: skip
     broker_web_service_allowed_target_ports = Key(
         "brokerWebServiceAllowedTargetPorts", ("8080", "8443"), ports(), section=TARGETS, dynamic=True,
