@@ -12,15 +12,12 @@ outlive their connection.
 """
 
 import ast
-import re
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Set
-from fnmatch import fnmatch
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.support.each import each
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"protocol", "limiter", "eventlog", "proxy", "pipeline"}
@@ -85,11 +82,18 @@ LAYERS = {
     "proxy": LAYER_OF,
     "pipeline": {room: layer for layer, rooms in enumerate(PIPELINE_ROOMS) for room in rooms},
 }
-MOST_LINES, MOST_FUNCTION_LINES, MOST_FILES = 500, 60, 20
 PACKAGES = sorted(name for name in OURS if (ROOT / name).is_dir())
 SOURCES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 
-source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+
+def offenders(check: Callable[[Path, ast.Module], Sequence[object]]) -> dict[str, Sequence[object]]:
+    """Return what a check finds, by file; all files that are at fault, and no others."""
+    found = {str(path.relative_to(ROOT)): check(path, parse(path)) for path in SOURCES}
+    return {name: faults for name, faults in found.items() if faults}
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def modules_imported(tree: ast.Module) -> Iterator[str]:
@@ -226,37 +230,25 @@ def mentions_of(name: str, tree: ast.Module) -> list[int]:
     ]
 
 
-def long_functions(tree: ast.Module) -> list[str]:
-    """Return the names of the functions that are too long, with their lines."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    sizes = ((node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions)
-    return [f"{name}: {lines}" for name, lines in sizes if lines > MOST_FUNCTION_LINES]
-
-
-# A dozen tests look at each file.
+# Several tests look at each file.
 @cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
-@source
-def test_source_obeys_the_import_law(path: Path) -> None:
-    assert broken_imports(path.relative_to(ROOT).parts[0], parse(path)) == []
+def test_source_obeys_the_import_law() -> None:
+    assert offenders(lambda path, tree: broken_imports(path.relative_to(ROOT).parts[0], tree)) == {}
 
 
-@source
-def test_room_imports_earlier_rooms_only(path: Path) -> None:
-    name = path.relative_to(ROOT)
-    assert arrows_up(".".join(name.with_suffix("").parts), parse(path)) == []
+def test_room_imports_earlier_rooms_only() -> None:
+    assert offenders(lambda path, tree: arrows_up(module_of(path), tree)) == {}
 
 
-@source
-def test_folder_imports_earlier_folders_of_its_room_only(path: Path) -> None:
-    name = path.relative_to(ROOT)
-    assert arrows_between_folders(".".join(name.with_suffix("").parts), parse(path)) == []
+def test_folder_imports_earlier_folders_of_its_room_only() -> None:
+    assert offenders(lambda path, tree: arrows_between_folders(module_of(path), tree)) == {}
 
 
-@pytest.mark.parametrize("package", LAYERS)
+@each("package", LAYERS)
 def test_every_file_is_in_a_room(package: str) -> None:
     assert {path.parent.name for path in (ROOT / package).glob("*/__init__.py")} == LAYERS[package].keys()
     outside = {"proxy": "__main__.py", "pipeline": "cli.py"}
@@ -276,127 +268,26 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles({name: imports_of_ours(name, parse(path), ours.keys()) for name, path in ours.items()}) == []
 
 
-@source
-def test_whole_proxy_is_seen_by_serve_only(path: Path) -> None:
-    name = path.relative_to(ROOT).as_posix()
-    if name != "proxy/cli/serve.py":
-        assert not imports_of_ours(name, parse(path), {"proxy.app.proxy"})
+def test_whole_proxy_is_seen_by_serve_only() -> None:
+    seen = offenders(lambda path, tree: sorted(imports_of_ours(module_of(path), tree, {"proxy.app.proxy"})))
+    assert seen.keys() == {"proxy/cli/serve.py"}
 
 
-@source
-def test_source_is_short(path: Path) -> None:
-    if "pb" in path.parts:
-        return
-    assert path.read_text().count("\n") <= MOST_LINES
-    assert long_functions(parse(path)) == []
+def test_every_task_has_a_group() -> None:
+    assert offenders(lambda path, tree: lone_tasks(tree, frozenset() if path == TASK_OWNER else LOOPS)) == {}
 
 
-@pytest.mark.parametrize("room", sorted((ROOT / "proxy").rglob("__init__.py")), ids=lambda path: path.parent.name)
-def test_room_names_files_that_exist(room: Path) -> None:
-    named = re.findall(r"`([\w/]+\.py)`", ast.get_docstring(parse(room)) or "")
-    assert [name for name in named if not ((room.parent / name).exists() or (ROOT / name).exists())] == []
+def test_native_extension_is_imported_in_one_place() -> None:
+    assert offenders(lambda _, tree: mentions_of(NATIVE, tree)).keys() == {str(NATIVE_OWNER.relative_to(ROOT))}
 
 
-DESCRIBED = [
-    init
-    for folder in (
-        *("proxy", "protocol", "limiter", "eventlog", "pipeline"),
-        *("tests/load", "tests/soak", "tests/faults", "tests/fuzz", "benchmarks/ladder"),
-    )
-    for init in sorted((ROOT / folder).rglob("__init__.py"))
-    # `pipeline` has its files in docs/architecture.md; tests/unit/test_docs.py looks there.
-    if "pb" not in init.parts and init.parent != ROOT / "pipeline"
-]
-
-
-def unnamed_parts(said: str, parts: Set[str]) -> set[str]:
-    """Return the parts that a docstring names neither as `part.py`, `part` or `part/` nor in an indented list."""
-    named = {name.split("/")[-1] for name in re.findall(r"`([\w/*]+?)(?:\.py|/)?`", said)}
-    for names in re.findall(r"(?m)^    ([\w*]+(?:, [\w*]+)*) ", said):
-        named |= set(names.split(", "))
-    return {part for part in parts if not any(fnmatch(part, name) for name in named)}
-
-
-@pytest.mark.parametrize("room", DESCRIBED, ids=lambda path: str(path.parent.relative_to(ROOT)))
-def test_room_says_which_file_does_what(room: Path) -> None:
-    files = {path.stem for path in room.parent.glob("*.py")} - {"__init__", "__main__"}
-    folders = {path.parent.name for path in room.parent.glob("*/__init__.py")} - {"pb"}
-    assert unnamed_parts(ast.get_docstring(parse(room)) or "", files | folders) == set()
-
-
-def test_file_that_a_room_does_not_name_is_found() -> None:
-    said = "Start with `first.py`; `inner/` is another, `kernel_*.py` are more.\n\n    facts, charts  in a list\n"
-    parts = {"first", "inner", "kernel_lines", "facts", "charts", "list", "second"}
-    assert unnamed_parts(said, parts) == {"list", "second"}
-
-
-def rooms_named(text: str, pattern: str) -> list[str]:
-    """Return the rooms that `pattern` finds in `text`, in the order of the text."""
-    return [name for name in re.findall(pattern, text, re.MULTILINE) if name in LAYER_OF]
-
-
-def is_in_order(rooms: list[str]) -> bool:
-    """Return whether these are all rooms, each once, none before a room that it may import."""
-    return sorted(rooms) == sorted(LAYER_OF) and [LAYER_OF[room] for room in rooms] == sorted(LAYER_OF.values())
-
-
-def test_docstring_of_the_proxy_lists_the_rooms_in_order() -> None:
-    text = ast.get_docstring(parse(ROOT / "proxy" / "__init__.py")) or ""
-    listed = text[text.index("list (") :].partition(".\n")[0]
-    assert is_in_order(rooms_named(listed, r"`(\w+)`"))
-
-
-def test_table_of_the_architecture_lists_the_rooms_in_order() -> None:
-    assert is_in_order(rooms_named((ROOT / "docs/architecture.md").read_text(), r"^\| `(\w+)/` \|"))
-
-
-def test_a_list_of_rooms_that_lacks_one_or_has_another_order_is_found() -> None:
-    rooms = list(LAYER_OF)
-    assert is_in_order(rooms)
-    assert not is_in_order(rooms[1:])
-    assert not is_in_order([*rooms[1:], rooms[0]])
-    assert not is_in_order([*rooms, rooms[-1]])
-
-
-@pytest.mark.parametrize("room", sorted(LAYER_OF))
-def test_room_says_what_it_may_import(room: str) -> None:
-    assert "May import: " in (ast.get_docstring(parse(ROOT / "proxy" / room / "__init__.py")) or "")
-
-
-@pytest.mark.parametrize("folder", sorted((ROOT / "proxy").glob("*/**/__init__.py")), ids=lambda path: path.parent.name)
-def test_room_says_where_to_start(folder: Path) -> None:
-    said = " ".join((ast.get_docstring(parse(folder)) or "").split())
-    assert re.search(r"Start with `[\w/]+\.py`", said)
-
-
-def test_no_two_classes_have_one_name() -> None:
-    ours = [path for path in SOURCES if path.relative_to(ROOT).parts[0] != "pipeline" and "pb" not in path.parts]
-    names = Counter(node.name for path in ours for node in ast.walk(parse(path)) if isinstance(node, ast.ClassDef))
-    assert [name for name, count in names.items() if count > 1] == []
-
-
-def test_no_folder_has_too_many_files() -> None:
-    crowded = [folder for folder in (ROOT / "proxy").rglob("*/") if len(list(folder.glob("*.py"))) > MOST_FILES]
-    assert crowded == []
-
-
-@source
-def test_every_task_has_a_group(path: Path) -> None:
-    assert lone_tasks(parse(path), frozenset() if path == TASK_OWNER else LOOPS) == []
-
-
-@source
-def test_native_extension_is_imported_in_one_place(path: Path) -> None:
-    assert bool(mentions_of(NATIVE, parse(path))) == (path == NATIVE_OWNER)
-
-
-@pytest.mark.parametrize("name", ["framing.py", "frames.py", "slabs.py", "errors.py"])
+@each("name", ["framing.py", "frames.py", "slabs.py", "errors.py"])
 def test_framing_does_without_protobuf(name: str) -> None:
     imported = set(modules_imported(parse(ROOT / "protocol" / name)))
     assert not {module for module in imported if module.startswith(("google", "protocol.pb"))}
 
 
-@pytest.mark.parametrize(
+@each(
     ("package", "code", "broken"),
     [
         ("protocol", "import time", ["time"]),
@@ -424,7 +315,7 @@ def test_law_finds_what_it_forbids(package: str, code: str, broken: list[str]) -
     assert broken_imports(package, ast.parse(code)) == broken
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "lines"),
     [
         ("asyncio.create_task(f())", [1]),
@@ -439,7 +330,7 @@ def test_law_finds_tasks_nobody_owns(code: str, lines: list[int]) -> None:
     assert lone_tasks(ast.parse(code)) == lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "lines"),
     [
         ("import pulsar_proxy_native", [1]),
@@ -458,7 +349,7 @@ def test_owner_of_tasks_may_ask_its_loop_only() -> None:
     assert lone_tasks(code, loops=frozenset()) == [2]
 
 
-@pytest.mark.parametrize(
+@each(
     ("importer", "code", "up"),
     [
         ("proxy.core.log", "from proxy.config.config import Config", ["proxy.config.config"]),
@@ -478,7 +369,7 @@ def test_law_finds_arrows_that_point_up(importer: str, code: str, up: list[str])
     assert arrows_up(importer, ast.parse(code)) == up
 
 
-@pytest.mark.parametrize(
+@each(
     ("importer", "code", "up"),
     [
         ("proxy.web.http.gate", "import proxy.web.forward.headers", ["proxy.web.forward.headers"]),
@@ -498,7 +389,7 @@ def test_law_finds_arrows_between_folders(importer: str, code: str, up: list[str
     assert arrows_between_folders(importer, ast.parse(code)) == up
 
 
-@pytest.mark.parametrize(
+@each(
     ("imports", "found"),
     [
         ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
@@ -513,10 +404,3 @@ def test_law_finds_circles(imports: dict[str, set[str]], found: list[list[str]])
 def test_imports_for_type_checking_close_a_circle() -> None:
     code = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from proxy.app import proxy")
     assert imports_of_ours("proxy.app.x", code, {"proxy.app.proxy"}) == {"proxy.app.proxy"}
-
-
-def test_law_finds_long_functions() -> None:
-    body = "    pass\n" * MOST_FUNCTION_LINES
-    assert long_functions(ast.parse(f"def short():\n    pass\n\nasync def long():\n{body}")) == [
-        f"long: {MOST_FUNCTION_LINES + 1}"
-    ]

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import jsonschema
-import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from proxy.config.config import Config
 from proxy.config.keys.key import BadValue, Key
 from scripts.helm.render import GATEWAY, read_values
 from tests.helm.charts import BROKERS, conf_of, config_of, gateway, proxy_container
+from tests.support.each import each
 
 SCHEMA = json.loads((GATEWAY / "values.schema.json").read_text())
 KEYS = {key.name: key for key in Config.keys()}  # noqa: SIM118
@@ -39,7 +39,7 @@ def of_schema(key: Key[Any]) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(SCHEMA["$defs"][reference.removeprefix("#/$defs/")])
 
 
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@each("key", KEYS.values(), ids=lambda key: key.name)
 def test_the_schema_refuses_no_text_that_the_proxy_takes(key: Key[Any]) -> None:
     for value in TRIED:
         if isinstance(value, str) and takes(key, value):
@@ -49,7 +49,7 @@ def test_the_schema_refuses_no_text_that_the_proxy_takes(key: Key[Any]) -> None:
 NUMERIC = [key for key in KEYS.values() if "number" in key.kind.expected]
 
 
-@pytest.mark.parametrize("key", NUMERIC, ids=lambda key: key.name)
+@each("key", NUMERIC, ids=lambda key: key.name)
 def test_the_schema_takes_the_numbers_that_the_proxy_takes_and_no_others(key: Key[Any]) -> None:
     for value in TRIED:
         if isinstance(value, int) and not isinstance(value, bool):

@@ -4,6 +4,7 @@ import pytest
 
 from scripts import check_cleanup
 from scripts.lint import report
+from tests.support.each import each
 
 # Refused, passed: bodies of an asynchronous function.
 CLEANUPS = [
@@ -93,19 +94,19 @@ def of_function(body: str, name: str = "serve", decorator: str = "") -> list[str
     return [fault.reason for fault in check_cleanup.check_source(f"{decorator}\nasync def {name}():\n{lines}")]
 
 
-@pytest.mark.parametrize(("refused", "passed"), CLEANUPS)
+@each(("refused", "passed"), CLEANUPS)
 def test_a_cleanup_gives_back_before_it_awaits(refused: str, passed: str) -> None:
     assert len(of_function(refused)) == 1
     assert of_function(passed) == []
 
 
-@pytest.mark.parametrize(("refused", "passed"), FLAGS)
+@each(("refused", "passed"), FLAGS)
 def test_a_flag_that_calls_stand_behind_is_reset_although_they_raise(refused: str, passed: str) -> None:
     assert of_function(refused) == [check_cleanup.STAYS_TRUE]
     assert of_function(passed) == []
 
 
-@pytest.mark.parametrize(("refused", "passed"), MANAGERS)
+@each(("refused", "passed"), MANAGERS)
 def test_a_context_manager_gives_back_although_its_block_raises(refused: str, passed: str) -> None:
     for decorator in ("@asynccontextmanager", "@contextlib.asynccontextmanager", "@contextmanager"):
         assert len(of_function(refused, decorator=decorator)) == 1

@@ -15,6 +15,7 @@ from proxy.config.java_surface import JAVA_DEFAULTS
 from proxy.web.pages import own_pages
 from proxy.web.readiness import Readiness
 from proxy.web.stats import StatsSources, stats_documents
+from tests.support.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -124,7 +125,7 @@ def rows() -> dict[str, tuple[str, str]]:
 FOUND = rows()
 
 
-@pytest.mark.parametrize("name", [*KEYS, *FAMILIES, *METRICS, *ENDPOINTS])
+@each("name", [*KEYS, *FAMILIES, *METRICS, *ENDPOINTS])
 def test_it_is_on_the_page_with_a_verdict(name: str) -> None:
     verdict, how = FOUND[name]
     assert bool(how) or verdict == "same", f"{name}: {verdict}, and no word how or why"
@@ -150,7 +151,7 @@ def test_what_is_left_alone_in_the_stock_file_is_not_warned_about() -> None:
     assert Config.load(None, {f"PULSAR_PREFIX_{name}": value for name, value in stock.items()}, BROKER).warnings == ()
 
 
-@pytest.mark.parametrize(("name", "key"), JAVA_ONLY.items())
+@each(("name", "key"), JAVA_ONLY.items())
 def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: str, key: JavaKey) -> None:
     environ = {f"PULSAR_PREFIX_{name}": "changed"}
     if name in METADATA_STORES:
@@ -176,7 +177,7 @@ PROVIDERS = ("tlsProvider", "brokerClientSslProvider", "brokerClientTlsProvider"
 PINS = ("jcaProvider", "jsseProvider", "brokerClientJcaProvider", "brokerClientJsseProvider")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "said"),
     [
         *((name, value, "nothing") for name in PROVIDERS for value in ("", "OPENSSL", "openssl_refcnt")),
@@ -196,20 +197,20 @@ def test_a_provider_of_cryptography_that_is_pinned_is_never_passed_over(name: st
         assert [warning.key for warning in warned] == ([name] if said == "a warning" else [])
 
 
-@pytest.mark.parametrize("name", JAVA_DEFAULTS)
+@each("name", JAVA_DEFAULTS)
 def test_the_defaults_of_both_versions_of_the_java_proxy_are_passed_over(name: str) -> None:
     for default in JAVA_DEFAULTS[name]:
         if default is not None and name in JAVA_ONLY:
             assert Config.load(None, {name: default}, BROKER).warnings == ()
 
 
-@pytest.mark.parametrize(("prefix", "why"), JAVA_ONLY_PREFIXES.items())
+@each(("prefix", "why"), JAVA_ONLY_PREFIXES.items())
 def test_so_it_does_of_families(prefix: str, why: str) -> None:
     (warning,) = Config.load(None, {f"PULSAR_PREFIX_{prefix}x": "1"}, BROKER).warnings
     assert warning.text.endswith(why)
 
 
-@pytest.mark.parametrize("key", [key for key in Config.keys() if key.since == "pulsar"], ids=lambda key: key.name)  # noqa: SIM118
+@each("key", [key for key in Config.keys() if key.since == "pulsar"], ids=lambda key: key.name)  # noqa: SIM118
 def test_no_key_of_the_java_proxy_is_on_both_lists(key: object) -> None:
     assert getattr(key, "name") not in JAVA_ONLY  # noqa: B009
 

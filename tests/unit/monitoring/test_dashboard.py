@@ -8,11 +8,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from proxy.app.metrics.table import INSTRUMENTS
 from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel
 from scripts.generate_dashboard import FILE
+from tests.support.each import each
 from tests.support.patience import patient
 from tests.support.promql import FOREIGN_METRICS, substituted, unknown_names
 from tests.support.tools import tool
@@ -21,7 +20,7 @@ BOARD: dict[str, Any] = json.loads(FILE.read_text())
 PANELS: list[dict[str, Any]] = BOARD["panels"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
 ALL = [panel for row in ROWS for panel in row.panels]
-panel_by_panel = pytest.mark.parametrize("panel", ALL, ids=lambda panel: panel.title)
+panel_by_panel = each("panel", ALL, ids=lambda panel: panel.title)
 
 
 def strings(tree: Any) -> Iterator[str]:
@@ -119,7 +118,7 @@ def test_every_metric_of_a_query_is_of_the_proxies_that_are_chosen() -> None:
         assert all(all(f'{name}=~"${name}"' in selector for name in VARIABLES) for selector in selectors), query
 
 
-@pytest.mark.parametrize(
+@each(
     "query",
     [
         "rate(pulsar_proxy_binary_op_total[5m])",

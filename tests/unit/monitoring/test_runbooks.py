@@ -9,11 +9,10 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.cli.main import whole_parser
 from scripts.alert_table import names
+from tests.support.each import each
 from tests.support.patience import patient
 from tests.support.promql import unknown_names
 from tests.support.tools import tool
@@ -23,9 +22,7 @@ PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
 ALL_PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 SECTIONS = ["What it means", "How to see it", "Causes, and what to change", "When to wake somebody"]
 
-of_an_alert = pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem
-)
+of_an_alert = each("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
 
 
 def block(page: Path, language: str) -> list[str]:
@@ -70,7 +67,7 @@ def test_each_command_of_the_proxy_is_one_that_it_takes(page: Path) -> None:
             whole_parser().parse_args(shlex.split(command)[1:])
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT))
 def test_each_alert_that_is_spoken_of_exists(page: Path) -> None:
     spoken = set(re.findall(r"\bPulsarProxy[A-Z]\w+", page.read_text(encoding="utf-8")))
     assert spoken <= set(names())

@@ -4,13 +4,14 @@ from hypothesis import strategies as st
 
 from protocol.command_type import CommandType, peek_command_type, request_id_field
 from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.each import each
 
 
 def test_numbers_are_those_of_the_generated_module() -> None:
     assert {kind.name: kind.value for kind in CommandType} == dict(pb.BaseCommand.Type.items())
 
 
-@pytest.mark.parametrize("kind", CommandType)
+@each("kind", CommandType)
 def test_type_is_read_from_what_protobuf_writes(kind: CommandType) -> None:
     encoded = pb.BaseCommand(type=kind).SerializeToString()
     assert peek_command_type(encoded) == kind

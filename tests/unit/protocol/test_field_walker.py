@@ -24,6 +24,7 @@ from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import VERDICTS, Role, State, Verdict
 from proxy.brokers.connection import LARGE_ANSWERS
+from tests.support.each import each
 
 LONG = "x" * NEVER_OVER_BYTES
 
@@ -79,7 +80,7 @@ def test_the_descriptors_have_repeated_fields() -> None:
     }
 
 
-@pytest.mark.parametrize("way", ways(), ids=named)
+@each("way", ways(), ids=named)
 def test_every_repeated_field_is_bounded(way: tuple[FieldDescriptor, ...]) -> None:
     check_fields(with_entries(way, MAX_ENTRIES))
     with pytest.raises(TooManyFields, match=way[-1].name) as caught:
@@ -87,7 +88,7 @@ def test_every_repeated_field_is_bounded(way: tuple[FieldDescriptor, ...]) -> No
     assert (caught.value.what, caught.value.most) == (way[-1].name, MAX_ENTRIES)
 
 
-@pytest.mark.parametrize(
+@each(
     "way",
     [way for way in ways() if not way[-1].message_type and way[-1].type != FieldDescriptor.TYPE_STRING],
     ids=named,
@@ -221,7 +222,7 @@ class TestDecoding:
 
 
 class TestRequestId:
-    @pytest.mark.parametrize("kind", [kind for kind in CommandType if request_id_field(kind)], ids=str)
+    @each("kind", [kind for kind in CommandType if request_id_field(kind)])
     def test_it_is_read_from_what_an_encoder_writes(self, kind: CommandType) -> None:
         command = pb.BaseCommand(type=kind)
         content = getattr(command, str(request_id_field(kind)))

@@ -1,10 +1,9 @@
 """The generated module is what the .proto gives, and the .proto keeps the wire contract."""
 
-import pytest
-
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from scripts import generate_proto
+from tests.support.each import each
 
 
 def test_committed_modules_are_what_the_proto_gives() -> None:
@@ -84,7 +83,7 @@ WIRE = {
 }
 
 
-@pytest.mark.parametrize(("message", "field"), WIRE)
+@each(("message", "field"), WIRE)
 def test_field_is_what_the_wire_has(message: str, field: str) -> None:
     declared = pb.DESCRIPTOR.message_types_by_name[message].fields_by_name[field]
     kind = {name[5:].lower(): number for name, number in vars(type(declared)).items() if name.startswith("TYPE_")}

@@ -3,6 +3,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.scanner import SCANNED_BYTES, FrameMatch, FrameScanner
+from tests.support.each import each
 from tests.support.sockets.frames import (
     framed,
     ping,
@@ -39,7 +40,7 @@ def found(match: FrameMatch | None) -> tuple[int, int, int, int, int]:
     )
 
 
-@pytest.mark.parametrize("kind", [k for k in CommandType if k not in WATCHES])
+@each("kind", [k for k in CommandType if k not in WATCHES])
 def test_other_commands_are_of_no_interest(kind: CommandType) -> None:
     assert scan(FrameScanner(), framed(bytes((0x08, kind)) + bytes(30))) is None
 

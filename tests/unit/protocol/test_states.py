@@ -16,6 +16,7 @@ from protocol.states import (
     Verdict,
 )
 from scripts import generate_state_docs
+from tests.support.each import each
 
 UNKNOWN = 9999
 
@@ -42,17 +43,16 @@ def test_client_may_begin_with_connect() -> None:
     assert client().judge(CommandType.CONNECT) is Verdict.SERVE
 
 
-@pytest.mark.parametrize("command", [*set(CommandType) - {CommandType.CONNECT}, UNKNOWN])
+@each("command", [*set(CommandType) - {CommandType.CONNECT}, UNKNOWN])
 def test_anything_before_connect_closes(command: int) -> None:
     state = client()
     assert state.judge(command) is Verdict.CLOSE
     assert state.close_cause(command) == "command_before_connect"
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [(State.CONNECTING,), LOOKUP, (State.CONNECTING, State.CONNECTING_TO_BROKER)],
-    ids=lambda path: path[-1],
 )
 def test_second_connect_closes(path: tuple[State, ...]) -> None:
     state = client(*path)
@@ -60,7 +60,7 @@ def test_second_connect_closes(path: tuple[State, ...]) -> None:
     assert state.close_cause(CommandType.CONNECT) == "second_connect"
 
 
-@pytest.mark.parametrize("path", [(State.CONNECTING,), (State.CONNECTING, State.CONNECTING_TO_BROKER)])
+@each("path", [(State.CONNECTING,), (State.CONNECTING, State.CONNECTING_TO_BROKER)])
 def test_request_before_connected_closes(path: tuple[State, ...]) -> None:
     state = client(*path)
     assert state.judge(CommandType.PRODUCER) is Verdict.CLOSE
@@ -79,28 +79,28 @@ SERVED = {
 }
 
 
-@pytest.mark.parametrize("command", SERVED)
+@each("command", SERVED)
 def test_lookup_mode_serves(command: CommandType) -> None:
     assert client(*LOOKUP).judge(command) is Verdict.SERVE
 
 
-@pytest.mark.parametrize("command", [*set(CommandType) - SERVED - {CommandType.CONNECT}, UNKNOWN])
+@each("command", [*set(CommandType) - SERVED - {CommandType.CONNECT}, UNKNOWN])
 def test_lookup_mode_refuses_all_else_and_lives(command: int) -> None:
     assert client(*LOOKUP).judge(command) is Verdict.REFUSE
 
 
-@pytest.mark.parametrize("command", [*CommandType, UNKNOWN])
+@each("command", [*CommandType, UNKNOWN])
 def test_relay_passes_everything(command: int) -> None:
     assert client(State.CONNECTING, State.CONNECTING_TO_BROKER, State.RELAY).judge(command) is Verdict.SERVE
     assert broker(State.RELAY).judge(command) is Verdict.SERVE
 
 
-@pytest.mark.parametrize("end", [State.CLOSING, State.CLOSED])
+@each("end", [State.CLOSING, State.CLOSED])
 def test_ending_connection_hears_nothing(end: State) -> None:
     assert client(*LOOKUP, end).judge(CommandType.LOOKUP) is Verdict.DROP
 
 
-@pytest.mark.parametrize("command", [CommandType.CONNECTED, CommandType.AUTH_CHALLENGE, CommandType.ERROR])
+@each("command", [CommandType.CONNECTED, CommandType.AUTH_CHALLENGE, CommandType.ERROR])
 def test_broker_may_answer_connect_with(command: CommandType) -> None:
     assert broker().judge(command) is Verdict.SERVE
 
@@ -117,13 +117,13 @@ def test_second_connected_closes() -> None:
     assert state.close_cause(CommandType.CONNECTED) == "second_connected"
 
 
-@pytest.mark.parametrize("command", [CommandType.TOPIC_MIGRATED, CommandType.MESSAGE, UNKNOWN])
+@each("command", [CommandType.TOPIC_MIGRATED, CommandType.MESSAGE, UNKNOWN])
 def test_what_a_broker_sends_unasked_is_dropped(command: int) -> None:
     assert broker(State.READY).judge(command) is Verdict.DROP
 
 
-@pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("target", State)
+@each("role", Role)
+@each("target", State)
 def test_only_steps_of_the_table_are_taken(role: Role, target: State) -> None:
     state = ConnectionState(role)
     if target in TRANSITIONS[role][START[role]]:
@@ -135,7 +135,7 @@ def test_only_steps_of_the_table_are_taken(role: Role, target: State) -> None:
         assert state.state is START[role]
 
 
-@pytest.mark.parametrize("end", [State.CLOSING, State.CLOSED])
+@each("end", [State.CLOSING, State.CLOSED])
 def test_end_may_be_found_twice(end: State) -> None:
     state = client(end, end)
     assert state.state is end
@@ -148,7 +148,7 @@ def test_closed_connection_never_comes_back() -> None:
             state.enter(target)
 
 
-@pytest.mark.parametrize("role", Role)
+@each("role", Role)
 def test_every_state_is_reached_explained_and_has_a_default(role: Role) -> None:
     states = set(TRANSITIONS[role])
     reached = {START[role]} | {target for targets in TRANSITIONS[role].values() for target in targets}

@@ -33,6 +33,7 @@ from protocol.topic_list import (
 from proxy.brokers import admitted_request
 from proxy.brokers.admitted_request import TopicListRequest
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, RequestTimeline
+from tests.support.each import each
 from tests.support.loops.clock import ManualClock
 from tests.support.native import found_by, native_class, native_scanner, offered
 from tests.support.sockets.frames import framed, list_answer, list_frame
@@ -113,8 +114,8 @@ def lines_of(module: ModuleType) -> Iterator[list[int]]:
 
 
 class TestCounts:
-    @pytest.mark.parametrize("chunk_bytes", [1, 7, 4096, 5000, SLAB_BYTES])
-    @pytest.mark.parametrize("length", LENGTHS)
+    @each("chunk_bytes", [1, 7, 4096, 5000, SLAB_BYTES])
+    @each("length", LENGTHS)
     def test_names_of_any_length_in_any_chunks_are_counted(self, length: int, chunk_bytes: int) -> None:
         if chunk_bytes < 7 and length > 5000:
             chunk_bytes = 97
@@ -276,7 +277,7 @@ class TestHostileBroker:
 
 
 class TestMalformed:
-    @pytest.mark.parametrize(
+    @each(
         "data",
         [
             b"\x12",  # a tag alone
@@ -292,8 +293,8 @@ class TestMalformed:
             b"\xfa\xff\xff\xff\x7f\x88\x27" + b"x" * 5000,  # a long field with a number no proto can have
         ],
     )
-    @pytest.mark.parametrize("chunk_bytes", [1, 4, SLAB_BYTES])
-    @pytest.mark.parametrize("scanner", SCANNERS)
+    @each("chunk_bytes", [1, 4, SLAB_BYTES])
+    @each("scanner", SCANNERS)
     def test_bytes_that_are_no_list_are_refused(self, scanner: Scanner, data: bytes, chunk_bytes: int) -> None:
         with pytest.raises(MalformedFrame):
             fed(scanner(len(data)), data, chunk_bytes)

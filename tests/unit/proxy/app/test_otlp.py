@@ -20,6 +20,7 @@ from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.telemetry.durations import BOUNDS_SECONDS
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+from tests.support.each import each
 from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -28,7 +29,7 @@ CUMULATIVE, DELTA = (
     AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE,
     AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA,
 )
-rows = pytest.mark.parametrize("instrument", INSTRUMENTS, ids=lambda instrument: instrument.name)
+rows = each("instrument", INSTRUMENTS, ids=lambda instrument: instrument.name)
 
 
 class Scene:

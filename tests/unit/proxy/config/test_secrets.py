@@ -11,6 +11,7 @@ from proxy.config.config import Config, ConfigError
 from proxy.config.keys.key import BadValue
 from proxy.config.page import config_document, pending_values
 from proxy.core.secrets import masked, shown_of_unknown
+from tests.support.each import each
 
 BROKER = {"brokerServiceURL": "pulsar://b"}
 
@@ -94,8 +95,8 @@ MISTAKES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", [*MISTAKES, "{}", "{}\\u0001"])
-@pytest.mark.parametrize("password", ["hush", "hush,hush", "hush/hush", "hush@hush", "hush:hush"])
+@each("mistake", [*MISTAKES, "{}", "{}\\u0001"])
+@each("password", ["hush", "hush,hush", "hush/hush", "hush@hush", "hush:hush"])
 def test_no_text_about_any_key_holds_a_password_that_was_written_into_it(
     mistake: str, password: str, tmp_path: Path
 ) -> None:

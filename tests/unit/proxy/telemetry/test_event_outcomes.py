@@ -5,6 +5,7 @@ import pytest
 from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
+from tests.support.each import each
 
 NAMED = {
     DisconnectCause.CLIENT_CLOSED: "client_closed",
@@ -17,7 +18,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("cause", DisconnectCause)
+@each("cause", DisconnectCause)
 def test_each_cause_of_a_disconnect_is_told_by_its_own_word(cause: DisconnectCause) -> None:
     assert close_cause_of(cause) == NAMED.get(cause, "error")
 

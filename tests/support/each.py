@@ -1,0 +1,45 @@
+"""Run one test with many rows: one item where `parametrize` makes one a row, and a failure that names every row."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+LONGEST_NAME = 100
+
+
+def shown(value: object) -> str:
+    return repr(value)[:LONGEST_NAME]
+
+
+def each(
+    names: str | Sequence[str], rows: Iterable[Any], ids: Callable[[Any], object] = shown
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator with the arguments of `parametrize`, for tests that need nothing anew for each row.
+
+    Fixtures are those of the one item. A row that skips ends the others, too.
+    """
+    named = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
+    kept = [row if len(named) > 1 else (row,) for row in rows]
+    assert kept, f"no rows of {named}"
+
+    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def over_all(*args: Any, **fixtures: Any) -> None:
+            __tracebackhide__ = True
+            failed = []
+            for row in kept:
+                try:
+                    test(*args, **dict(zip(named, row, strict=True)), **fixtures)
+                except Exception as error:  # any failure is one of its row, and the next row has its turn
+                    failed.append(f"{', '.join(str(ids(value)) for value in row)}\n  {type(error).__name__}: {error}")
+            if failed:
+                raise AssertionError(f"{len(failed)} of {len(kept)} rows failed\n" + "\n".join(failed))
+
+        # What pytest looks at for fixtures.
+        signature = inspect.signature(test)
+        left = [given for name, given in signature.parameters.items() if name not in named]
+        over_all.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        return over_all
+
+    return decorated
