@@ -52,10 +52,9 @@ check: $(VENV)/.dev ## Lint, types, generated files, the native crate
 quick: $(VENV)/.dev $(VENV)/.native ## check and unit, side by side
 	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(CHECKS) unit
 
-lint: $(VENV)/.dev ## Ruff: rules and format; the English of docstrings and comments; cleanups
+lint: $(VENV)/.dev ## Ruff: rules and format; cleanups
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m scripts.check_words
 	$(BIN)/python -m scripts.check_cleanup
 
 types: $(VENV)/.dev ## mypy --strict

@@ -17,11 +17,14 @@ in a `finally`, or the work that it stands for never begins again after an excep
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
-from scripts.lint import Finding, report
-
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("eventlog", "limiter", "pipeline", "protocol", "proxy")
+GENERATED = ("protocol/pb/",)
 AFTER_AWAIT = "stands after an await that a cancel may end: give back first, or in a finally of its own"
 IN_LOOP = "awaits in a loop of a cleanup: a cancel skips the rest of the loop"
 IN_CALL = "awaits inside a call of a cleanup: a cancel skips the call"
@@ -36,6 +39,28 @@ _CANCELS = frozenset({"BaseException", "CancelledError"})
 _AWAITS = (ast.Await, ast.AsyncFor, ast.AsyncWith)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """A statement that breaks a rule, its line and the rule."""
+
+    line: int
+    statement: str
+    reason: str
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Print the findings of the named files, or of all packages; return the exit status."""
+    found = 0
+    for path in _files(arguments or [str(ROOT / package) for package in PACKAGES]):
+        name = path.resolve().relative_to(ROOT).as_posix()
+        if name.startswith(GENERATED):
+            continue
+        for finding in check_source(path.read_text(encoding="utf-8")):
+            print(f"{name}:{finding.line}: {finding.reason}\n    {finding.statement}")
+            found += 1
+    return int(found > 0)
 
 
 def check_source(source: str) -> list[Finding]:
@@ -185,5 +210,10 @@ def _fault(statement: ast.stmt, reason: str) -> Finding:
     return Finding(statement.lineno, ast.unparse(statement).partition("\n")[0], reason)
 
 
+def _files(paths: Iterable[str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
 if __name__ == "__main__":
-    sys.exit(report(check_source, sys.argv[1:]))
+    sys.exit(report(sys.argv[1:]))

@@ -3,7 +3,6 @@
 import pytest
 
 from scripts import check_cleanup
-from scripts.lint import report
 from tests.support.each import each
 
 # Refused, passed: bodies of an asynchronous function.
@@ -124,4 +123,4 @@ def test_a_function_that_a_cleanup_defines_is_not_run_by_it() -> None:
 
 
 def test_the_packages_give_back_before_they_await(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(check_cleanup.check_source, []) == 0, capsys.readouterr().out
+    assert check_cleanup.report([]) == 0, capsys.readouterr().out
