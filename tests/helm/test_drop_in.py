@@ -1,6 +1,5 @@
 """The `proxy` section of apache/pulsar-helm-chart, moved to the top of a values file: what it has is taken or told."""
 
-import re
 from typing import Any
 
 import pytest
@@ -85,19 +84,6 @@ def test_what_is_not_there_is_refused_by_name(name: str) -> None:
     with pytest.raises(HelmError) as refused:
         gateway({name: REFUSED[name]})
     assert name in str(refused.value)
-
-
-def test_the_guide_tells_of_everything_that_is_refused() -> None:
-    rows = re.findall(r"^- \*\*([^*]* (?:is|are)\s+refused)\*\*:", GUIDE, re.MULTILINE)
-    told = {name for row in rows for name in re.findall(r"`(\w+)[\w.]*`", row)}
-    assert told - {"podMonitor"} == REFUSED.keys()
-
-
-def test_the_guide_tells_of_everything_that_is_the_same() -> None:
-    (row,) = re.findall(r"^- \*\*values\*\*:(.*(?:\n  .*)*)", GUIDE, re.MULTILINE)
-    told = set(re.findall(r"`(\w+)`", row))
-    assert told <= DEFAULTS.keys()
-    assert SAME.keys() - {"configData"} == told
 
 
 def test_a_strategy_other_than_rolling_has_no_settings_of_one() -> None:

@@ -94,19 +94,6 @@ def test_every_value_that_the_guide_names_is_one() -> None:
     assert len(spoken & known) > 10, "the pattern finds what is there"
 
 
-def test_every_file_that_the_guide_links_to_is_there() -> None:
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", GUIDE)]
-    assert [link for link in links if link and not Path(ROOT, "docs", link).exists()] == []
-    assert links
-
-
-def test_every_place_on_the_page_that_it_links_to_is_there() -> None:
-    headings = {re.sub(r"[^\w -]", "", line).strip().lower() for line in re.findall(r"^## (.*)", GUIDE, re.MULTILINE)}
-    places = re.findall(r"\]\(#([^)]+)\)", GUIDE)
-    assert set(places) <= {heading.replace(" ", "-") for heading in headings}
-    assert places
-
-
 def test_helm_is_given_a_chart_that_is_there_and_values_that_render() -> None:
     found = [split(words[1:]) for words in commands("helm")]
     for arguments, options in found:

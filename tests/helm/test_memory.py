@@ -1,19 +1,17 @@
 """The memory of a container: the chart, the proxy's own sum and docs/capacity.md say the same, to the byte."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from helm_python import HelmError
 
-from proxy.app.memory.budget import LINES, Load, total_bytes, worst_case_bytes, worst_case_parts
+from proxy.app.memory.budget import LINES, total_bytes, worst_case_parts
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from scripts.generate_memory_docs import BEGIN, END, sidecar_keys, storm_keys
-from scripts.generated import ROOT
 from scripts.helm.render import GATEWAY, Render, read_values
-from tests.helm.charts import BROKERS, example, gateway, proxy_container
+from tests.helm.charts import BROKERS, gateway, proxy_container
 
 MIB = 1024 * 1024
 DEFAULTS = read_values(GATEWAY / "values.yaml")["configData"]
@@ -98,54 +96,3 @@ def test_the_chart_knows_the_largest_answer_that_the_proxy_reads(limits_mb: tupl
 def test_no_memory_is_computed_where_a_factor_has_no_limit(name: str) -> None:
     with pytest.raises(HelmError, match=re.escape(f"configData.{name}: got 0 (no limit), expected a limit")):
         gateway({"configData": {name: 0}})
-
-
-def rows(block: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of a table of docs/capacity.md."""
-    text = (ROOT / "docs/capacity.md").read_text(encoding="utf-8")
-    table = text.partition(BEGIN.format(block))[2].partition(END)[0].strip().splitlines()
-    yield from ([cell.strip() for cell in line.strip("|").split("|")] for line in table[2:])
-
-
-def number(cell: str) -> int:
-    return int(cell.removesuffix(" MiB").replace(",", ""))
-
-
-def memory_of(render: Render) -> int:
-    memory = proxy_container(render)["resources"]["limits"]["memory"]
-    return int(memory.removesuffix("Mi"))
-
-
-def rounded(config: Config, load: Load) -> str:
-    return f"{worst_case_bytes(config, load=load) / MIB:,.0f}"
-
-
-def test_the_page_has_the_figures_of_the_proxy_and_of_both_charts() -> None:
-    bare, pod, sidecar = rows("figures")
-    config = Config.load(overrides=BROKERS)
-    assert bare[2:5] == [rounded(config, load) for load in Load]
-    assert number(pod[5]) == memory_of(gateway({}))
-    assert number(sidecar[5]) == memory_of(example({"configData": {"brokerWebServiceURL": ""}}))
-
-
-def test_the_chart_gives_a_pod_the_container_of_the_page() -> None:
-    found = {number(row[0]): number(row[-1]) for row in rows("pods")}
-    assert found == {clients: memory_of(gateway({"configData": storm_keys(clients)})) for clients in found}
-    assert len(found) == 6
-
-
-def test_the_chart_gives_the_pods_of_a_storm_the_containers_of_the_page() -> None:
-    found = list(rows("storms"))
-    assert len(found) == 9
-    rendered: dict[int, int] = {}
-    for row in found:
-        for pods, container in (row[3:5], row[5:7]):
-            clients = -(-number(row[0]) // number(pods))
-            rendered[clients] = rendered.get(clients) or memory_of(gateway({"configData": storm_keys(clients)}))
-            assert number(container) == rendered[clients], row
-
-
-def test_the_chart_gives_a_sidecar_the_container_of_the_page() -> None:
-    for row, keys in zip(rows("sidecars"), ({}, sidecar_keys(16, 200), sidecar_keys(16, 20)), strict=True):
-        render = example({"configData": {"brokerWebServiceURL": "", **keys}})
-        assert number(row[-1]) == memory_of(render), row

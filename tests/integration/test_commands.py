@@ -1,6 +1,7 @@
 """Each command at the proxy itself: refused by name, or passed on, as docs/reference/commands.md says."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -44,6 +45,10 @@ def _fill(message) -> None:  # type: ignore[no-untyped-def]
             setattr(message, field.name, b"x" if field.type == field.TYPE_BYTES else "x")
         else:
             setattr(message, field.name, 1)
+
+
+def test_every_command_of_the_protocol_is_one_of_these() -> None:
+    assert Counter(row.command for row in COMMANDS) == Counter(CommandType)
 
 
 @pytest.mark.parametrize("more", [b"", LONG_FIELD], ids=["small", "above 4 KiB"])

@@ -1,4 +1,4 @@
-"""docs/architecture.md says who owns which descriptor when: here both engines are watched, and the table is held to it.
+"""Who owns which descriptor of a relay when, in both engines (docs/architecture.md has the table).
 
 A socket is known by its inode: how many descriptors of this process are open on it, and how many epoll sets have it
 (proc(5), fdinfo).
@@ -24,34 +24,18 @@ from tests.integration.test_native_relays import Refusing
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.tools import native_extension
-from tests.support.walkthrough import ROOT
 
-# The rows of the table that a hand-over passes, by what is seen of them here.
+# Moments of a hand-over.
 JOIN, EMPTY, GONE, TAKEN, FAILED, ENDED, ON_LOOP = (
-    "*native engine*: `join`",
-    "both write buffers empty",
-    "both transports gone, one turn later",
-    "`RelayEngine.join` of the extension returned",
-    "`join` failed",
-    "ENDED",
-    "*asyncio engine*: from `start` on",
-)
-# Who watches a socket, and how many epoll sets have it then. A transport that is paused or closed leaves its loop's set
-# in a later turn.
-WATCHERS = {"nobody": (0, 1), "epoll of one thread": (1, 1), "the loop": (1, 1), "the loop; hang-ups": (1, 2)}
+    "join", "write buffers are empty", "transports are gone", "taken", "join failed", "ended", "on the loop",
+)  # fmt: skip
+# By moment, how many descriptors of either socket there are, and the least and most epoll sets. A transport that is
+# paused or closed leaves its loop's set in a later turn.
+OWNED = {
+    JOIN: (2, 0, 1), EMPTY: (2, 0, 1), GONE: (1, 0, 1), TAKEN: (1, 1, 1), FAILED: (1, 1, 1), ENDED: (0, 0, 1),
+    ON_LOOP: (1, 1, 2),
+}  # fmt: skip
 Seen = tuple[int, int]
-
-
-def documented() -> dict[str, tuple[int, int, int]]:
-    """Return, by moment, how many descriptors of either socket there are, and the least and most epoll sets."""
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    section = text.partition("## Who owns which descriptor when\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:2] == "| "]
-    assert rows[0] == ["moment", "client's socket", "broker's socket", "descriptors of each", "watched by"]
-    return {row[0]: (int(row[3]), *WATCHERS[row[4]]) for row in rows[1:] if row[0] in ALL}
-
-
-ALL = {JOIN, EMPTY, GONE, TAKEN, FAILED, ENDED, ON_LOOP}
 
 
 def looked_at(inode: int) -> Seen:
@@ -81,11 +65,10 @@ class Watcher:
         self.inodes = first, second
 
     def hold_to(self, *moments: str) -> None:
-        """Compare what was seen with the page."""
+        """Compare what was seen with the table."""
         assert list(self.seen) == list(moments)
-        table = documented()
         for moment, both in self.seen.items():
-            expected, least, most = table[moment]
+            expected, least, most = OWNED[moment]
             for descriptors, watched in both:
                 assert descriptors == expected, (moment, both)
                 assert least <= watched <= most, (moment, both)

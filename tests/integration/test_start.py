@@ -12,12 +12,6 @@ import pytest
 from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"proxy", "protocol", "limiter", "eventlog"}
-# The modules of this repository that a proxy without options needs, and a few to spare. Eleven of them bound what
-# relays, commands, lists that wait and kernel buffers hold in sum, and the admin API's connections (ADR 66, 69).
-# Another 20 modules cost about a twentieth of the start: import what only some configurations need where it is made, as
-# `proxy.app.proxy` does.
-MOST_OF_OURS = 284
 # Packages and modules that a proxy of one plain port has no use for before it listens.
 UNUSED = (
     "aiohttp", "cryptography", "ctypes", "email", "http", "isal", "opentelemetry", "prometheus_client",
@@ -72,7 +66,6 @@ def test_a_plain_proxy_listens_before_it_loads_what_it_has_no_use_for() -> None:
     assert [name for name in names if name in UNUSED or name.startswith(tuple(f"{each}." for each in UNUSED))] == []
     assert below("proxy.net.spill", names) == OF_SPILL
     assert below("proxy.net.tls", names) == OF_TLS
-    assert len([name for name in names if name.partition(".")[0] in OURS]) <= MOST_OF_OURS
 
 
 def test_a_proxy_without_a_web_port_loads_no_http_at_all() -> None:

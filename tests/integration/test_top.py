@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import signal
 import stat
 import sys
@@ -81,9 +80,6 @@ async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.Ca
         assert refusal["change"] == "topicListRequestTimeoutMillis"
         assert shown["config"]["topicListRequestTimeoutMillis"] == str(millis)
         assert 0 < shown["memory"]["resident_bytes"] < shown["memory"]["budget_bytes"]
-        documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/monitoring.md").read_text()))
-        by_reason = {name for name in shown["spill"] if name.startswith("kept_")} | set(shown["slow_readers_closed"])
-        assert set(fields(shown)) <= documented | by_reason
 
 
 async def test_the_budget_is_known_to_the_first_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from tests.model.explorer import Found, explore
 from tests.model.real import first_difference, waits
 from tests.model.rules import Mutation, Rules, Setup, Step
 
-PAGE = " ".join((Path(__file__).parents[2] / "docs/reliability.md").read_text().split())
 # Two requests share a key, the third client never reads; three keys; and only what must happen.
 SHARED = Setup()
 SEPARATE = Setup(keys=(0, 1, 2), changes=0)
@@ -31,10 +29,7 @@ CAUGHT = {
 
 @pytest.mark.parametrize("setup", [SHARED, SEPARATE, NOBODY_LEAVES], ids=["shared", "separate", "nobody leaves"])
 def test_no_order_of_steps_breaks_a_promise(setup: Setup) -> None:
-    found = explore(Rules(setup))
-    assert found.wrong == set()
-    # The page says how many states there are.
-    assert f" {found.states:,} " in PAGE
+    assert explore(Rules(setup)).wrong == set()
 
 
 @pytest.mark.parametrize("mutation", CAUGHT, ids=lambda mutation: mutation.name)

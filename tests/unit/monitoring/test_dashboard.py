@@ -65,18 +65,6 @@ def test_each_label_of_a_legend_is_one_that_the_query_leaves(panel: Panel) -> No
         assert set(re.findall(r"{{(\w+)}}", query.legend)) <= kept, query
 
 
-@panel_by_panel
-def test_it_says_what_is_normal_or_what_it_shows(panel: Panel) -> None:
-    assert panel.description.endswith(".")
-    assert len({query.legend for query in panel.queries}) == len(panel.queries)
-
-
-def test_rows_are_questions_and_the_five_of_them() -> None:
-    titles = [panel["title"] for panel in PANELS if panel["type"] == "row"]
-    assert [title for title in titles if title.endswith("?")] == [row.question for row in ROWS]
-    assert len(titles) == 5
-
-
 def test_a_certificate_that_has_expired_is_on_the_axis() -> None:
     (panel,) = (panel for panel in PANELS if "cert_expiration" in json.dumps(panel.get("targets")))
     assert "min" not in panel["fieldConfig"]["defaults"]

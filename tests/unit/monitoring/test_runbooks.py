@@ -20,7 +20,6 @@ from tests.support.tools import tool
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
 ALL_PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-SECTIONS = ["What it means", "How to see it", "Causes, and what to change", "When to wake somebody"]
 
 of_an_alert = each("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
 
@@ -28,15 +27,6 @@ of_an_alert = each("page", [page for page in PAGES if page.stem != "README"], id
 def block(page: Path, language: str) -> list[str]:
     found = re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     return [line for text in found for line in text.splitlines()]
-
-
-@of_an_alert
-def test_it_says_what_it_means_how_to_see_it_what_to_change_and_when_to_wake_somebody(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith(f"# {page.stem}\n")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
-    assert block(page, "promql")
-    assert block(page, "console")
 
 
 def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
