@@ -7,22 +7,19 @@ import pytest
 
 from tests.soak.slope import slope, student
 from tests.soak.verdict import (
-    LONG_MINUTES,
     MOST_BYTES_AN_HOUR,
     Quiet,
     Record,
     Sample,
     broken,
     grown,
-    judged,
-    most_bytes_an_hour,
-    report,
 )
+from tests.support.each import each
 
 QUIET = Quiet(10.0, 60_000_000, {"socket": 20}, 6, {"sessions": 0}, {"run": 2}, {"builtins.dict": 500}, {})
 
 
-@pytest.mark.parametrize(("probability", "freedom", "value"), [(0.95, 4, 2.132), (0.95, 43, 1.681), (0.95, 1e9, 1.645)])
+@each(("probability", "freedom", "value"), [(0.95, 4, 2.132), (0.95, 43, 1.681), (0.95, 1e9, 1.645)])
 def test_the_quantiles_are_those_of_the_tables(probability: float, freedom: float, value: float) -> None:
     assert student(probability, freedom) == pytest.approx(value, abs=0.01)
 
@@ -44,11 +41,6 @@ def test_the_bound_holds_in_19_of_20_series_that_remember_their_last_value() -> 
     assert within / series >= 0.92
 
 
-def test_too_few_samples_have_no_bound() -> None:
-    assert slope([0.1, 0.2], [1.0, 1.0]).at_most == float("inf")
-    assert slope([], []).blocks == 0
-
-
 def steady(bytes_an_hour: float, minutes: int = 60) -> Record:
     dice = random.Random(3)
     samples = [
@@ -63,29 +55,7 @@ def test_a_process_that_grows_breaks_the_promise_and_a_noisy_one_does_not() -> N
     assert "memory grows" in broken(steady(1.5 * MOST_BYTES_AN_HOUR), ["lists"], 60)[0]
 
 
-def test_six_hours_may_grow_by_a_quarter_of_what_one_hour_may() -> None:
-    assert most_bytes_an_hour(60) == 4_000_000
-    assert most_bytes_an_hour(LONG_MINUTES) == 1_000_000
-    # Too much for six hours, and not for one.
-    growing = 2e6
-    assert broken(steady(growing), ["lists"], 60) == []
-    (found,) = broken(steady(growing, minutes=360), ["lists"], 360)
-    assert found.endswith("expected at most 1.00 MB/h")
-
-
-def test_minutes_give_no_verdict_on_the_slope() -> None:
-    assert broken(steady(1e9, minutes=5), ["lists"], 5) == []
-
-
-def test_only_the_last_three_quarters_are_judged() -> None:
-    record = steady(0.0)
-    begin = record.samples[-1].seconds / 4
-    assert {sample.seconds >= begin for sample in judged(record)} == {True}
-    record.samples[:60] = [replace(sample, resident_bytes=1) for sample in record.samples[:60]]
-    assert broken(record, ["lists"], 60) == []
-
-
-@pytest.mark.parametrize(
+@each(
     ("more", "text"),
     [
         ({"books": {"sessions": 1}}, "sessions: 1, expected 0"),
@@ -114,7 +84,3 @@ def test_actions_that_failed_or_never_ended_well_break_the_promise() -> None:
         "failed 3 times: crowd: odd",
         "internal error ValueError: 2 times",
     ]
-
-
-def test_a_report_without_a_bound_says_so() -> None:
-    assert report(Record([], [QUIET, QUIET], {"lists": 1}), ["lists"], 0.1)["bytes_an_hour_at_most"] is None
