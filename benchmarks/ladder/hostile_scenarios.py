@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.ladder.rows import Bound, Budget, Column, Scenario
+from benchmarks.ladder.rows import Bound, Budget, Scenario
 
 # PING p99 of a neighbour: 50 ms, or twice what a broker that nobody else uses takes beside the same flood.
 PING_P99_MILLIS: Final = 50.0
@@ -44,12 +44,8 @@ FLOODS: Final = {
     "stopped-relays": "50 relays each whose broker sends without end, and that read nothing",
 }
 
-COLUMNS: Final = (
-    Column("ping_p50_ms", "PING p50, ms", 1), Column("ping_p99_ms", "p99", 1), Column("ping_max_ms", "max", 1),
-    Column(FLOOR, "to an idle one, p99", 1), Column("lookup_p99_ms", "LOOKUP p99, ms", 1),
-    Column("list_p99_ms", "list p99, ms", 1), Column("refused", "refused"), Column("lost", "lost"),
-    Column("flood_bytes", "flood", mib=True), Column("grown_bytes", "RSS above idle", mib=True),
-    Column("held_at_end", "permits left, bytes"),
+SHOWN: Final = (
+    "ping_p50_ms", "ping_max_ms", FLOOR, "lookup_p99_ms", "list_p99_ms", "flood_bytes", "grown_bytes",
 )  # fmt: skip
 
 
@@ -76,7 +72,7 @@ def _beside(name: str, attackers: int, *, apart: bool = False) -> Scenario:
         ("--flood", name, "--attackers", str(attackers), "--rate", str(RATE), "--pings",
          "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}",
          *(("--neighbours-from", NEIGHBOURS_FROM) if apart else ())),
-        "flood", repeats=2, broker=("--flood-frames", "pong", "--unhurried", UNHURRIED), second=(), columns=COLUMNS,
+        "flood", repeats=2, broker=("--flood-frames", "pong", "--unhurried", UNHURRIED), second=(), shown=SHOWN,
         optional=("04b",),
         budget=Budget(60 * attackers, 10_000 * 102),
         bounds=(

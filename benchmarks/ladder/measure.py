@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from benchmarks.ladder.certificates import make_certificates
-from benchmarks.ladder.processes import Child, LadderError
+from benchmarks.ladder.processes import LadderError
 from benchmarks.ladder.processor import per_unit
 from benchmarks.ladder.rows import ROWS, Scenario
 from benchmarks.ladder.secured import Secured
-from benchmarks.ladder.servers import LOADGEN, RUN, Running, start, start_broker, start_neighbour
+from benchmarks.ladder.servers import LOADGEN, RUN, Running, start, start_broker
 from benchmarks.ladder.tokens import Tokens, make_tokens
 
 Report = dict[str, float | str]
@@ -70,10 +70,6 @@ class Stage:
         """Start the server of a row in front of the broker."""
         return start(row_name, self.broker, scenario.settings, self.secured, self.tokens)
 
-    def relay_port(self) -> int:
-        """Return the broker's port that a proxy is asked to relay to."""
-        return self.broker.tls_port if self.secured and self.secured.towards_broker else self.broker.port
-
     def addresses(self, running: Running) -> dict[str, str]:
         """Return what may stand in a scenario's options in braces."""
         second = self.second.port if self.second else 0
@@ -101,7 +97,7 @@ def staged(scenario: Scenario) -> Iterator[Stage]:
 def _secured(scenario: Scenario) -> Secured | None:
     if not scenario.tls:
         return None
-    return Secured(make_certificates(RUN / "certificates"), towards_broker=scenario.tls == "both")
+    return Secured(make_certificates(RUN / "certificates"))
 
 
 def load(scenario: Scenario, row_name: str, running: Running, stage: Stage, seconds: float | None) -> Report:
@@ -111,41 +107,36 @@ def load(scenario: Scenario, row_name: str, running: Running, stage: Stage, seco
     command += ["--topics", str(scenario.topics)]
     row = ROWS[row_name]
     if row.relayed or (scenario.relayed and row.server == "java"):
-        command += ["--via", f"127.0.0.1:{stage.relay_port()}"]
+        command += ["--via", f"127.0.0.1:{stage.broker.port}"]
     if scenario.kind == "memory":
         command += ["--pid", str(running.child.pid)]
     if scenario.timed and seconds is not None:
         command += ["--seconds", f"{seconds:.2f}".rstrip("0").rstrip(".")]
-    with ExitStack() as stack:
-        if scenario.kind == "paired":
-            neighbour = stack.enter_context(start_neighbour(LOADGEN_LIMIT_SECONDS)) if row.neighbour else None
-            command += ["--watch", _watched(running, stage, neighbour)]
-        done = subprocess.run(
-            [*command, *row.load], capture_output=True, text=True, timeout=LOADGEN_LIMIT_SECONDS, check=False
-        )
+    if scenario.kind == "paired":
+        command += ["--watch", _watched(running, stage)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LOADGEN_LIMIT_SECONDS, check=False)
     if done.returncode != 0:
         raise LadderError(f"row {row_name}: {done.stderr.strip()}\n{running.child.tail()}")
     report: Report = json.loads(done.stdout)
     return report
 
 
-def _watched(running: Running, stage: Stage, neighbour: Child | None) -> str:
+def _watched(running: Running, stage: Stage) -> str:
     """Return whose processor time the load generator looks at beside its own; without a proxy there is none."""
-    children = {"broker": stage.broker.child, "proxy": running.child, "neighbour": neighbour}
+    children = {"broker": stage.broker.child, "proxy": running.child}
     if running is stage.broker:
         del children["proxy"]
-    return ",".join(f"{name}={child.pid}" for name, child in children.items() if child)
+    return ",".join(f"{name}={child.pid}" for name, child in children.items())
 
 
 def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[str, Measured]:
     """Run all rows next to each other, round by round, every other round backwards: the runs of one round make
-    the pairs of every ratio, and no row is always the one that comes after a certain other. Rows that differ only by
-    their load have one server."""
+    the pairs of every ratio, and no row is always the one that comes after a certain other."""
     measured = {name: Measured() for name in rows}
     with ExitStack() as stack:
         stage = stack.enter_context(staged(scenario))
         servers: dict[str, Running] = {}
-        for name in dict.fromkeys(ROWS[row].server_of or row for row in rows):
+        for name in rows:
             servers[name] = stage.server(name, scenario)
             stack.enter_context(servers[name].child)
         for name in servers:
@@ -154,13 +145,12 @@ def paired(scenario: Scenario, rows: tuple[str, ...], effort: Effort) -> dict[st
                 load(scenario, name, servers[name], stage, effort.java_warmup_seconds)
         for turn in range(effort.pairs * scenario.repeats):
             for name in rows if turn % 2 == 0 else reversed(rows):
-                running = servers[ROWS[name].server_of or name]
-                report = load(scenario, name, running, stage, effort.seconds)
+                report = load(scenario, name, servers[name], stage, effort.seconds)
                 report |= per_unit(report, scenario.quantity)
                 measured[name].reports.append(report)
                 say(f"  {turn + 1}/{effort.pairs * scenario.repeats} row {name}: {_brief(scenario, report)}")
         for name in rows:
-            child = servers[ROWS[name].server_of or name].child
+            child = servers[name].child
             measured[name].peak_rss_bytes, measured[name].threads = child.peak_rss_bytes(), child.threads()
     return measured
 
@@ -210,5 +200,5 @@ RUNNERS: dict[str, Callable[[Scenario, tuple[str, ...], Effort], dict[str, Measu
 def _brief(scenario: Scenario, report: Report) -> str:
     shown = ["per_second", "mb_per_second", "cpu_us", "proxy_thread", "p99_ms", "answered", "refused", "lost", "wrong"]
     shown += ["idle_rss_bytes", "peak_rss_bytes", "bytes_per_connection"]
-    shown += [column.quantity for column in scenario.columns] + [bound.quantity for bound in scenario.bounds]
+    shown += [*scenario.shown, *(bound.quantity for bound in scenario.bounds)]
     return ", ".join(f"{name} {report[name]}" for name in dict.fromkeys(shown) if name in report)

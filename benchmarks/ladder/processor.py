@@ -14,7 +14,7 @@ CORES_BUSY: Final = 0.9
 THREAD_BUSY: Final = 0.95
 
 # The processes of a run, by the names that the load generator reports them under.
-PROXY, BROKER, LOAD, NEIGHBOUR = PROCESSES = ("proxy", "broker", "load", "neighbour")
+PROXY, BROKER, LOAD = PROCESSES = ("proxy", "broker", "load")
 # Microseconds per unit; those of the proxy are what nearly all is about.
 CPU: Final = {PROXY: "cpu_us", BROKER: "broker_cpu_us", LOAD: "load_cpu_us"}
 

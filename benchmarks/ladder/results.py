@@ -1,27 +1,35 @@
-"""The result files of all benchmarks: `benchmarks/results/NAME.json`; those of a short look go to `.cache/` only."""
+"""The result files of all benchmarks: `benchmarks/results/NAME.json`; those of a short look go to `.cache/` only.
+
+Floods are many: theirs are in one file, by scenario.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.ladder.processes import CACHE, LADDER
 from scripts.generated import json_records
 
 Json = dict[str, Any]
 
-RESULTS = LADDER.parent / "results"
-QUICK_RESULTS = CACHE / "quick"
+RESULTS: Final = LADDER.parent / "results"
+QUICK_RESULTS: Final = CACHE / "quick"
+FLOODS: Final = "hostile"
 
 
 def write(name: str, result: Json, *, kept: bool) -> None:
     directory = RESULTS if kept else QUICK_RESULTS
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.json").write_text(json_records(result) + "\n", encoding="utf-8")
+    file, content = name, result
+    if name.startswith(f"{FLOODS}-"):
+        path = directory / f"{FLOODS}.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        file, content = FLOODS, known | {name: result}
+    (directory / f"{file}.json").write_text(json_records(content) + "\n", encoding="utf-8")
 
 
-def load(names: Iterable[str]) -> list[Json]:
-    """Return the results that are kept under these names, in their order."""
-    paths = [RESULTS / f"{name}.json" for name in names]
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+def load(name: str) -> Json:
+    """Return what is kept under this name; raises OSError if nothing is."""
+    found: Json = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found

@@ -14,14 +14,11 @@ from benchmarks.ladder.processes import LadderError, end_on_signals
 from benchmarks.ladder.rows import ROWS, SPILL, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from benchmarks.ladder.servers import build_loadgen, missing
-from benchmarks.ladder.slow_scenarios import slow_readers
 
 GROUPS = {
     "all": tuple(SCENARIOS),
     "tls": tuple(name for name, scenario in SCENARIOS.items() if scenario.tls),
     "hostile": tuple(name for name in SCENARIOS if name.startswith(NEIGHBOURS)),
-    "slow": tuple(slow_readers()),
-    "events": tuple(name for name in SCENARIOS if name.startswith("event-price")),
 }
 QUICK = Effort(pairs=3, seconds=1.5, java_warmup_seconds=8.0, starts=3, repeat=False, flood_seconds=2.0)
 

@@ -179,11 +179,6 @@ def _write(name: str, lines: list[str]) -> str:
     return str(path)
 
 
-def _empty(directory: Path) -> Path:
-    shutil.rmtree(directory, ignore_errors=True)
-    return directory
-
-
 def _proxy_conf(place: Place) -> list[str]:
     lines = [
         f"brokerServiceURL=pulsar://127.0.0.1:{place.broker.port}",
@@ -195,14 +190,13 @@ def _proxy_conf(place: Place) -> list[str]:
         "clusterName=ladder",
     ]
     lines += place.tokens.proxy_lines() if place.tokens else []
-    return lines + (place.secured.proxy_lines(place.tls_port, place.broker.tls_port) if place.secured else [])
+    return lines + (place.secured.proxy_lines(place.tls_port) if place.secured else [])
 
 
 def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], place: Place) -> Child:
     # Nothing spreads new clients here that would have to hear of the end first.
     lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
-    known = {"broker": f"127.0.0.1:{place.broker.port}", "events": str(_empty(RUN / f"{name}-events"))}
-    known["lists"] = str(RUN.resolve() / f"{name}-lists")
+    known = {"lists": str(RUN.resolve() / f"{name}-lists")}
     lines += [f"{key}={value.format_map(known)}" for key, value in dict(row.settings + settings).items()]
     # The code of one checkout, whichever the environment was made for (-P: not that of the working directory).
     checkout = _before() if row.before else CHECKOUT
@@ -229,7 +223,7 @@ def _start_bare(name: str, row: Row, place: Place) -> Child:
     port = place.tls_port if place.secured else place.port
     command = [str(LOADGEN), "bare", "--broker", f"127.0.0.1:{place.broker.port}", "--port", str(port)]
     options = [*(["--splice"] if row.splice else []), *(place.secured.broker_options() if place.secured else [])]
-    return Child(name, [*command, "--threads", str(row.threads), *options])
+    return Child(name, [*command, "--threads", "1", *options])
 
 
 def _start_haproxy(name: str, row: Row, place: Place) -> Child:
@@ -237,13 +231,11 @@ def _start_haproxy(name: str, row: Row, place: Place) -> Child:
 
 
 def _haproxy_lines(row: Row, place: Place) -> list[str]:
-    secured, port, broker_port = place.secured, place.port, place.broker.port
-    if secured is not None:
-        port, broker_port = place.tls_port, place.broker.tls_port if secured.towards_broker else broker_port
+    secured = place.secured
+    port = place.tls_port if secured else place.port
     return [
         "global",
         "  maxconn 9000",
-        *([f"  nbthread {row.threads}"] if row.threads else []),
         # As many pipes as HAProxy would count for maxconn would be more files than a process may have.
         *(["  tune.bufsize 65536", "  maxpipes 512"] if row.splice else []),
         "defaults",
@@ -255,10 +247,5 @@ def _haproxy_lines(row: Row, place: Place) -> list[str]:
         "  timeout server 600s",
         "listen relay",
         f"  bind 127.0.0.1:{port} backlog 4096" + (secured.haproxy_bind() if secured else ""),
-        f"  server broker 127.0.0.1:{broker_port}" + (secured.haproxy_server() if secured else ""),
+        f"  server broker 127.0.0.1:{place.broker.port}",
     ]
-
-
-def start_neighbour(seconds: float) -> Child:
-    """Start a process that keeps one core and its cache busy; it ends by itself if nobody ends it before."""
-    return Child("neighbour", [str(LOADGEN), "neighbour", "--threads", "1", "--seconds", f"{seconds:.0f}"])

@@ -103,10 +103,13 @@ def main() -> int:
 
 def _merged(result: Json) -> Json:
     """Return the result with the rows and checks of runs that were not run now, as they are kept."""
-    for before in results.load([NAME]):
-        result["rows"] = {**before["rows"], **result["rows"]}
-        ran = {one["row"] for one in result["checks"]}
-        result["checks"] = [one for one in before["checks"] if one["row"] not in ran] + result["checks"]
+    try:
+        before = results.load(NAME)
+    except FileNotFoundError:
+        return result
+    result["rows"] = {**before["rows"], **result["rows"]}
+    ran = {one["row"] for one in result["checks"]}
+    result["checks"] = [one for one in before["checks"] if one["row"] not in ran] + result["checks"]
     return result
 
 

@@ -9,7 +9,7 @@ import traceback
 from typing import Any
 
 from benchmarks.ladder import machine, results
-from benchmarks.pipeline.parts import NAMED_ONLY, PARTS, run_part
+from benchmarks.pipeline.parts import PARTS, run_part
 
 
 def main() -> int:
@@ -19,14 +19,14 @@ def main() -> int:
         "parts",
         nargs="*",
         metavar="PART",
-        help=f"of {', '.join(PARTS)}; default: all but {', '.join(sorted(NAMED_ONLY))}",
+        help=f"of {', '.join(PARTS)}; default: all",
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the size; results go to .cache/ only")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"got {', '.join(sorted(unknown))}, expected some of {', '.join(PARTS)}")
     missed = 0
-    for name in options.parts or [part for part in PARTS if part not in NAMED_ONLY]:
+    for name in options.parts or PARTS:
         print(f"pipeline-{name}", flush=True)
         began = time.monotonic()
         try:

@@ -12,8 +12,6 @@ THREADS: Final = 2
 class Engine(Protocol):
     """An engine, ready to run; made with where its source is and where its tables go."""
 
-    seconds: dict[str, float]  # the times of parts of the last run; may be empty
-
     def run(self) -> None:
         """Make all tables of the part, in place of what was there."""
 

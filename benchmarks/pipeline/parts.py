@@ -5,17 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-__all__ = ["NAMED_ONLY", "PARTS", "run_part"]
+__all__ = ["PARTS", "run_part"]
 
 Json = dict[str, Any]
 
 # In the order of the page. A part's result has `scenario`, `title`, `rows` (name -> figures), `ratios` and `checks`.
-PARTS: Final[dict[str, str]] = {
-    name: f"benchmarks.pipeline.{name}.part"
-    for name in ("usage", "whatif", "kernel", "ingest", "holds", "kills", "large")
-}
-# Hours, and much disk: measured only where they are named.
-NAMED_ONLY: Final = frozenset({"large"})
+PARTS: Final[dict[str, str]] = {name: f"benchmarks.pipeline.{name}.part" for name in ("usage", "ingest", "holds")}
 
 
 def run_part(name: str, quick: bool) -> Json:

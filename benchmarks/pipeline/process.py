@@ -5,7 +5,6 @@ The worker's side is worker.py; they speak lines: `run` one way, the seconds it 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import psutil
 
 from benchmarks.pipeline.engine import THREADS
 
-__all__ = ["EngineProcess", "Run", "tree", "tree_rss"]
+__all__ = ["EngineProcess", "Run"]
 
 SAMPLE_SECONDS: Final = 0.05
 # As many as Spark's local[2].
@@ -29,11 +28,10 @@ LIMITS: Final[Mapping[str, str]] = {"POLARS_MAX_THREADS": str(THREADS), "PYTHONU
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The time that a run took: of the clock, of processors (all processes of the engine), of the clock by parts."""
+    """The time that a run took: of the clock, and of processors (all processes of the engine)."""
 
     seconds: float
     cpu_seconds: float
-    parts: dict[str, float]
 
 
 class EngineProcess:
@@ -78,8 +76,8 @@ class EngineProcess:
         before = _tree_cpu(self._root)
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
-        _, seconds, parts = self._expect("took").split(maxsplit=2)
-        return Run(float(seconds), round(_tree_cpu(self._root) - before, 2), json.loads(parts))
+        _, seconds = self._expect("took").split()
+        return Run(float(seconds), round(_tree_cpu(self._root) - before, 2))
 
     def _expect(self, word: str) -> str:
         assert self._process.stdout is not None
@@ -91,19 +89,19 @@ class EngineProcess:
     def _watch(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             with suppress(psutil.Error):
-                self.peak_rss_bytes = max(self.peak_rss_bytes, tree_rss(self._root))
+                self.peak_rss_bytes = max(self.peak_rss_bytes, _tree_rss(self._root))
 
 
-def tree(root: psutil.Process) -> Iterator[psutil.Process]:
+def _tree(root: psutil.Process) -> Iterator[psutil.Process]:
     """Yield a process and all its children, theirs included."""
     yield root
     yield from root.children(recursive=True)
 
 
-def tree_rss(root: psutil.Process) -> int:
+def _tree_rss(root: psutil.Process) -> int:
     """Add up their RSS, bytes; one that ends meanwhile has none."""
     total = 0
-    for one in tree(root):
+    for one in _tree(root):
         with suppress(psutil.Error):
             total += one.memory_info().rss
     return total
@@ -112,7 +110,7 @@ def tree_rss(root: psutil.Process) -> int:
 def _tree_cpu(root: psutil.Process) -> float:
     """Add up what a worker and its children have used, and what children of theirs had that are gone."""
     total = 0.0
-    for one in tree(root):
+    for one in _tree(root):
         with suppress(psutil.Error):
             used = one.cpu_times()
             total += used.user + used.system + used.children_user + used.children_system

@@ -79,7 +79,6 @@ def take_turns(modules: Mapping[str, str], titles: Mapping[str, str], source: Pa
     with started(modules, source, place) as workers:
         runs: dict[str, list[float]] = {name: [] for name in workers}
         cpu: dict[str, list[float]] = {name: [] for name in workers}
-        parts: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
         cold = {name: worker.run().seconds for name, worker in workers.items()}
         _say("first run", cold)
         for number in range(rounds):
@@ -87,7 +86,6 @@ def take_turns(modules: Mapping[str, str], titles: Mapping[str, str], source: Pa
                 run = workers[name].run()
                 runs[name].append(run.seconds)
                 cpu[name].append(run.cpu_seconds)
-                parts[name].append(run.parts)
             _say(f"round {number + 1} of {rounds}", {name: found[-1] for name, found in runs.items()})
         return {
             name: {
@@ -95,7 +93,6 @@ def take_turns(modules: Mapping[str, str], titles: Mapping[str, str], source: Pa
                 "seconds": estimate(runs[name]).as_json(),
                 "runs": runs[name],
                 "cpu_seconds": estimate(cpu[name]).as_json(),
-                "parts": parts[name],
                 "cold_seconds": cold[name],
                 "start_seconds": worker.start_seconds,
                 "peak_rss_bytes": worker.peak_rss_bytes,

@@ -1,12 +1,11 @@
 """The process of one engine: `python -m benchmarks.pipeline.worker MODULE SOURCE OUT`.
 
 The process says `ready`, then for each line on its standard input it makes the tables and says
-`took SECONDS {PART: SECONDS}`.
+`took SECONDS`.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from importlib import import_module
@@ -22,9 +21,7 @@ def main(module: str, source: str, out: str) -> None:
         for _ in sys.stdin:
             began = time.perf_counter()
             engine.run()
-            took = time.perf_counter() - began
-            parts = {name: round(seconds, 4) for name, seconds in engine.seconds.items()}
-            print(f"took {took:.4f} {json.dumps(parts)}", flush=True)
+            print(f"took {time.perf_counter() - began:.4f}", flush=True)
     finally:
         engine.close()
 

@@ -1,4 +1,4 @@
-"""A storm over three proxies: how many questions it puts to the broker."""
+"""A storm over three real proxies: each asks for itself, and only for what its own clients do not share."""
 
 import asyncio
 from functools import partial

@@ -1,7 +1,4 @@
-"""Brokers and proxies that are killed, stand still or restart under load, with clients in Python and Java.
-
-The same with more clients, on both engines and without a proxy: `python -m benchmarks.outages`.
-"""
+"""Brokers and proxies that are killed, stand still or restart under load, with clients in Python and Java."""
 
 import time
 from collections.abc import Iterator

@@ -34,7 +34,6 @@ class Engine:
     """A single thread of Python; the client's library and pyarrow have theirs besides."""
 
     def __init__(self, source: Path, out: Path) -> None:
-        self.seconds: dict[str, float] = {}
         self._tables = out / "tables"
         self._topic = read_settings(source)
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)

@@ -16,7 +16,6 @@ class Engine:
     """Spark in local mode, as a laptop has it."""
 
     def __init__(self, source: Path, out: Path) -> None:
-        self.seconds: dict[str, float] = {}
         self._tables = out / "tables"
         self._topic = read_settings(source)
         common = CommonSettings(str(self._tables), "parquet", f"local[{THREADS}]", {"spark.driver.memory": "1500m"})

@@ -69,7 +69,6 @@ class Engine:
     """DuckDB with as many threads as Spark has."""
 
     def __init__(self, events: Path, out: Path) -> None:
-        self.seconds: dict[str, float] = {}
         self._out = out
         self._database = duckdb.connect(config={"threads": THREADS})
         self._events, self._by_hour = (

@@ -23,7 +23,6 @@ class Engine:
     """Polars with as many threads as Spark has (`POLARS_MAX_THREADS`)."""
 
     def __init__(self, events: Path, out: Path) -> None:
-        self.seconds: dict[str, float] = {}
         self._out = out
         self._events = pl.scan_parquet(f"{events}/**/*.parquet", hive_partitioning=False)
 

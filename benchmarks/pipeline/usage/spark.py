@@ -19,7 +19,6 @@ class Engine:
     engine: Sums = "spark"
 
     def __init__(self, events: Path, out: Path) -> None:
-        self.seconds: dict[str, float] = {}
         (out / "events").symlink_to(events.absolute(), target_is_directory=True)
         conf = {"spark.driver.memory": "1500m"}
         common = CommonSettings(str(out), "parquet", f"local[{THREADS}]", conf)

@@ -1,1 +1,0 @@
-"""Every job by its command over 10^8 events: `part` (the jobs in turn), `commands` (one of them, looked at)."""
