@@ -21,12 +21,12 @@ pub fn pongs() -> Vec<u8> {
     frame.repeat(FLOOD_PAYLOAD_BYTES / frame.len())
 }
 
-pub fn connected(max_message_bytes: u64) -> Message {
+pub fn connected() -> Message {
     let flags = Message::new().varint(1, 1).varint(2, 1).varint(3, 1).varint(4, 1).varint(5, 1).varint(6, 1);
     Message::new()
         .text(1, "fake-broker")
         .varint(2, wire::PROTOCOL_VERSION)
-        .varint(3, max_message_bytes)
+        .varint(3, wire::MAX_MESSAGE_BYTES)
         .bytes(4, &flags.0)
 }
 
@@ -53,9 +53,8 @@ pub fn receipt(send: &[u8]) -> Message {
     Message::new().varint(1, number(1)).varint(2, number(2)).bytes(3, &message_id.0)
 }
 
-pub const REDIRECT: u64 = 0;
-pub const CONNECT: u64 = 1;
+const CONNECT: u64 = 1;
 
-pub fn looked_up(url: &str, response: u64, id: u64) -> Message {
-    Message::new().text(1, url).varint(3, response).varint(4, id).varint(5, 1).varint(8, 0)
+pub fn looked_up(url: &str, id: u64) -> Message {
+    Message::new().text(1, url).varint(3, CONNECT).varint(4, id).varint(5, 1).varint(8, 0)
 }

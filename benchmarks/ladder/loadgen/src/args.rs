@@ -72,12 +72,6 @@ impl Args {
         inside.map(Some).ok_or(format!("--{name}: got {text:?}, expected an address such as 127.0.0.2"))
     }
 
-    /// More servers, with commas between, each on the loopback interface.
-    pub fn addresses(&self, name: &str) -> Result<Vec<SocketAddrV4>, String> {
-        let text = self.text(name, "");
-        text.split(',').filter(|each| !each.is_empty()).map(|each| Self::inside(name, each)).collect()
-    }
-
     fn inside(name: &str, text: &str) -> Result<SocketAddrV4, String> {
         let address: Option<SocketAddrV4> = text.parse().ok();
         let inside = address.filter(|address| address.ip().is_loopback());

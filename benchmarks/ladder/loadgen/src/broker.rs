@@ -26,7 +26,7 @@ const READ_BYTES: usize = 256 * 1024;
 /// Of a request that arrives in pieces: a LOOKUP names its topic before its id.
 const REQUEST_BYTES: usize = 8 * 1024;
 /// What the name of a topic of another broker contains.
-pub const ELSEWHERE: &str = "elsewhere";
+
 /// What the name of a topic contains whose lookup takes its time.
 pub const UNHURRIED: &str = "unhurried";
 /// How an upload over HTTP begins; as a frame of Pulsar's it would be longer than any.
@@ -65,12 +65,6 @@ struct Connection {
 
 /// How this broker differs from one that answers everything itself.
 struct Manner {
-    /// Announced in CONNECTED.
-    max_message_bytes: u64,
-    /// The broker that owns every topic whose name holds `ELSEWHERE`.
-    redirect: Option<String>,
-    /// Answers CONNECT and PING and nothing else.
-    silent: bool,
     /// How long the lookup of a topic takes whose name holds `UNHURRIED`.
     unhurried: Duration,
     /// What it floods with.
@@ -117,9 +111,6 @@ pub fn run(args: &Args) -> Result<(), String> {
     };
     let lists = Lists::new(Names::from(args)?);
     let manner = Manner {
-        max_message_bytes: args.number("max-message-bytes", wire::MAX_MESSAGE_BYTES)?,
-        redirect: args.optional("redirect").map(|address| format!("pulsar://{address}")),
-        silent: args.switch("silent"),
         unhurried: args.seconds("unhurried", 0.0)?,
         flood: match args.text("flood-frames", "message").as_str() {
             "message" => answers::flood_frame().into(),
@@ -312,7 +303,7 @@ impl Broker {
             wire::CONNECT => {
                 self.asked.2 += 1;
                 *mode = if self.data_mode == Mode::Flood { Mode::Control } else { self.data_mode };
-                small(wire::CONNECTED, answers::connected(self.manner.max_message_bytes))
+                small(wire::CONNECTED, answers::connected())
             }
             wire::FLOW if self.data_mode == Mode::Flood => {
                 *mode = Mode::Flood;
@@ -327,8 +318,7 @@ impl Broker {
             wire::LOOKUP => {
                 self.asked.1 += 1;
                 let id = wire::number(message, 2)?;
-                let topic = str::from_utf8(wire::bytes(message, 1)?).ok()?;
-                (!self.manner.silent).then(|| self.look_up(topic, id))
+                Some(self.look_up(id))
             }
             wire::PARTITIONED_METADATA => {
                 let id = wire::number(message, 2)?;
@@ -340,18 +330,8 @@ impl Broker {
             wire::GET_SCHEMA => {
                 Some((answers::schema_head(wire::number(message, 1)?), Rc::clone(&self.schema)))
             }
-            // An event log's topic: what is sent there is acknowledged and forgotten.
-            wire::PRODUCER => {
-                let id = wire::number(message, 3)?;
-                small(wire::PRODUCER_SUCCESS, Message::new().varint(1, id).text(2, "fake-producer"))
-            }
-            wire::SEND => small(wire::SEND_RECEIPT, answers::receipt(message)),
-            wire::CLOSE_PRODUCER => small(wire::SUCCESS, Message::new().varint(1, wire::number(message, 2)?)),
             wire::GET_TOPICS => {
                 self.asked.0 += 1;
-                if self.manner.silent {
-                    return None;
-                }
                 let id = wire::number(message, 1)?;
                 Some(self.lists.answer(id, str::from_utf8(wire::bytes(message, 2)?).ok()?))
             }
@@ -359,11 +339,8 @@ impl Broker {
         }
     }
 
-    fn look_up(&self, topic: &str, id: u64) -> (Vec<u8>, Rc<[u8]>) {
-        let found = match &self.manner.redirect {
-            Some(url) if topic.contains(ELSEWHERE) => answers::looked_up(url, answers::REDIRECT, id),
-            _ => answers::looked_up(&self.url, answers::CONNECT, id),
-        };
+    fn look_up(&self, id: u64) -> (Vec<u8>, Rc<[u8]>) {
+        let found = answers::looked_up(&self.url, id);
         (wire::frame(wire::LOOKUP_RESPONSE, &found), Rc::clone(&self.empty))
     }
 }
@@ -456,7 +433,7 @@ mod tests {
             epoll: Epoll::new().unwrap(),
             connections: Vec::new(),
             free: Vec::new(),
-            lists: Lists::new(Names { count: 1, bytes: 100, ascii: true }),
+            lists: Lists::new(Names { count: 1, bytes: 100 }),
             data_mode: Mode::Control,
             url: "pulsar://here".to_owned(),
             manner,
@@ -468,6 +445,10 @@ mod tests {
         }
     }
 
+    fn manner(seconds: u64) -> Manner {
+        Manner { unhurried: Duration::from_secs(seconds), flood: Rc::new([]), send_buffer_bytes: 0 }
+    }
+
     fn answer(broker: &mut Broker, question: &[u8]) -> Option<(u64, Vec<u8>)> {
         let frame = Scanner::new().next(&mut &question[..]).unwrap().head.to_vec();
         let (head, _) =
@@ -477,40 +458,20 @@ mod tests {
     }
 
     #[test]
-    fn topics_of_elsewhere_are_redirected_and_all_questions_counted() {
-        let redirect = Some("pulsar://there".to_owned());
-        let mut broker = broker(Manner {
-            max_message_bytes: 1,
-            redirect,
-            silent: false,
-            unhurried: Duration::ZERO,
-            flood: Rc::new([]),
-            send_buffer_bytes: 0,
-        });
-        for (topic, url, response) in
-            [("a/elsewhere/t", "pulsar://there", 0), ("a/here/t", "pulsar://here", 1)]
-        {
-            let (_, found) = answer(&mut broker, &crate::asker::lookup(7, topic)).unwrap();
-            assert_eq!(wire::bytes(&found, 1), Some(url.as_bytes()));
-            assert_eq!((wire::number(&found, 3), wire::number(&found, 4)), (Some(response), Some(7)));
-        }
+    fn lookups_end_here_and_all_questions_are_counted() {
+        let mut broker = broker(manner(0));
+        let (_, found) = answer(&mut broker, &crate::asker::lookup(7, "a/here/t")).unwrap();
+        assert_eq!(wire::bytes(&found, 1), Some("pulsar://here".as_bytes()));
+        assert_eq!((wire::number(&found, 3), wire::number(&found, 4)), (Some(1), Some(7)));
         let counters = answer(&mut broker, &wire::frame(wire::COUNTERS, &Message::new())).unwrap();
         assert_eq!(
             counters,
-            (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 2).varint(3, 0).0)
+            (wire::COUNTERS_RESPONSE, Message::new().varint(1, 0).varint(2, 1).varint(3, 0).0)
         );
     }
 
     #[test]
     fn only_lookups_of_topics_that_say_so_take_their_time() {
-        let manner = |seconds| Manner {
-            max_message_bytes: 1,
-            redirect: None,
-            silent: false,
-            unhurried: Duration::from_secs(seconds),
-            flood: Rc::new([]),
-            send_buffer_bytes: 0,
-        };
         let takes_time = |seconds, question: &[u8]| {
             broker(manner(seconds)).unhurried(&Scanner::new().next(&mut &question[..]).unwrap())
         };
@@ -518,21 +479,5 @@ mod tests {
         assert_eq!((takes_time(2, &unhurried), takes_time(0, &unhurried)), (true, false));
         assert!(!takes_time(2, &crate::asker::lookup(7, "a/here/t")));
         assert!(!takes_time(2, &crate::lists::question(8, "a/unhurried")));
-    }
-
-    #[test]
-    fn a_silent_broker_counts_and_answers_only_pings() {
-        let mut broker = broker(Manner {
-            max_message_bytes: 1,
-            redirect: None,
-            silent: true,
-            unhurried: Duration::ZERO,
-            flood: Rc::new([]),
-            send_buffer_bytes: 0,
-        });
-        assert_eq!(answer(&mut broker, &crate::asker::lookup(7, "a/here/t")), None);
-        assert_eq!(answer(&mut broker, &crate::lists::question(8, "a/b")), None);
-        assert_eq!(broker.asked, (1, 1, 0));
-        assert!(answer(&mut broker, &wire::frame(wire::PING, &Message::new())).is_some());
     }
 }

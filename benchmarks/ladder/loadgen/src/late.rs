@@ -11,7 +11,6 @@ use crate::link::Link;
 use crate::lists::{clients, Client, Spread, Storm, Tally};
 use crate::session::Target;
 use crate::stats::{self, PeakSampler};
-use crate::sys;
 use crate::topics::Names;
 use crate::witnesses::Witnesses;
 
@@ -27,11 +26,6 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let receive_buffer_bytes = Some(args.number("receive-buffer", 4096)? as i32).filter(|bytes| *bytes > 0);
     let streams =
         Target { receive_buffer_bytes, ..target.clone() }.open_many(args.number("connections", 1000)?)?;
-    if let Some(bytes) = args.optional("shrink-to").map(|_| args.number("shrink-to", 0)).transpose()? {
-        for stream in &streams {
-            sys::set_receive_buffer(stream, bytes as i32).map_err(|error| format!("--shrink-to: {error}"))?;
-        }
-    }
     let connected = stats::resident_bytes(pid)?;
     let clients = clients(streams, &names, "bench", Spread::from(args))?;
     let witnesses = Witnesses::call(args, target)?;

@@ -31,7 +31,6 @@ struct Awaiting {
 pub struct Client {
     reader: Reader,
     namespace: String,
-    spread: Spread,
     awaiting: Awaiting,
     next_id: u64,
     pings: u32,
@@ -53,7 +52,6 @@ pub struct Tally {
 pub enum Spread {
     OneNamespace,
     PerConnection,
-    PerRequest,
 }
 
 impl Spread {
@@ -79,9 +77,7 @@ pub struct Storm {
 pub fn closed_loop(args: &Args, target: &Target) -> Result<(), String> {
     let names = Names::from(args)?;
     let streams = target.open_many(args.number("connections", 16)?)?;
-    // So that the broker answers with those names.
-    let tenant = args.optional("names").map_or("bench".to_owned(), |_| names.tenant("bench"));
-    let clients = clients(streams, &names, &tenant, Spread::from(args))?;
+    let clients = clients(streams, &names, "bench", Spread::from(args))?;
     let mut storm = Storm::new(clients, args.number("depth", 1)? as usize)?;
     storm.verify(&names)?;
     storm.register().map_err(|error| error.to_string())?;
@@ -119,7 +115,6 @@ pub fn clients(
         Ok(Some(Client {
             reader,
             namespace: format!("{tenant}/ns-{index:05}"),
-            spread,
             awaiting: Awaiting {
                 outstanding: Vec::new(),
                 least_bytes: names.least_bytes(),
@@ -211,12 +206,7 @@ impl Client {
         let mut requests = Vec::new();
         let now = Instant::now();
         for _ in 0..count {
-            requests.extend_from_slice(&match self.spread {
-                Spread::PerRequest => {
-                    question(self.next_id, &format!("{}-{:08}", self.namespace, self.next_id))
-                }
-                _ => question(self.next_id, &self.namespace),
-            });
+            requests.extend_from_slice(&question(self.next_id, &self.namespace));
             self.awaiting.outstanding.push((self.next_id, now));
             self.next_id += 1;
         }

@@ -1,6 +1,5 @@
-//! Load generator, fake broker, bare relay and busy neighbour of the ladder. `loadgen broker …` and `loadgen bare …`
-//! serve, `loadgen neighbour …` is busy for a time, `loadgen SCENARIO …` loads a server on the loopback address, bounded
-//! in count and time, and prints one JSON object.
+//! Load generator, fake broker and bare relay of the ladder. `loadgen broker …` and `loadgen bare …` serve, `loadgen
+//! SCENARIO …` loads a server on the loopback address, bounded in count and time, and prints one JSON object.
 
 mod answers;
 mod args;
@@ -11,14 +10,12 @@ mod connects;
 mod credentials;
 mod doors;
 mod exposition;
-mod fairness;
 mod hostile;
 mod late;
 mod link;
 mod lists;
 mod memory;
 mod memory_floods;
-mod neighbour;
 mod ping;
 mod processor;
 mod relay;
@@ -28,8 +25,6 @@ mod stopped;
 mod sys;
 mod tls;
 mod topics;
-mod two_brokers;
-mod vanish;
 mod web_floods;
 mod wire;
 mod witnesses;
@@ -40,23 +35,10 @@ use args::Args;
 use credentials::Trust;
 use session::{Target, Tokens};
 
-const SCENARIOS: [&str; 12] = [
-    "lists",
-    "late-readers",
-    "mixed-storm",
-    "fairness",
-    "vanish",
-    "two-brokers",
-    "relay",
-    "idle",
-    "stalled-consumers",
-    "stopped-consumers",
-    "connects",
-    "hostile",
-];
-const OPTIONS: [&str; 49] = [
+const SCENARIOS: [&str; 8] =
+    ["lists", "late-readers", "mixed-storm", "relay", "idle", "stopped-consumers", "connects", "hostile"];
+const OPTIONS: [&str; 41] = [
     "address",
-    "also",
     "via",
     "connections",
     "depth",
@@ -69,8 +51,6 @@ const OPTIONS: [&str; 49] = [
     "limit",
     "pid",
     "receive-buffer",
-    "shrink-to",
-    "taken",
     "slow",
     "again",
     "frame-bytes",
@@ -83,11 +63,7 @@ const OPTIONS: [&str; 49] = [
     "pings",
     "broker",
     "control",
-    "silent-broker",
     "metrics",
-    "max-message-bytes",
-    "redirect",
-    "silent",
     "unhurried",
     "trust",
     "tokens",
@@ -102,7 +78,6 @@ const OPTIONS: [&str; 49] = [
     "rate",
     "web",
     "watch",
-    "names",
     "splice",
 ];
 
@@ -114,30 +89,22 @@ fn run() -> Result<(), String> {
     match command.as_str() {
         "broker" => return broker::run(&args),
         "bare" => return bare::run(&args),
-        "neighbour" => return neighbour::run(&args),
         _ => {}
     }
     let via = args.optional("via").map(str::to_owned);
     let tls = args.optional("trust").map(Trust::from_file).transpose()?;
-    let also = args.addresses("also")?;
     let tokens = args.optional("tokens").map(Tokens::from_file).transpose()?;
-    let target = Target { also, via, tls, tokens, ..Target::plain(args.address()?) };
+    let target = Target { via, tls, tokens, ..Target::plain(args.address()?) };
     match command.as_str() {
         "lists" => lists::closed_loop(&args, &target),
         "late-readers" => late::run(&args, &target),
         "mixed-storm" => late::mixed(&args, &target),
-        "fairness" => fairness::run(&args, &target),
-        "vanish" => vanish::run(&args, &target),
-        "two-brokers" => two_brokers::run(&args, &target),
         "relay" => relay::run(&args, &target),
         "idle" => memory::idle(&args, &target),
-        "stalled-consumers" => memory::stalled_consumers(&args, &target),
         "stopped-consumers" => stopped::run(&args, &target),
         "connects" => connects::run(&args, &target),
         "hostile" => hostile::run(&args, &target),
-        other => {
-            Err(format!("got {other:?}, expected broker, bare, neighbour or one of {}", SCENARIOS.join(", ")))
-        }
+        other => Err(format!("got {other:?}, expected broker, bare or one of {}", SCENARIOS.join(", "))),
     }
 }
 

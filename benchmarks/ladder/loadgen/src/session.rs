@@ -2,7 +2,6 @@
 //! bounded in time.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::iter;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -20,8 +19,6 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Target {
     pub address: SocketAddrV4,
-    /// Servers that are alike: connections are spread over all of them in turns.
-    pub also: Vec<SocketAddrV4>,
     /// `host:port` of the broker: asks the proxy for a relay instead of lookup mode.
     pub via: Option<String>,
     /// SO_RCVBUF, set before connect; the kernel's choice if absent.
@@ -59,26 +56,14 @@ impl Tokens {
 
 impl Target {
     pub fn plain(address: SocketAddrV4) -> Target {
-        Target {
-            address,
-            also: Vec::new(),
-            via: None,
-            receive_buffer_bytes: None,
-            source: None,
-            tls: None,
-            tokens: None,
-        }
+        Target { address, via: None, receive_buffer_bytes: None, source: None, tls: None, tokens: None }
     }
 
     /// Open a connection that has got its CONNECTED; reads on it block until the scenario says otherwise.
     pub fn open(&self) -> io::Result<Link> {
-        self.open_at(self.address)
-    }
-
-    fn open_at(&self, address: SocketAddrV4) -> io::Result<Link> {
         let stream = match (self.receive_buffer_bytes, self.source) {
-            (None, None) => TcpStream::connect(address)?,
-            (bytes, source) => sys::connect_as(address, bytes, source)?,
+            (None, None) => TcpStream::connect(self.address)?,
+            (bytes, source) => sys::connect_as(self.address, bytes, source)?,
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
@@ -119,10 +104,8 @@ impl Target {
     }
 
     pub fn open_many(&self, count: u64) -> Result<Vec<Link>, String> {
-        let all: Vec<SocketAddrV4> = iter::once(self.address).chain(self.also.iter().copied()).collect();
         let open = |index: u64| {
-            let address = all[index as usize % all.len()];
-            self.open_at(address).map_err(|error| format!("connection {index} to {address}: {error}"))
+            self.open().map_err(|error| format!("connection {index} to {}: {error}", self.address))
         };
         (0..count).map(open).collect()
     }

@@ -91,26 +91,7 @@ fn permit(stream: &mut Link) -> Result<(), String> {
     stream.write_all(&flow).map_err(|error| format!("flow: {error}"))
 }
 
-/// Reads so many bytes from each consumer, a little from one after the other: all have windows of readers then.
-fn take(held: &mut [Link], most: u64) -> Result<(), String> {
-    let mut buffer = vec![0; READ_BYTES];
-    for stream in held.iter_mut() {
-        stream.set_read_timeout(Some(SILENCE)).map_err(|error| format!("consumer: {error}"))?;
-    }
-    let mut taken = vec![0u64; held.len()];
-    while taken.iter().any(|count| *count < most) {
-        for (stream, taken) in held.iter_mut().zip(&mut taken).filter(|(_, taken)| **taken < most) {
-            match stream.read(&mut buffer) {
-                Ok(0) => return Err("consumer: its connection ended".to_string()),
-                Ok(count) => *taken += count as u64,
-                Err(error) => return Err(format!("consumer: {error}")),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Let consumers stop at once, or after `--taken` bytes each, and look `--seconds` later; the broker behind must run with `--data flood`.
+/// Let consumers stop at once, and look `--seconds` later; the broker behind must run with `--data flood`.
 pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let pid = args.number("pid", 0)?;
     let count = args.number("connections", 500)?;
@@ -127,7 +108,6 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     for stream in &mut held {
         permit(stream)?;
     }
-    take(&mut held, args.number("taken", 0)?)?;
     let rest = wait.saturating_sub(ALONE);
     thread::sleep(wait - rest);
     let with_others = beside.measure(rest.max(Duration::from_secs(1)));

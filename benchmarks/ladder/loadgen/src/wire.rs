@@ -3,15 +3,11 @@
 
 pub const CONNECT: u64 = 2;
 pub const CONNECTED: u64 = 3;
-pub const PRODUCER: u64 = 5;
 pub const SEND: u64 = 6;
 pub const SEND_RECEIPT: u64 = 7;
 pub const MESSAGE: u64 = 9;
 pub const FLOW: u64 = 11;
-pub const SUCCESS: u64 = 13;
 pub const ERROR: u64 = 14;
-pub const CLOSE_PRODUCER: u64 = 15;
-pub const PRODUCER_SUCCESS: u64 = 17;
 pub const PING: u64 = 18;
 pub const PONG: u64 = 19;
 pub const PARTITIONED_METADATA: u64 = 21;
