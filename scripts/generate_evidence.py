@@ -196,6 +196,10 @@ def pipeline() -> Iterator[str]:
                 asked = bound(check, f"{check['required']:g}")
                 got = f"{check['got']:,.2f}"
                 yield f"| `{name}`, {check['row']} | {check['what']} | {got} | {asked} | {verdict(check)} |"
+    held = load("pipeline-holds")["checks"]
+    whole = sum(check["reached"] for check in held)
+    word = "reached" if whole == len(held) else "**missed**"
+    yield f"| `holds`, advice | promises that were kept on real proxies | {whole} | ≥ {len(held)} | {word} |"
 
 
 # --- other pages ---------------------------------------------------------------------------------
