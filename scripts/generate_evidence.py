@@ -23,11 +23,12 @@ OURS, JAVA = "04", "06"
 # Which of the two is asked of most rows is said by no word.
 ROWS: Final = {
     "00c": "a bare relay", "00s": "a bare relay", "01": "no proxy", "06": "the Java proxy", "07": "HAProxy",
-    "07s": "HAProxy that splices", "04s": "with a disk", "02p": "", "02k": "",
+    "07s": "HAProxy that splices", "04s": "with a disk", "02b": "the version before", "04b": "the version before",
 }  # fmt: skip
 QUANTITIES: Final = {
-    "per_second": "a second", "mb_per_second": "MB/s", "peak_rss_bytes": "peak memory",
-    "seconds_to_end": "until the last answer",
+    "per_second": "a second", "mb_per_second": "MB/s", "cpu_us": "processor time of a {unit}",
+    "peak_rss_bytes": "peak memory", "seconds_to_end": "until the last answer",
+    "seconds": "until a client is connected",
 }  # fmt: skip
 # The scenarios of docs/performance.md, in words of readers.
 WORDS: Final = {
@@ -36,7 +37,8 @@ WORDS: Final = {
     "lists": "lists of 1 MB, a namespace each, 16 connections",
     "lists-storm": "lists of 1 MB, one namespace, 16 connections",
     "lists-storm-200": "lists of 1 MB, one namespace, 200 connections",
-    "own-token-storm": "2,000 clients of one role with a token each, proxies that have just started",
+    "own-token-storm": "2,000 clients of one role with a token each",
+    "own-token-storm-warm": "2,000 clients of one role with a token each, after four such storms",
     "mixed-storm": "quick clients beside 20 % that do not read",
     "mixed-storm-again": "quick clients that have had a list before, beside 20 % that do not read",
     "ping-storm": "a small client beside 4,000 lists of 1 MB, read 2 s late",
@@ -149,7 +151,7 @@ def ratios(result: Json) -> Iterator[str]:
         if ratio["required"] is None or ratio["validity"] or ratio.get("note"):
             continue
         quantity = ratio["quantity"]
-        what = QUANTITIES.get(quantity, f"processor time of a {result['unit']}")
+        what = QUANTITIES[quantity].format(unit=result["unit"])
         ours, java = (amount(figure(result, row, quantity), quantity) for row in (ratio["over"], JAVA))
         asked = bound(ratio, f"{ratio['required']:g} x {ROWS[ratio['under']]}")
         yield f": {what} | {ours} | {java} | {asked} | {ratio['median']:.2f} x | {verdict(ratio)} |"

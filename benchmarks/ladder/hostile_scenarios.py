@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.ladder.rows import Bound, Budget, Scenario
+from benchmarks.ladder.rows import Bound, Budget, Scenario, beside_before
 
 # PING p99 of a neighbour: 50 ms, or twice what a broker that nobody else uses takes beside the same flood.
 PING_P99_MILLIS: Final = 50.0
@@ -73,7 +73,7 @@ def _beside(name: str, attackers: int, *, apart: bool = False) -> Scenario:
          "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}",
          *(("--neighbours-from", NEIGHBOURS_FROM) if apart else ())),
         "flood", repeats=2, broker=("--flood-frames", "pong", "--unhurried", UNHURRIED), second=(), shown=SHOWN,
-        optional=("04b",),
+        optional=("04b",), ratios=beside_before("ping_p99_ms", "04"),
         budget=Budget(60 * attackers, 10_000 * 102),
         bounds=(
             Bound("PING to PONG, p99, ms", "ping_p99_ms", PING_P99_MILLIS, floor=FLOOR),

@@ -80,6 +80,11 @@ class Ratio:
     validity: bool = False  # a run that misses it says nothing about throughput
 
 
+def beside_before(quantity: str, *rows: str) -> tuple[Ratio, ...]:
+    """Return what a figure of rows is beside that of the version before: good to know, for a storm is few pairs."""
+    return tuple(Ratio(row, (f"{row}b",), None, quantity=quantity, at_most=True) for row in rows)
+
+
 @dataclass(frozen=True)
 class Bound:
     """A bound that each row of our own proxy must keep: for the worst of its runs, or, if `typical`, their median."""

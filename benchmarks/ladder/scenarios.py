@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.ladder.hostile_scenarios import hostile
-from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, Bound, Budget, Ratio, Scenario
+from benchmarks.ladder.rows import CONNECTION_BYTES, MIB, Bound, Budget, Ratio, Scenario, beside_before
 from benchmarks.ladder.tls_scenarios import under_tls
 
 LIST_BYTES = 10_000 * 102  # 10,000 names of 100 bytes, tag and length before each
@@ -79,7 +79,10 @@ def _own_tokens(state: str, most: float | None, rehearsals: int) -> Scenario:
         timed=False, repeats=7, quantity="seconds_to_end", topics=100, tokens=connections * (rehearsals + 1),
         optional=("04b", "06p"),
         shown=("seconds_to_end", "p99_ms", "connects", "questions"),
-        ratios=(Ratio("04", ("06",), most, quantity="seconds_to_end", at_most=True),),
+        ratios=(
+            Ratio("04", ("06",), most, quantity="seconds_to_end", at_most=True),
+            *beside_before("seconds_to_end", "04"),
+        ),
         bounds=(
             Bound("answers", "answered", connections, at_most=False),
             Bound("CONNECTs that the broker saw", "connects", connections),
@@ -94,6 +97,7 @@ def _mixed(who: str, options: tuple[str, ...]) -> Scenario:
         ("--connections", str(QUICK), "--slow", str(SLOW), "--depth", "1", *options),
         timed=False, repeats=9, shown=("alone_p99_ms", "quick_p99_ms", "before_late", "late_answered", *RSS),
          budget=Budget(2 * QUICK + SLOW, LIST_BYTES), optional=("04sb", "04b"),
+        ratios=beside_before("quick_p99_ms", "04s", "04"),
         bounds=(
             Bound("p99 of quick clients, times that without slow ones", "quick_ratio", MOST_TIMES, typical=True),
             Bound("answers", "answered", 2 * QUICK + SLOW, at_most=False),
@@ -115,7 +119,7 @@ SCENARIOS: dict[str, Scenario] = {
         ("--connections", "5000", "--depth", "1", "--one-namespace", "--late", "0",
          "--receive-buffer", "0", "--threads", "2", "--broker", "{broker}"),
         timed=False, repeats=3, budget=Budget(5000, LIST_BYTES), optional=("04b", "06p"),
-        shown=(*RSS, "questions", "seconds_to_end"),
+        shown=(*RSS, "questions", "seconds_to_end"), ratios=beside_before("seconds_to_end", "04"),
         bounds=(
             Bound("answers", "answered", 5000, at_most=False),
             Bound("questions that the broker saw", "questions", 50),
@@ -165,6 +169,7 @@ SCENARIOS: dict[str, Scenario] = {
         "4,000 lists of 1 MB outstanding, 4 KiB receive buffers, reading begins 8 s late",
         "memory", ("01", "04", "04b", "06", "06p"), "late-readers", ("--connections", "1000", "--depth", "4"),
         timed=False, shown=RSS, budget=Budget(1000, LIST_BYTES), optional=("04b", "06p"),
+        ratios=beside_before("seconds_to_end", "04"),
         bounds=(Bound("answers", "answered", 4000, at_most=False),),
     ),
     "ping-storm": Scenario(
@@ -173,6 +178,7 @@ SCENARIOS: dict[str, Scenario] = {
         ("--connections", "1000", "--depth", "4", "--late", "2", "--pings",
          "--broker", "{broker}", "--control", "{second}"),
         timed=False, repeats=3, budget=Budget(1000, LIST_BYTES), second=(), shown=(*PINGS, *RSS), optional=("04b",),
+        ratios=beside_before("ping_p99_ms", "04"),
         bounds=(
             Bound("PING to PONG, p99, ms", "ping_p99_ms", PING_P99_MILLIS),
             Bound("PING to PONG, max, ms", "ping_max_ms", None),
@@ -184,6 +190,7 @@ SCENARIOS: dict[str, Scenario] = {
     "idle": Scenario(
         "memory of a connection at rest: slope from 1,000 to 4,000 after CONNECTED",
         "memory", ("04", "04b", "06", "07"), "idle", timed=False, shown=AT_REST, optional=("04b",),
+        ratios=beside_before("bytes_per_connection", "04"),
         bounds=(Bound("bytes per connection at rest", "bytes_per_connection", CONNECTION_BYTES),),
     ),
     "stopped-consumers": Scenario(
@@ -191,6 +198,7 @@ SCENARIOS: dict[str, Scenario] = {
         "memory", ("02", "02p", "02k", "02b", "06"), "stopped-consumers",
         ("--connections", "500", "--seconds", "15"), "flood",
         relayed=True, timed=False, settings=(("tcpUserTimeoutMillis", "0"),), optional=("02b",),
+        ratios=beside_before("bytes_per_connection", "02"),
         # Buffers of 500 brokers' sockets are more than the kernel gives all TCP of a machine: nobody would be fast.
         broker=("--send-buffer-bytes", "262144"),
         shown=(*AT_REST, "socket_bytes", "alone_mb_per_second", "beside_mb_per_second"),

@@ -66,7 +66,7 @@ def _connects(pinged: Scenario) -> Scenario:
         f"5,000 clients connect at once, {SIDE}, while a client that is connected PINGs",
         "memory", ("04", "04b"), "connects",
         ("--connections", "5000", "--pings", "--broker", "{broker}", "--control", "{second}"),
-        timed=False, repeats=3, second=(), topics=100, tls=True, optional=("04b",),
+        timed=False, repeats=3, second=(), topics=100, tls=True, optional=("04b",), ratios=pinged.ratios,
         shown=("seconds_to_end", "per_second", *pinged.shown),
         bounds=(
             Bound("connected", "answered", 5000, at_most=False),
