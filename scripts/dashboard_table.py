@@ -1,7 +1,7 @@
 """Every panel of the Grafana dashboard: a row is a question, its panels are the answer.
 
-Rule: a panel is declared only in `ROWS`; the JSON is generated from it, and docs/images/dashboard.png is drawn with the
-same queries. Each description says what is normal, and where to look otherwise.
+Rule: a panel is declared only in `ROWS`; the JSON is generated from it. Each description says what is normal, and
+where to look otherwise.
 """
 
 from dataclasses import dataclass

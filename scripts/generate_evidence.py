@@ -154,17 +154,18 @@ def ratios(result: Json) -> Iterator[str]:
         what = QUANTITIES[quantity].format(unit=result["unit"])
         ours, java = (amount(figure(result, row, quantity), quantity) for row in (ratio["over"], JAVA))
         asked = bound(ratio, f"{ratio['required']:g} x {ROWS[ratio['under']]}")
-        yield f": {what} | {ours} | {java} | {asked} | {ratio['median']:.2f} x | {verdict(ratio)} |"
+        yield f": {what} | {ours} | {java} | {asked} | {ratio['median']:.3f} x | {verdict(ratio)} |"
 
 
 def checks(scenario: Scenario, result: Json) -> Iterator[str]:
+    rows = ROWS | ({OURS: "without a disk"} if "04s" in result["rows"] else {})
     for check in result["checks"]:
         fault = check["what"] in FAULTS
         if check["required"] is None or (fault and check["reached"]):
             continue
         quantity = "" if fault else quantities(scenario)[check["what"]]
         what = re.sub(", (ms|bytes)$", "", check["what"])
-        row = ROWS.get(check["row"], "")
+        row = rows.get(check["row"], "")
         java = amount(figure(result, JAVA, quantity), quantity) if quantity else "-"
         got, asked = amount(check["got"], quantity), bound(check, amount(check["required"], quantity))
         where = f", {row}" if row else ""
