@@ -71,6 +71,7 @@ class BrokerConnection(BrokerEndpoint):
         "_paused_for",
         "_pinged_at",
         "_state",
+        "answered",
         "last_used",
         "ready",
     )
@@ -103,6 +104,8 @@ class BrokerConnection(BrokerEndpoint):
         self._state = ConnectionState(Role.BROKER)
         self._awaits_pong = False
         self._pinged_at = self.last_used = loop.time()
+        # A question has got an answer, or the head of one.
+        self.answered = False
         self.ready: asyncio.Future[None] = loop.create_future()
 
     # --- asking -----------------------------------------------------------------------------------
@@ -128,6 +131,11 @@ class BrokerConnection(BrokerEndpoint):
     def paused(self) -> bool:
         """Return whether reading waits for a permit."""
         return self._paused_for is not None
+
+    @property
+    def unasked(self) -> bool:
+        """Return whether the connection has never been asked anything."""
+        return not self._next_request_id
 
     def new_request_id(self) -> int:
         """Return a request id that is unique on this connection."""
@@ -388,6 +396,7 @@ class BrokerConnection(BrokerEndpoint):
             return
         # The request goes on in the next iteration of the loop.
         self._loop_budget.charge(TASK_SECONDS)
+        self._note_answer()
         question.answered(command)
         self._answer_passed()
 
@@ -397,6 +406,7 @@ class BrokerConnection(BrokerEndpoint):
             self._passed_over(head.request_id)
             self._decoder.skip()
             return
+        self._note_answer()
         self._buffer.announced_bytes = head.rest_bytes
         decision = asked.on_response_head(head)
         if decision is Decision.SKIP:
@@ -435,6 +445,11 @@ class BrokerConnection(BrokerEndpoint):
             self._given_up.remove(request_id)
         else:
             self._owner.unknown_answer()
+
+    def _note_answer(self) -> None:
+        if not self.answered:
+            self.answered = True
+            self._owner.connection_answered(self)
 
     def _answer_passed(self) -> None:
         self.last_used = self.loop.time()

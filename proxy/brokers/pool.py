@@ -10,24 +10,22 @@ once and in their order: a connection that has no question left is closed for th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
-from proxy.brokers.clocks import BrokerClocks
+from proxy.brokers.clocks import PoolLimits
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
-from proxy.config.config import Config
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -68,31 +66,11 @@ class PoolKey(NamedTuple):
     purpose: Purpose
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
-
-    per_key: int
-    total: int
-    clocks: BrokerClocks
-    challenge_seconds: float = 60.0
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        """Return the limits of a configuration."""
-        return cls(
-            per_key=config.broker_connections_per_key,
-            total=config.broker_connections_total,
-            clocks=BrokerClocks.of(config),
-            challenge_seconds=config.authentication_refresh_check_seconds,
-        )
-
-
 class BrokerReports(Protocol):
     """The listener to the outcomes of new connections (`proxy.brokers.discovery.Brokers`)."""
 
     def worked(self, broker: BrokerAddress) -> None:
-        """Called when a broker has accepted a connection."""
+        """Called when a broker has answered a request on a new connection."""
 
     def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
         """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
@@ -112,6 +90,8 @@ _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
 }
 # For so long a connection that nobody has asked yet is kept for those who were told of it.
 GRACE_SECONDS: Final = 1.0
+# Ends of a connection that has answered nothing which count as a failure to open it.
+ENDED_BY_BROKER: Final = {DisconnectCause.BROKER_CLOSED, DisconnectCause.CONNECTION_RESET, DisconnectCause.TRUNCATED}
 OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
 
@@ -159,6 +139,8 @@ class BrokerPool:
         # that waiters were woken for joins when they have asked, or after GRACE_SECONDS.
         self._idle: dict[BrokerConnection, None] = {}
         self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
+        # Ends of connections before anybody asked, till the next tick: for who was told of one, a dial fails with it.
+        self._unasked: dict[PoolKey, ConnectionClosed] = {}
         # Keys that wait for a place.
         self._line: dict[PoolKey, None] = {}
         # Failures of questions that one look at the clocks brings; None between the looks.
@@ -237,6 +219,7 @@ class BrokerPool:
 
     def tick(self, now: float) -> None:
         """Check the clocks of every connection."""
+        self._unasked.clear()
         failing = self._failing = []
         for connection in list(self._keys):
             try:
@@ -281,7 +264,18 @@ class BrokerPool:
             return
         self._idle.pop(connection, None)
         self._part(connection, key)
+        if not connection.answered and cause in ENDED_BY_BROKER:
+            error = _ended(key, connection)
+            if connection.unasked and key not in self._waiters:
+                self._unasked[key] = error
+            else:
+                self._note_failure(key, error)
+                self._wake(key, error)
         self._serve_line()
+
+    def connection_answered(self, connection: BrokerConnection) -> None:
+        """Report a broker that answers requests: one may answer CONNECT and close at once, again and again."""
+        self._reports.worked(self._keys[connection].broker)
 
     def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
         """Fail questions in turns, each with an error of its own: their tasks ask again, some 0.1 ms each."""
@@ -385,12 +379,11 @@ class BrokerPool:
         except OPENING_FAILURES as error:
             self._note_failure(key, error)
             self._opened(key, error)
-            return
         except BaseException:
             self._opened(key, BrokerUnavailable(f"opening a connection to broker {key.broker} was given up"))
             raise
-        self._reports.worked(key.broker)
-        self._opened(key)
+        else:
+            self._opened(key)
 
     def _opened(self, key: PoolKey, error: Exception | None = None) -> None:
         self._opening.discard(key)
@@ -403,6 +396,8 @@ class BrokerPool:
             self._stand_in_line(key)
 
     async def _dial(self, key: PoolKey) -> None:
+        if (ended := self._unasked.pop(key, None)) is not None:
+            raise ended
         checked = await self._check(key.broker)
         connect_frame = await self._connect_frames.for_requests(key.principal)
         connection = await self._dialer.connect(checked, partial(self._new_connection, connect_frame))
@@ -422,9 +417,10 @@ class BrokerPool:
         except BaseException:
             connection.abort(DisconnectCause.SHUTDOWN)
             raise
-        if connection.open:
-            self._connections.setdefault(key, []).append(connection)
-            self._keys[connection] = key
+        if not connection.open:
+            raise _ended(key, connection)
+        self._connections.setdefault(key, []).append(connection)
+        self._keys[connection] = key
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
         self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
@@ -493,6 +489,11 @@ def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:
         waiter.set_result(None)
     else:
         waiter.set_exception(own_copy(error))
+
+
+def _ended(key: PoolKey, connection: BrokerConnection) -> ConnectionClosed:
+    text = f"broker {key.broker} ended a connection on which it had answered nothing"
+    return ConnectionClosed(connection.cause or DisconnectCause.BROKER_CLOSED, text)
 
 
 def _fail(question: BrokerRequest, error: Exception) -> None:

@@ -104,6 +104,9 @@ class BrokerConnectionOwner(Protocol[C]):
     def connection_changed(self, connection: C, *, usable: bool, idle: bool) -> None:
         """Called when the connection became ready, idle, paused or resumed; `idle` without a question under way."""
 
+    def connection_answered(self, connection: C) -> None:
+        """Called when the first answer to a question begins."""
+
     def connection_lost(self, connection: C, cause: DisconnectCause) -> None:
         """Called when the connection is gone."""
 

@@ -14,13 +14,14 @@ from proxy.cli.demo.script import Redirect
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import (
     CONNECTED,
+    Serve,
     empty_list,
     handshake,
     list_answer,
     raw_broker,
     request,
 )
-from tests.support.clients.async_client import PING, AsyncClient, lookup_frame
+from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import (
     TIGHT,
@@ -99,6 +100,66 @@ async def test_a_broker_that_restarts_serves_the_next_request_within_a_second() 
             assert len((await client.topics(namespace(0))).topics) == 10
             assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
         await successor.stop()
+
+
+def closing_broker(peers: int, seconds: float | None) -> Serve:
+    """Serve a broker that closes its first connections behind CONNECTED, at once or a moment later."""
+    served = 0
+
+    async def serve(peer: AsyncClient) -> None:
+        nonlocal served
+        served += 1
+        await handshake(peer)
+        if served > peers:
+            while True:
+                await peer.send(empty_list(await request(peer)))
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+
+    return serve
+
+
+# No pause: the end arrives with CONNECTED; 0: behind it, before a question can be asked.
+@pytest.mark.parametrize("seconds", [None, 0, 0.001, 0.02])
+async def test_a_broker_that_closes_behind_connected_is_dialled_with_pauses_and_clients_are_told(
+    seconds: float | None,
+) -> None:
+    async with (
+        raw_broker(closing_broker(1_000_000, seconds)) as broker,
+        staged(broker_port=broker.port, brokerProbeIntervalMillis=500) as stage,
+    ):
+        clients = [await stage.connected() for _ in range(10)]
+        async with in_time(3.0):
+            for _ in range(3):
+                async with asyncio.TaskGroup() as group:
+                    lists = [group.create_task(client.refused_topics(namespace(0))) for client in clients[::2]]
+                    lookups = [group.create_task(client.lookup(TOPIC)) for client in clients[1::2]]
+                codes = [ended.result().error for ended in lists] + [ended.result().error for ended in lookups]
+                assert set(codes) == {ServerError.ServiceNotReady}
+        # Probes are counted, too.
+        assert len(broker.peers) <= 50
+
+
+async def test_a_target_of_redirects_that_closes_behind_connected_is_dialled_once_a_redirect() -> None:
+    async with raw_broker(closing_broker(1_000_000, 0)) as owner, staged() as stage:
+        stage.broker.script.redirects.append(Redirect(f"pulsar://{LOOPBACK}:{owner.port}"))
+        client = await stage.connected()
+        async with in_time(3.0):
+            assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert len(owner.peers) == 1
+
+
+@pytest.mark.parametrize("seconds", [None, 0, 0.02])
+async def test_a_broker_that_closes_one_connection_behind_connected_costs_no_client_its_answer(
+    seconds: float | None,
+) -> None:
+    async with raw_broker(closing_broker(1, seconds)) as broker, staged(broker_port=broker.port) as stage:
+        clients = [await stage.connected() for _ in range(4)]
+        async with in_time(1.0):
+            for client in clients:
+                await client.ask_topics(namespace(0))
+            for client in clients:
+                assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
 async def test_a_request_in_work_when_the_broker_restarts_is_answered() -> None:

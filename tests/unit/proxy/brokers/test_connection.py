@@ -51,6 +51,9 @@ class Owner:
     def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
         pass
 
+    def connection_answered(self, connection: BrokerConnection) -> None:
+        pass
+
     def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
         self.causes.append(cause)
 

@@ -14,15 +14,15 @@ from protocol import commands
 from protocol.command_type import CommandType
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.own.broker_credentials import Plain
-from proxy.brokers.clocks import BrokerClocks
+from proxy.brokers.clocks import BrokerClocks, PoolLimits
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.counters import BrokerCounters
-from proxy.brokers.pool import BrokerPool, PoolKey, PoolLimits, Purpose
+from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.counters import SharedCounters
-from proxy.core.errors import BrokerUnreachable, DisconnectCause
+from proxy.core.errors import BrokerUnreachable, ConnectionClosed, DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TASKS_PER_TURN
@@ -268,7 +268,7 @@ class Crowd:
     async def _ask(self, principal: str) -> None:
         try:
             connection = await self.on.pool.connection(key(principal))
-        except BrokerUnreachable:
+        except (BrokerUnreachable, ConnectionClosed):
             return
         self.asked.append((connection, ask(connection)))
         self.served.append(principal)
@@ -354,6 +354,7 @@ def test_who_waited_for_a_connection_that_ends_gets_another() -> None:
     async def play(on: Bench) -> None:
         on.pool.apply(PoolLimits(per_key=1, total=2, clocks=CLOCKS))
         (connection,) = await on.open(1)
+        arrives(connection, commands.lookup_connect(ask(connection), "pulsar://owner:6650"))
         connection.pause_writing()
         crowd = Crowd(on)
         crowd.arrives("old 0")
