@@ -17,8 +17,9 @@ from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
 from proxy.config.config import Config
+from proxy.config.keys.networks import is_loopback
 from proxy.net.listen.listening import port_of
-from proxy.web.forward.broker_ports import BrokerPorts, is_loopback
+from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
 from proxy.web.port import WebParts

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from proxy.config.credential_parameters import is_secret, shown_certificate
 from proxy.config.keys.key import Key
-from proxy.config.keys.networks import networks_in
+from proxy.config.keys.networks import is_loopback, networks_in
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.values import ConfigValues
 
@@ -48,14 +48,7 @@ def plain_targets(config: ConfigValues) -> tuple[str, ...]:
     for key in (ConfigKeys.broker_web_service_url, ConfigKeys.function_worker_web_service_url):
         plain = [url for url in config.value(key) if url.startswith("http:")]
         given[key.name] = [urlsplit(url).hostname or "" for url in plain]
-    return tuple(name for name, hosts in given.items() if not all(map(_is_loopback, hosts)))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    return tuple(name for name, hosts in given.items() if not all(map(is_loopback, hosts)))
 
 
 def narrowed_hosts(patterns: Iterable[str]) -> bool:

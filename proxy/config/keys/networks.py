@@ -23,6 +23,18 @@ _PARTS: Final = {
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine reach a host: a loopback address, or the name localhost.
+
+    A zone says nothing about that; an IPv4 address may be mapped to IPv6.
+    """
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.lower() == "localhost"
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
 def host_in(text: str) -> str:
     """Return the name or address in a text, IPv6 without brackets; raise ValueError with a hint, where there is one."""
     bare = _without_brackets(text)

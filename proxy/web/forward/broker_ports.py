@@ -4,7 +4,6 @@ Rules: a port is opened when a broker's answer first names its broker, so the nu
 and by `httpLookupPorts`. Ports stay open until shutdown. When a client connects, its target is checked like any other.
 """
 
-import ipaddress
 from collections.abc import Callable
 from typing import Final
 
@@ -112,11 +111,3 @@ class BrokerPorts:
                 "http lookup answered with a broker's own address", broker=str(broker), reason=reason,
                 change="httpLookupPorts",
             )  # fmt: skip
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether only programs on this machine can connect to `address`."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

@@ -4,7 +4,6 @@ Rule: credentials are verified before any work is done for them; a client's own 
 another principal, is ignored.
 """
 
-import ipaddress
 import ssl
 import time
 from collections.abc import Callable, Hashable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from protocol.host_port import host_port
 from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
 from proxy.auth.providers.http_header import credentials_of_header
+from proxy.config.keys.networks import is_loopback
 from proxy.core.addresses import host_network
 from proxy.core.public_causes import PublicCause, authentication_text
 from proxy.net.trusted_balancers import TrustedBalancers
@@ -125,23 +125,16 @@ def asks_on_loopback(request: "BaseRequest", accepted_from: str) -> bool:
     A proxy on this machine asks for clients that are elsewhere, and a web page elsewhere may have a name that leads
     here: neither counts.
     """
-    if any(name in request.headers for name in _OF_PROXIES) or not _is_loopback(accepted_from):
+    if any(name in request.headers for name in _OF_PROXIES) or not is_loopback(accepted_from):
         return False
     own = request.transport.get_extra_info("socket") if request.transport is not None else None
     peer = own.getpeername() if own is not None else None
     # The PROXY protocol may have named another address than the connection's own; a Unix socket has none.
-    if isinstance(peer, tuple) and not _is_loopback(peer[0]):
+    if isinstance(peer, tuple) and not is_loopback(peer[0]):
         return False
     host = request.headers.get("Host", "").rpartition("@")[2]
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.lower() == "localhost" or _is_loopback(name)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(name)
 
 
 def certificate_of(request: "BaseRequest") -> bytes | None:

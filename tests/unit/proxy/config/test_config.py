@@ -272,6 +272,7 @@ class TestFaults:
         [
             (BROKER, "brokerServiceURL"),
             (LOCAL, ""),
+            ({"brokerServiceURL": "pulsar://[::1]:6650,[::ffff:127.0.0.1],LOCALHOST"}, ""),
             (LOCAL | {"brokerWebServiceURL": "http://broker:8080"}, "brokerWebServiceURL"),
             (LOCAL | {"brokerWebServiceURL": "https://broker:8443"}, ""),
             (BROKER | {"functionWorkerWebServiceURL": "http://w"}, "brokerServiceURL and functionWorkerWebServiceURL"),

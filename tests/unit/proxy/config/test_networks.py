@@ -9,7 +9,7 @@ import pytest
 from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.config.config import Config, ConfigError
 from proxy.config.keys.key import snake_case
-from proxy.config.keys.networks import networks_in
+from proxy.config.keys.networks import is_loopback, networks_in
 from proxy.core.errors import TargetRefused
 from proxy.net.trusted_balancers import TrustedBalancers
 
@@ -159,3 +159,26 @@ def test_what_is_no_host_is_refused_with_what_to_write(key: str, text: str, hint
     (problem,) = caught.value.problems
     assert problem.key == key
     assert hint in problem.expected
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::1%lo", True),
+        ("::ffff:127.0.0.1", True),
+        ("localhost", True),
+        ("LocalHost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("fe80::1%lo", False),
+        ("::ffff:10.0.0.1", False),
+        ("p", False),
+        ("localhost.p", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

@@ -13,7 +13,6 @@ from proxy.brokers.target import TargetValidator
 from proxy.core.log import LineRate
 from proxy.net.write_watch import WriteLimits
 from proxy.web.access_log import LINES_A_SECOND
-from proxy.web.forward.broker_ports import is_loopback
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import broker_of, rewritten
 from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
@@ -417,13 +416,6 @@ def test_an_answer_of_nothing_but_brackets_stays(deep: bytes) -> None:
 )
 def test_the_host_that_a_client_asked_is_taken_only_if_it_is_one(header: str, host: str) -> None:
     assert host_of(header) == host
-
-
-@pytest.mark.parametrize(
-    ("address", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("p", False)]
-)
-def test_loopback_is_told_from_the_rest(address: str, loopback: bool) -> None:
-    assert is_loopback(address) is loopback
 
 
 @pytest.mark.parametrize(
