@@ -14,7 +14,7 @@ from proxy.auth.client_authentication import CheckSettings, ClientAuthentication
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.failures import SettingFault
 from proxy.auth.fairness_key import DisplayNames
-from proxy.auth.kept_credentials import KeptCredentials
+from proxy.auth.kept_credentials import KEPT_OF, KeptCredentials
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.auth.own.plugins import find_secrets, own_credentials
 from proxy.auth.roles import ANONYMIZERS
@@ -61,7 +61,9 @@ def make_identities(
 ) -> Identities:
     """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
     # The limit is set with that of large frames before CONNECTED (`client_services.py`).
-    memory = AsyncSemaphore("kept credentials", 0, max_queue=0, timeout_seconds=0, clock=loop)
+    memory = AsyncSemaphore(
+        "kept credentials", 0, max_queue=0, timeout_seconds=0, clock=loop, share_by_key=True, kept_of=KEPT_OF
+    )
     holders = CredentialHolders(KeptCredentials(memory))
     own = own_credentials(
         config.broker_client_authentication_plugin,

@@ -2,7 +2,7 @@
 
 Rule: credentials up to FREE_BYTES are part of what a client may cost. Larger ones are charged with the bytes above that
 for as long as a client keeps them, and equal ones once: clients with the same token have it in common. Nobody waits for
-this memory: a client that finds none is refused, and comes again.
+this memory: a client that finds none is refused, and comes again. A part is for networks that hold nothing of it.
 
 A relay keeps no credentials: its broker got them in CONNECT. A pooled connection keeps those of its principal beyond
 its clients; the budget counts each such connection with the largest.
@@ -15,6 +15,8 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.auth.identity import AuthenticationFailed, Principal
 
 FREE_BYTES: Final = 4 * 1024
+# Networks that hold nothing have one of so many parts of the memory to themselves.
+KEPT_OF: Final = 8
 
 
 class _Kept:
@@ -33,9 +35,10 @@ class KeptCredentials:
         self.memory = memory
         self._kept: dict[Principal, _Kept] = {}
 
-    def keep(self, principal: Principal) -> Principal:
+    def keep(self, principal: Principal, network: str) -> Principal:
         """Return the principal to keep instead of an equal one; raise AuthenticationFailed if there is no memory.
 
+        `network` is that of the client, which is charged, unless another client keeps the same credentials.
         The caller calls `release` when its client has other credentials, or is gone.
         """
         above = 0 if principal.original is None else len(principal.original.data) - FREE_BYTES
@@ -43,7 +46,7 @@ class KeptCredentials:
             return principal
         kept = self._kept.get(principal)
         if kept is None:
-            permit = self.memory.try_acquire(above)
+            permit = self.memory.try_acquire(above, key=network)
             if permit is None:
                 detail = (
                     f"no memory to keep credentials of {above + FREE_BYTES} bytes for brokers: clients keep"

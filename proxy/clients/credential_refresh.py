@@ -9,6 +9,7 @@ The rules here are those of lookup mode. A relay whose broker does not get the c
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
@@ -16,6 +17,7 @@ from proxy.auth.client_authentication import ClientAuthentication, code_of
 from proxy.auth.client_credentials import ClientCredentials, Look
 from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
 from proxy.clients.session import ClientSession
+from proxy.core.addresses import host_network
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import authentication_text
 from proxy.core.tasks import TaskScope
@@ -107,7 +109,8 @@ class ClientRefresh:
             # The method cannot change: as in upstream, the method that the response names is ignored.
             presented = AuthData.presented(credentials.method, data)
             found = await authentication.verify(presented, client.certificate, client.name)
-            credentials.renewed(found, presented, authentication.holders.kept.keep)
+            keep = partial(authentication.holders.kept.keep, network=host_network(client.client_address))
+            credentials.renewed(found, presented, keep)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = authentication_text(failure.public)

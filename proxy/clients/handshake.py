@@ -109,7 +109,8 @@ class ClientHandshake:
             forward = authentication.settings.forwards(presented.method)
             renewable = connect.feature_flags.supports_auth_refresh
             credentials = ClientCredentials(found, presented, forward=forward, renewable=renewable)
-            client.principal = credentials.principal = authentication.holders.kept.keep(credentials.principal)
+            network = host_network(client.client_address)
+            client.principal = credentials.principal = authentication.holders.kept.keep(credentials.principal, network)
         except AuthenticationFailed as failure:
             authentication.refused(client.name, failure)
             message = authentication_text(failure.public)
