@@ -1,4 +1,4 @@
-"""Fixtures that more than one test package asks for, and what holds for every test: its time, and its repetition."""
+"""Fixtures that more than one test package asks for, and what holds for every test: its time, and its dice."""
 
 import os
 import random
@@ -12,9 +12,10 @@ from hypothesis import settings
 
 from tests.support import relay_engines
 from tests.support.patience import patient
-from tests.support.repeating import commands
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.pulsar.standalone import Broker
 
 
@@ -37,11 +38,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     random.seed(zlib.crc32(item.nodeid.encode()))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for command in commands(terminalreporter.stats):
-        terminalreporter.write_line(f"repeat: {command}")
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
     """Give the one real broker of this session; a machine that cannot have one fails the test in one line."""
@@ -54,4 +50,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
         with run_broker(tmp_path_factory.mktemp("broker"), os.environ) as running:
             yield running
     except (MissingToolError, ProcessFailedError) as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """Give the one Spark of this session; a machine that cannot have one fails the test in one line."""
+    from tests.spark.jars import MissingJarsError
+    from tests.spark.one_session import one_session
+
+    try:
+        with one_session(tmp_path_factory.mktemp("warehouse")) as running:
+            yield running
+    except MissingJarsError as error:
         pytest.fail(str(error), pytrace=False)

@@ -3,9 +3,6 @@
 What the page and the tables say is what the proxy itself counted (its /metrics) and what the clients saw.
 """
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +22,6 @@ from pipeline.jobs.storms import StormSettings, find_storms
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.running.session import build_session
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import PulsarSettings
 from pipeline.store.sinks import read_table
@@ -35,19 +31,12 @@ from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
 from tests.pulsar.recorded_storm import Seen, record
 from tests.pulsar.standalone import Broker
-from tests.support.jvm import QUICK
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import Scrape
 
 # A JVM starts within, on a machine that may have much else to do.
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600)]
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-SMALL_AND_QUICK: Final = {
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": " ".join(QUICK),
-}
 # What is too large is refused under any limits.
 EASY: Final = Target(load=1, max_refused=0.5, p99_wait_us=60_000_000)
 # Each list outcome of the metrics, and the columns of `usage` that tell it apart.
@@ -59,16 +48,6 @@ KINDS: Final = {
     "failed": ("oversize", "upstream_error", "failed"),
     "cancelled": ("cancelled",),
 }
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    conf = SMALL_AND_QUICK | {"spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
-    session = build_session("end to end", "local[2]", conf)
-    yield session
-    session.stop()
 
 
 @pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")

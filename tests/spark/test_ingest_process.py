@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.conftest import TEST_CONF
 from tests.spark.ingesting import Ingest
+from tests.spark.one_session import TEST_CONF
 from tests.spark.processes import kill, process, wait_for
 from tests.support.pipeline.event_lines import event, write_events
 

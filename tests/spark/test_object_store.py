@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks.pipeline.generate.__main__ import main as generate
 from tests.spark.cluster import CONF, shipped, standalone
-from tests.spark.conftest import TEST_CONF
 from tests.spark.jars import MissingJarsError, delta_jars
 from tests.spark.object_store import ObjectStore, object_store
+from tests.spark.one_session import TEST_CONF
 from tests.spark.processes import kill, process, wait_for
 from tests.support.patience import patient
 from tests.support.pipeline.event_lines import event, text

@@ -15,8 +15,8 @@ from pipeline.running.session import open_session
 from pipeline.store.delta import DeltaStore
 from pipeline.store.hadoop import HadoopFiles
 from pipeline.store.lease import LEASE, Clock, acquire
-from tests.spark.conftest import TEST_CONF
 from tests.spark.object_store import ObjectStore
+from tests.spark.one_session import TEST_CONF
 
 
 def main(directory: Path, port: int) -> dict[str, object]:
