@@ -163,7 +163,7 @@ audit: $(VENV)/.dev ## Ask for known faults of what is locked: libraries, and cr
 	@if command -v cargo-audit >/dev/null; then cd native && cargo audit; else echo "not checked: crates (no cargo-audit here)"; fi
 
 lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
-	$(PIP) install uv
+	$(PIP) install --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/runtime.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra dev -o requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra image -c requirements/dev.txt -o requirements/image.txt pyproject.toml
@@ -171,6 +171,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	printf 'hatchling\neditables\nshtab\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
 	printf 'atheris==3.0.0\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/fuzz.txt -
 	printf 'maturin>=1.16,<2\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/native.txt -
+	printf 'uv\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/uv.txt -
 	printf 'pip-audit\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/audit.txt -
 
 clean: ## Remove the virtual environment and caches
@@ -202,6 +203,10 @@ $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
 	-$(PIP) install --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt
-	$(PIP) install --require-hashes -r requirements/dev.txt
+# uv installs the same files by the same hashes for half of the processor time. Where there is none of it, or an index
+# that only pip was told of, pip does that.
+$(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt requirements/uv.txt
+	{ $(PIP) install --require-hashes -r requirements/uv.txt && \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt; } || \
+	  $(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
