@@ -13,15 +13,35 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
-CHECKS := types rust generated lint
+STAGES := $(BIN)/python -m tests.support.stages
+# What `make test` runs, and what only `make rest` does; a new file of these folders belongs to the rest.
+TEST := lint generated types real unit proxy
+REST := real-rest proxy-rest spark-rest proof stores deploy rust helm types-rest without-extension
+UNIT := $(addprefix tests/,unit property native test_layering.py)
+# What the proxy promises, once each. Crowds, scarce machines, odd peers and walkthroughs of docs/ are for the rest.
+PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory bad_input broker_credentials \
+  broker_faults broker_probes client_authentication client_cuts commands counted_relays direct_mode event_log \
+  event_sinks fail_over floods half_closed_relays health hostile_clients http_authentication http_lookups \
+  http_topic_lists kip72 known_brokers large_frames leaving limits_and_shutdown members_leaving memory_rules \
+  mixed_storms openid_issuer output_order overload_control pause proxy_headers public_texts relay_contract reload \
+  reverse_proxy shared_lists slow_readers spill start take_over targets tls tls_rotation undrain watch_limits \
+  web_endings web_port websockets without_extension)
+# One broker and one Spark session serve all of these.
+REAL := tests/conformance $(patsubst %,tests/pulsar/test_%.py,event_log_end_to_end pattern_consumers produce_consume \
+  schema subscriptions topics wire_protocol) $(patsubst %,tests/spark/test_%.py,ingest usage)
+# Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model.
+PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load) tests/soak tests/fuzz tests/model
 # Each test starts processes of its own, with JVMs that wait for each other.
-SPARK_STORES := tests/spark/test_object_store.py
-# Half of the time of tests/pulsar: brokers and proxies of their own, that are waited for.
-PULSAR_APART := $(addprefix tests/pulsar/,secured broker_4_0 broker_5_0 $(addprefix test_,outages.py overload.py take_over.py transactions.py))
-# Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model: all of them are in `make test`.
-PROOF := $(addprefix tests/integration/test_,fault_matrix.py fault_proxy.py load.py) tests/soak tests/fuzz tests/model
-.PHONY: help demo demo-pipeline test quick check lint types generated rust unit integration without-extension deploy jars brokers pulsar conformance spark bench bench-pipeline load soak fuzz fuzz-native faults proof
-.PHONY: spark-session spark-stores pulsar-first pulsar-apart generate image sbom release release-test audit lock clean native FORCE
+STORES := tests/spark/test_object_store.py
+# What the extension stands in for: the start, relays, what they are held to, topic lists.
+WITHOUT_EXTENSION := $(patsubst %,tests/integration/test_%.py,without_extension relay_contract shared_lists start)
+RUN := $(UNIT) $(REAL) $(PROOF) $(addprefix tests/,integration pulsar spark deploy helm rust release)
+# Test files in none of these folders and lists.
+LEFT = $(filter-out $(RUN) $(addsuffix /%,$(RUN)),$(shell find tests -name 'test_*.py'))
+PYTEST = $(STAGES) $@ $(BIN)/python -m pytest -q --junitxml=.cache/junit/$@.xml
+but = $(addprefix --ignore=,$(1))
+.PHONY: help demo demo-pipeline test rest test-all check pulsar spark $(TEST) $(REST) jars broker brokers bench bench-pipeline
+.PHONY: load soak fuzz fuzz-native faults generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,84 +49,89 @@ help: ## List the targets
 demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and a storm of clients; ends with a table
 	$(BIN)/python -m proxy demo $(ARGS)
 
-# Spark computes while the tests of Pulsar and of stores wait, and the others follow the first that ends: four side by
-# side, the output of each in one piece, a failure of any counts.
-test: $(VENV)/.python ## Run every check and every test (needs a JDK 17, one >= 21, Maven)
-	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native
-	@$(BIN)/python -m tests.support.tools --forget
-	@$(BIN)/python -m tests.support.stages --forget
+# What only computes runs beside what waits for brokers and JVMs; a failure of any stage counts, all of them are run.
+test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark among them (needs a JDK 17, Maven)
+	@$(STAGES) --forget
+	@$(STAGES) environment $(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native
 	@$(BIN)/python -m tests.pulsar.harness --check
-	@set -e; for stage in quick integration; do \
-	  $(BIN)/python -m tests.support.stages $$stage; $(MAKE) --no-print-directory NATIVE=said $$stage; done
-	@$(BIN)/python -m tests.support.stages "spark and brokers"
-	@$(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target \
-	  spark-session pulsar-first pulsar-apart spark-stores deploy without-extension
-	@$(BIN)/python -m tests.support.stages --report
-	@$(BIN)/python -m tests.support.tools --report
+	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(TEST); \
+	  code=$$?; $(STAGES) --report; exit $$code
 
-# mypy works on one core.
-check: $(VENV)/.dev ## Lint, types, generated files, the native crate
-	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target $(CHECKS)
+rest: $(VENV)/.dev $(VENV)/.native ## What `make test` leaves out (needs a JDK >= 21, too)
+	@$(STAGES) rest $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(REST); \
+	  code=$$?; $(STAGES) --report; exit $$code
 
-# The compiler of the crate and mypy leave half of the machine to the tests.
-quick: $(VENV)/.dev $(VENV)/.native ## check and unit, side by side
-	@$(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(CHECKS) unit
+test-all: ## Run test, and then rest
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory rest
 
-lint: $(VENV)/.dev ## Ruff: rules and format; cleanups
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/python -m scripts.check_cleanup
+check: lint generated types-rest rust ## Lint, types, generated files, the native crate
 
-types: $(VENV)/.dev ## mypy --strict
-	$(BIN)/mypy
+lint: $(VENV)/.dev ## Ruff: rules and format; cleanups; no test that nothing runs
+	@$(STAGES) $@ sh -exc '$(BIN)/ruff check .; $(BIN)/ruff format --check .; $(BIN)/python -m scripts.check_cleanup; \
+	  $(if $(LEFT),echo "nothing runs $(LEFT)"; exit 1)'
+
+types: $(VENV)/.dev ## mypy --strict: the packages of the product
+	@$(STAGES) $@ $(BIN)/mypy $(addprefix -p ,protocol limiter eventlog proxy pipeline)
+
+types-rest: $(VENV)/.dev ## mypy --strict: everything, tests and scripts, too
+	@$(STAGES) $@ $(BIN)/mypy
 
 generated: $(VENV)/.dev ## Generated files are what their generators write
-	$(BIN)/python -m scripts.generate --check
+	@$(STAGES) $@ $(BIN)/python -m scripts.generate --check
 
-rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests, where cargo is
-	$(BIN)/python -m pytest -q tests/rust
+rust: $(VENV)/.dev ## The native crate: rustfmt, clippy, its own tests and proofs, where cargo is
+	@$(PYTEST) tests/rust
 
-unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside, on both cores
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/property tests/fuzz tests/model tests/native tests/helm tests/test_layering.py -m "not spark"
+unit: $(VENV)/.dev $(VENV)/.native ## Tests without sockets to the outside
+	@$(PYTEST) -n 2 $(UNIT)
 
-# Most of their time these tests wait for clocks and kernels: six at a time use both cores.
-integration: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker, on both cores
-	$(BIN)/python -m pytest -q -n 6 tests/integration tests/soak
+# Most of their time these tests wait for clocks and kernels.
+proxy: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embedded broker
+	@$(PYTEST) -n 4 $(PROXY)
+
+proxy-rest: $(VENV)/.dev $(VENV)/.native
+	@$(PYTEST) -n 4 tests/integration $(call but,$(PROXY) $(PROOF))
+
+proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak, fuzz and the model, as in make rest (minutes)
+	@$(PYTEST) -n 2 $(PROOF)
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
-	PULSAR_PROXY_TEST_ENGINE=none $(BIN)/python -m pytest -q -n 2 $(WITHOUT_EXTENSION)
+	@PULSAR_PROXY_TEST_ENGINE=none $(PYTEST) -n 2 $(WITHOUT_EXTENSION)
 
 deploy: $(VENV)/.dev $(VENV)/.native ## Tests of the image, Compose, manual pages, completion, with the tools that are here
-	$(BIN)/python -m pytest -q tests/deploy
+	@$(PYTEST) tests/deploy
+
+helm: $(VENV)/.dev $(VENV)/.native ## Tests of the charts, rendered for three versions of Kubernetes
+	@$(PYTEST) -n 2 tests/helm
 
 # One after the other: two Mavens at a time would write the same repository.
 jars: $(VENV)/.dev
 	$(BIN)/python -m tests.spark.jars
 
-brokers: jars
+broker: jars
 	$(BIN)/python -m tests.pulsar.harness --prepare
 
-spark: jars ## Tests of the pipeline in a Spark of their own (needs a JDK 17 and Maven)
+brokers: broker
+	$(BIN)/python -m tests.pulsar.harness --prepare-others
+
+real: broker $(VENV)/.native ## Tests against one real Pulsar broker, and of the pipeline in one Spark
+	@$(PYTEST) $(REAL)
+
+real-rest: brokers $(VENV)/.native
+	@$(PYTEST) tests/pulsar $(call but,$(REAL))
+
+spark-rest: jars
+	@$(PYTEST) tests/spark $(call but,$(REAL) $(STORES))
+
+stores: jars
+	@$(PYTEST) $(STORES)
+
+pulsar: brokers $(VENV)/.native ## All tests against real Pulsar brokers
+	$(BIN)/python -m pytest -q tests/conformance tests/pulsar
+
+spark: jars ## All tests of the pipeline in a Spark of their own
 	$(BIN)/python -m pytest -q tests/spark
-
-spark-session: jars
-	$(BIN)/python -m pytest -q tests/spark $(addprefix --ignore=,$(SPARK_STORES))
-
-spark-stores: jars
-	$(BIN)/python -m pytest -q $(SPARK_STORES)
-
-pulsar: brokers $(VENV)/.native ## Tests against a real Pulsar broker
-	$(BIN)/python -m pytest -q tests/pulsar
-
-# With the tests of fakes, which ask for the same broker.
-pulsar-first: brokers $(VENV)/.native
-	$(BIN)/python -m pytest -q tests/conformance tests/pulsar $(addprefix --ignore=,$(PULSAR_APART))
-
-pulsar-apart: brokers $(VENV)/.native
-	$(BIN)/python -m pytest -q $(PULSAR_APART)
-
-conformance: brokers $(VENV)/.native ## The fake brokers of tests answer as real ones do
-	$(BIN)/python -m pytest -q tests/conformance
 
 bench: $(VENV)/.dev $(VENV)/.native ## Measure: micro benchmarks, the ladder and its peers (needs Rust, Java 17, Maven, HAProxy; long)
 	@set -e; for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
@@ -122,9 +147,6 @@ bench-pipeline: $(VENV)/.dev ## Measure the pipeline beside Polars and DuckDB (l
 
 load: $(VENV)/.dev $(VENV)/.native ## Load-test with Locust: the demo, or URL=pulsar://host:port; results in load-results/
 	$(BIN)/python -m tests.load $(if $(URL),--url $(URL)) $(ARGS)
-
-proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak, fuzz and the model, as in make test (minutes)
-	$(BIN)/python -m pytest -q -n 2 $(PROOF)
 
 faults: $(VENV)/.dev $(VENV)/.native ## Run the whole fault matrix; results in benchmarks/results/faults.json (minutes)
 	$(BIN)/python -m tests.faults --write $(ARGS)

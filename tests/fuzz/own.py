@@ -1,4 +1,4 @@
-"""A coverage-guided loop without libFuzzer, for interpreters that Atheris has no wheel for, and for `make test`.
+"""A coverage-guided loop without libFuzzer, for interpreters that Atheris has no wheel for, and for `make rest`.
 
 Rule: an input is kept if it takes a step between two lines of the target's modules that no input before it took. The
 dice are seeded, so a run can be repeated. Sources: the mutations are those of AFL and libFuzzer.

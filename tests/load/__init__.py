@@ -1,4 +1,4 @@
-"""Load tests with Locust, for users and for `make test`: `python -m tests.load`, or `make load`.
+"""Load tests with Locust, for users and for `make rest`: `python -m tests.load`, or `make load`.
 
     options       the options, and what they are called in the environment
     books         what became of every request; the promises, and which are broken

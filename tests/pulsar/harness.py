@@ -3,7 +3,7 @@
 Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in one line,
 never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses; `--check` only says which
 broker would be used, or what is missing; `--prepare` also resolves it and the Java clients by Maven, which may take
-minutes on a fresh machine and belongs to no test's time.
+minutes on a fresh machine and belongs to no test's time, and `--prepare-others` brokers of other releases.
 """
 
 import argparse
@@ -88,6 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.pulsar.harness", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say which broker would be used")
     parser.add_argument("--prepare", action="store_true", help="fetch broker and clients if Maven has to")
+    parser.add_argument("--prepare-others", action="store_true", help="fetch brokers of other releases if Maven has to")
     arguments = parser.parse_args()
     try:
         if arguments.check:
@@ -95,9 +96,11 @@ def main() -> int:
         elif arguments.prepare:
             if check(os.environ) == "maven":
                 class_path()
+                java_consumers.prepare()
+        elif arguments.prepare_others:
+            if check(os.environ) == "maven":
                 distribution_class_path()
                 class_path_5_0()
-                java_consumers.prepare()
         else:
             with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:
                 _run(Path(directory))

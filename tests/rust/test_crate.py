@@ -1,8 +1,8 @@
 """rustfmt, clippy and the crate's own tests, and what proves more of them: models of the queues between threads, Miri,
 ThreadSanitizer. The extension itself is tested from Python, beside what it stands in for.
 
-A machine without cargo, or whose cargo lacks a part or cannot fetch the locked crates, checks nothing here, and
-`make test` says so. Miri and ThreadSanitizer need a nightly toolchain with `miri` and `rust-src`; CONTRIBUTING.md has
+A machine without cargo, or whose cargo lacks a part or cannot fetch the locked crates, checks nothing here,
+which CI refuses. Miri and ThreadSanitizer need a nightly toolchain with `miri` and `rust-src`; CONTRIBUTING.md has
 the commands.
 """
 

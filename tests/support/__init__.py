@@ -10,5 +10,5 @@ loops      event loops and virtual time
 faults     what a network or a peer does wrong
 pipeline   events, traces, tables
 patience, relay_engines, native, tools, memory_group   time-outs, the engine, what the machine has
-stages, repeating   what `make test` says; `walkthrough`, `promql`: commands and queries of the docs
+stages   what the stages of a run took; `walkthrough`, `promql`: commands and queries of the docs
 """

@@ -1,4 +1,4 @@
-"""The native extension for tests that need it; a test that cannot have it is skipped, and named by `make test`."""
+"""The native extension for tests that need it; a test that cannot have it is skipped."""
 
 from typing import Any
 

@@ -1,78 +1,72 @@
-"""Own what `make test` says of itself: which stage begins, and about how long the rest takes.
+"""Own how long the stages of `make test` and `make rest` take.
 
-Rule: the seconds of the table are those of an idle machine with two cores, once everything is downloaded. How a run
-differs from the table is measured in that run. As a command, for any Python 3.11 without a library: `NAME` says that
-this stage begins, `--forget` begins a new run, `--report` says how long each stage of this run took.
+Rule: the last run says what is slow, nobody keeps seconds by hand. As a command, for any Python 3.11 without a library:
+`NAME COMMAND ...` runs a stage, `--forget` begins a new run, `--report` says of each stage of this run how long it took
+and whether it failed, and names its slowest tests.
 """
 
-import argparse
 import json
+import resource
+import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from xml.etree import ElementTree
 
-RECORD: Final = Path(__file__).resolve().parents[2] / ".cache" / "stages.json"
-# Whoever makes the tests much longer or shorter measures them anew: `make test` ends with the figures.
-SECONDS: Final[Mapping[str, int]] = {
-    "quick": 280,
-    "integration": 310,
-    "spark and brokers": 1100,
-}
+CACHE: Final = Path(__file__).resolve().parents[2] / ".cache"
+SLOWEST: Final = 12
 
 
-def begins(name: str, began: Mapping[str, float], now: float) -> str:
-    """Say that a stage begins `now`; `began` has the moment at which each earlier one of this run did."""
-    names = list(SECONDS)
-    number = names.index(name)
-    idle = sum(SECONDS[each] for each in names[number:])
-    line = f"stage {number + 1} of {len(names)}, {name}: about {_minutes(idle)} left on an idle machine"
-    here = idle * pace(name, began, now)
-    return line if _minutes(here) == _minutes(idle) else f"{line}, {_minutes(here)} at the pace of this run"
-
-
-def pace(name: str, began: Mapping[str, float], now: float) -> float:
-    """Return how many times longer than in the table the stages of this run took so far; 1.0 before any has ended."""
-    names = list(SECONDS)
-    done = [each for each in names[: names.index(name)] if each in began]
-    expected = sum(SECONDS[each] for each in done)
-    return (now - began[done[0]]) / expected if expected else 1.0
-
-
-def took(began: Mapping[str, float], now: float) -> str:
-    """Say how long each stage of this run took."""
-    moments = [*began.values(), now]
-    each = (f"{name} {moments[at + 1] - moments[at]:.0f} s" for at, name in enumerate(began))
-    return "took: " + ", ".join(each)
-
-
-def _minutes(seconds: float) -> str:
-    whole = max(1, round(seconds / 60))
-    return f"{whole} minute{'s' * (whole > 1)}"
-
-
-def main(arguments: Sequence[str] | None = None, file: Path = RECORD) -> int:
-    """Run as a command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="tests.support.stages")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("name", nargs="?", choices=list(SECONDS), help="say that this stage begins")
-    what.add_argument("--forget", action="store_true", help="begin a new run")
-    what.add_argument("--report", action="store_true", help="say how long each stage took")
-    options = parser.parse_args(arguments)
-    if options.forget:
-        file.unlink(missing_ok=True)
-        return 0
-    began: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
-    now = time.time()
-    if options.report:
-        print(took(began, now))
-        return 0
-    # Flushed before the stage writes to the same terminal.
-    print(begins(options.name, began, now), flush=True)
+def run(name: str, command: Sequence[str], cache: Path = CACHE) -> int:
+    """Run a stage and keep what it took; returns its exit code."""
+    began = time.time()
+    code = subprocess.run(command, check=False).returncode
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, processor = time.time() - began, used.ru_utime + used.ru_stime
+    print(f"{name}: {seconds:.0f} s, processor {processor:.0f} s", flush=True)
+    file = cache / "stages" / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({**began, options.name: now}))
+    file.write_text(
+        json.dumps({"name": name, "began": began, "seconds": seconds, "processor": processor, "code": code})
+    )
+    return code
+
+
+def forget(cache: Path = CACHE) -> None:
+    """Begin a new run."""
+    for file in [*cache.glob("stages/*.json"), *cache.glob("junit/*.xml")]:
+        file.unlink()
+
+
+def report(cache: Path = CACHE) -> list[str]:
+    """Return a line for each stage of the run, in the order in which they began, and for each of its slowest tests."""
+    stages: list[dict[str, Any]] = [json.loads(file.read_text()) for file in cache.glob("stages/*.json")]
+    lines = [f"{'stage':<20}{'seconds':>9}{'processor':>11}"]
+    for stage in sorted(stages, key=lambda stage: stage["began"]):
+        failed = "  failed" if stage["code"] else ""
+        lines.append(f"{stage['name']:<20}{stage['seconds']:>9.0f}{stage['processor']:>11.0f}{failed}")
+    slowest = sorted(_tests(cache), reverse=True)[:SLOWEST]
+    return [*lines, "slowest tests, seconds:", *(f"{seconds:>7.1f}  {test}" for seconds, test in slowest)]
+
+
+def _tests(cache: Path) -> Iterator[tuple[float, str]]:
+    for file in cache.glob("junit/*.xml"):
+        for case in ElementTree.parse(file).iter("testcase"):
+            yield float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as a command; returns the exit code."""
+    if list(arguments) == ["--forget"]:
+        forget()
+    elif list(arguments) == ["--report"]:
+        print("\n".join(report()))
+    else:
+        return run(arguments[0], arguments[1:])
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))
