@@ -4,19 +4,21 @@ Obeys one rule: without a JDK or Maven the error is one line, never a silent ski
 java/PatternConsumers.java; its events are the only thing that a test knows of it.
 """
 
+import hashlib
 import json
 import os
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from tests.pulsar.process import ChildProcess
-from tests.pulsar.standalone import BROKER_POM, MissingToolError, class_path, missing_for_maven
+from tests.pulsar.standalone import BROKER_POM, CACHE, MissingToolError, class_path, missing_for_maven
 from tests.support.jvm import QUICK
 
 _HERE: Final = Path(__file__).parent
@@ -83,7 +85,7 @@ class JavaConsumers:
 
 
 def prepare() -> None:
-    """Resolve the class paths; raises MissingToolError."""
+    """Resolve the class paths, and compile the consumers; raises MissingToolError."""
     for client in Client:
         java_program(client, _PROGRAM)
 
@@ -93,12 +95,28 @@ def java_program(client: Client, program: Path) -> list[str]:
     missing = missing_for_maven() or (None if shutil.which("javac") else "javac not found")
     if missing:
         raise MissingToolError(f"java clients need a jdk and maven: {missing}")
-    return source_command("java", class_path(client.value), program)
+    return compiled_command(str(shutil.which("java")), class_path(client.value), program)
 
 
-def source_command(java: str, jars: str, program: Path) -> list[str]:
-    """Return the command by which a Java of a JDK compiles and runs a program of one file."""
-    return [java, *QUICK, "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", jars, str(program)]
+def compiled_command(java: str, jars: str, program: Path) -> list[str]:
+    """Return the command that runs a program of one file, compiled once by the JDK of `java`; raises MissingToolError.
+
+    Compiled at each start it would take more processor time than all that most of these programs do.
+    """
+    digest = hashlib.sha256(program.read_bytes())
+    digest.update(f"{java} {jars}".encode())
+    classes = CACHE / f"java-{digest.hexdigest()[:16]}"
+    if not classes.is_dir():
+        # Under another name until it is whole: a second run may look at the same time.
+        fresh = classes.with_suffix(f".{os.getpid()}")
+        javac = str(Path(java).resolve().with_name("javac"))
+        done = subprocess.run([javac, "-d", str(fresh), "-cp", jars, str(program)], capture_output=True, text=True)
+        if done.returncode:
+            raise MissingToolError(f"javac {program.name}: {done.stderr.strip()}")
+        with suppress(OSError):
+            fresh.rename(classes)
+    path = os.pathsep.join((str(classes), jars))
+    return [java, *QUICK, "-Xmx256m", f"-Dlog4j2.configurationFile={_LOG4J}", "-cp", path, program.stem]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from tests.pulsar.java_consumers import source_command
+from tests.pulsar.java_consumers import compiled_command
 from tests.pulsar.standalone import Kind, MissingToolError, class_path, java_of, missing_for_maven
 
 JAVA_5_0: Final = 21
@@ -25,7 +25,7 @@ def v5_client() -> list[str]:
     java = java_of(JAVA_5_0)
     if not Path(java).resolve().with_name("javac").is_file():
         raise MissingToolError(f"the V5 client needs a jdk >= {JAVA_5_0}: no javac beside {java}")
-    return source_command(java, class_path_5_0(), _PROGRAM)
+    return compiled_command(java, class_path_5_0(), _PROGRAM)
 
 
 BROKER_5_0: Final = Kind("5.0.1", class_path_5_0, JAVA_5_0)

@@ -31,7 +31,7 @@ JAVA_VERSION: Final = 17
 _HERE: Final = Path(__file__).parent
 _BROKER: Final = _HERE / "broker"
 BROKER_POM: Final = _BROKER / "pom.xml"
-_CACHE: Final = _HERE.parent.parent / ".cache" / "pulsar"
+CACHE: Final = _HERE.parent.parent / ".cache" / "pulsar"
 _READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
 _JAVAS: Final = Path("/usr/lib/jvm")
@@ -136,7 +136,7 @@ def class_path(pom: Path = BROKER_POM, *copying: str) -> str:
 
     `copying` are goals that put more jars into `outputDirectory`: those come first.
     """
-    cached = _CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:16] / "classpath.txt"
+    cached = CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:16] / "classpath.txt"
     if cached.exists() and all(Path(jar).exists() for jar in cached.read_text().split(os.pathsep)):
         return cached.read_text()
     cached.parent.mkdir(parents=True, exist_ok=True)
