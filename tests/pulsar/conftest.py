@@ -57,11 +57,20 @@ def new_proxy(broker: Broker, tmp_path: Path) -> Iterator[Callable[[Mapping[str,
         pytest.fail(str(error), pytrace=False)
 
 
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Standalone]:
-    """Give a broker that the test may stop."""
-    with stoppable(tmp_path) as broker:
+@pytest.fixture(scope="session")
+def stoppable_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with stoppable(tmp_path_factory.mktemp("stoppable")) as broker:
         yield broker
+
+
+@pytest.fixture
+def own_broker(stoppable_broker: Standalone) -> Standalone:
+    """Give a broker that the test may stop; one that failed in between may have left it so."""
+    try:
+        stoppable_broker.ensure_running()
+    except ProcessFailedError:
+        stoppable_broker.start()
+    return stoppable_broker
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,9 @@ from tests.pulsar.askers import Asked, askers
 from tests.pulsar.open_loop import Load, Producers, Tally, java_producers, python_producers
 from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.receivers import Fate, Receiver, fates, receivers, stored
-from tests.pulsar.standalone import Broker, Kind
+from tests.pulsar.standalone import Broker
 from tests.support.patience import patient
 
-# As Pulsar does by default: what is acknowledged is on the disk.
-DURABLE: Final = Kind(keys={"journalSyncData": "true"})
 ONCE: Final = "once"
 TOPICS: Final = (ONCE, "plain")
 _LISTED: Final = 40

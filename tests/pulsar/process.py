@@ -27,7 +27,8 @@ class ProcessFailedError(Exception):
 
 
 def _die_with_parent() -> None:
-    # A test run that is killed runs no fixture teardown; without this its broker would stay.
+    # A test run that is killed runs no fixture teardown; without this its broker would stay. To the kernel the parent
+    # is the thread that starts a child.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

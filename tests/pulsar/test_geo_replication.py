@@ -1,6 +1,5 @@
 """Geo-replication through the proxy: the replicator of one cluster is a client of the proxy before the other."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,42 +8,32 @@ import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.conftest import DIRECT
-from tests.pulsar.harness import run_other_broker
 from tests.pulsar.messages import connect, receive
-from tests.pulsar.process import ProcessFailedError
+from tests.pulsar.own_broker import OTHER_CLUSTER
 from tests.pulsar.proxy_process import Proxy, run_proxy
-from tests.pulsar.standalone import Broker, Kind, MissingToolError
+from tests.pulsar.standalone import Broker, Standalone
 from tests.support.sockets.ports import free_ports
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")]
 
-OTHER = "other"
 MESSAGES = 50
-
-
-@pytest.fixture
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Give a broker of another cluster, with a metadata store of its own."""
-    try:
-        with run_other_broker(tmp_path_factory.mktemp("other"), Kind(keys={"clusterName": OTHER})) as running:
-            yield running
-    except (MissingToolError, ProcessFailedError) as error:
-        pytest.fail(str(error), pytrace=False)
 
 
 def replicate(admin: Admin, namespace: str, proxy: Proxy) -> None:
     """Have `namespace` replicated to the cluster behind the proxy."""
     (here,) = admin.call("GET", f"/admin/v2/namespaces/{namespace}/replication")
     admin.call(
-        "PUT", f"/admin/v2/clusters/{OTHER}", {"serviceUrl": proxy.web_url, "brokerServiceUrl": proxy.service_url}
+        "PUT",
+        f"/admin/v2/clusters/{OTHER_CLUSTER}",
+        {"serviceUrl": proxy.web_url, "brokerServiceUrl": proxy.service_url},
     )
-    admin.call("POST", "/admin/v2/tenants/public", {"adminRoles": [], "allowedClusters": [here, OTHER]})
-    admin.call("POST", f"/admin/v2/namespaces/{namespace}/replication", [here, OTHER])
+    admin.call("POST", "/admin/v2/tenants/public", {"adminRoles": [], "allowedClusters": [here, OTHER_CLUSTER]})
+    admin.call("POST", f"/admin/v2/namespaces/{namespace}/replication", [here, OTHER_CLUSTER])
 
 
 def end_replication(admin: Admin, namespace: str) -> None:
     clusters = admin.call("GET", f"/admin/v2/namespaces/{namespace}/replication")
-    here = [name for name in clusters if name != OTHER]
+    here = [name for name in clusters if name != OTHER_CLUSTER]
     admin.call("POST", f"/admin/v2/namespaces/{namespace}/replication", here)
 
 
@@ -57,8 +46,10 @@ def send(client: pulsar.Client, topic: str, first: int) -> None:
 
 @pytest.mark.timeout(400)
 def test_a_replicator_reaches_the_other_cluster_through_the_proxy_and_comes_again_after_its_restart(
-    broker: Broker, other: Broker, admin: Admin, namespace: str, topic: str, tmp_path: Path
+    broker: Broker, own_broker: Standalone, admin: Admin, namespace: str, topic: str, tmp_path: Path
 ) -> None:
+    # Of another cluster, with a metadata store of its own.
+    other = own_broker.broker
     there, port = Admin(other.admin_url), str(free_ports(1)[0])
     there.create_namespace(namespace)
     # Until the proxy has gone; its addresses stay those of the cluster.

@@ -1,15 +1,13 @@
 """Brokers and proxies that are killed, stand still or restart under load, with clients in Python and Java."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.pulsar.conftest import DIRECT
-from tests.pulsar.outages import DURABLE, Run, Size
-from tests.pulsar.own_broker import stoppable
+from tests.pulsar.outages import Run, Size
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.proxy_process import Proxy, run_proxy, start_proxy, stop_proxy
 from tests.pulsar.rolling import fleet
@@ -31,22 +29,16 @@ def faultless(proxy: Proxy) -> bool:
     return sum(proxy_metrics(proxy).family("pulsar_proxy_internal_errors_total").values()) == 0
 
 
-@pytest.fixture
-def durable_broker(tmp_path: Path) -> Iterator[Standalone]:
-    with stoppable(tmp_path, DURABLE) as broker:
-        yield broker
-
-
 def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_go_on(
-    durable_broker: Standalone, tmp_path: Path
+    own_broker: Standalone, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path, durable_broker.broker, "broker-outage", SIZE)
-    with run_proxy(tmp_path, durable_broker.broker) as proxy:
+    run = Run(tmp_path, own_broker.broker, "broker-outage", SIZE)
+    with run_proxy(tmp_path, own_broker.broker) as proxy:
         with run.clients(proxy.service_url) as clients:
-            durable_broker.kill()
-            durable_broker.start()
+            own_broker.kill()
+            own_broker.start()
             clients.go_on("the broker was killed")
-            with durable_broker.frozen():
+            with own_broker.frozen():
                 time.sleep(FROZEN_SECONDS)
             clients.go_on("the broker stood still")
             report = run.report(clients)
