@@ -11,8 +11,6 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 ifeq ($(NATIVE),none)
 export PULSAR_PROXY_TEST_ENGINE := none
 endif
-# What the extension stands in for: the start, relays, what they are held to, topic lists.
-WITHOUT_EXTENSION := $(addprefix tests/integration/test_,without_extension.py relay_contract.py shared_lists.py start.py)
 STAGES := $(BIN)/python -m tests.support.stages
 # What `make test` runs, and what only `make rest` does; a new file of these folders belongs to the rest.
 TEST := lint generated types real unit proxy
