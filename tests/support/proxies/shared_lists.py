@@ -55,12 +55,15 @@ async def all_have_lists(clients: Sequence[AsyncClient], topics: int = TOPICS) -
 
 
 async def waiting_for_its_predecessor(stage: Stage) -> list[AsyncClient]:
-    return (await behind_a_question(stage, 3))[1]
+    _, members = await behind_a_question(stage, 3)
+    await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 2, "all in one group")
+    return members
 
 
 async def waiting_for_heap(stage: Stage) -> list[AsyncClient]:
     await jammed(stage)
     members = await joined(stage, 3, 4)
+    await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 2, "all in one group")
     await stage.until(lambda: stage.heap.queue_size == 1, "one place in the queue for all")
     return members
 
