@@ -238,7 +238,11 @@ class Site:
             raise HttpRefused(400, "expected one authorization header", "bad_request", close=True)
         header = authorization[0] if authorization else None
         if header is None and token_in_query and "token" in request.query:
-            header = f"Bearer {request.query['token']}"
+            token = request.query["token"]
+            if token != token.strip():
+                # The query is passed on as it is.
+                raise HttpRefused(400, "expected a token without white space around it in the query", "bad_request")
+            header = f"Bearer {token}"
         entry.client = await self._guard.identified(entry.client, header, certificate_of(request))
 
     async def _pass_on(

@@ -89,9 +89,10 @@ class Town:
         """Return the listener's host, not that of any other server here, and its port."""
         return f"localhost:{self.listener.port}"
 
-    async def get(self, path: str, **headers: str) -> int:
-        url = f"http://127.0.0.1:{self.held.stage.proxy.web_port}{path}"
-        async with aiohttp.ClientSession() as http, http.get(url, headers=HEADERS | headers) as answer:
+    async def get(self, path: str, *, in_query: bool = False, **headers: str) -> int:
+        url = f"http://127.0.0.1:{self.held.stage.proxy.web_port}{path}{f'?token={ALICE}' if in_query else ''}"
+        given = headers if in_query else HEADERS | headers
+        async with aiohttp.ClientSession() as http, http.get(url, headers=given) as answer:
             await answer.read()
             return answer.status
 
@@ -113,6 +114,12 @@ class Town:
             return web.Response(status=status, headers={"Location": url})
 
         server.answer = redirect
+
+    async def to_the_claimed_host(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Redirect to the host that a request claims, with its query, as brokers may; 404 for any other host."""
+        host = request.headers.get("X-Forwarded-Host", request.host)
+        claims = 307 if host == self.place else 404
+        return web.Response(status=claims, headers={"Location": f"http://{host}{request.raw_path}"})
 
     def names(self, server: FakeWebBroker) -> None:
         """Have a web server answer lookups with the listener."""
@@ -164,15 +171,21 @@ async def named_by_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
 
 
 async def claimed_over_http(at: Town) -> None:
-    async def redirect(request: web.BaseRequest) -> web.StreamResponse:
-        host = request.headers.get("X-Forwarded-Host", request.host)
-        return web.Response(status=307 if host == at.place else 404, headers={"Location": f"http://{host}{LOOKUP}"})
-
-    at.service.answer = redirect
+    at.service.answer = at.to_the_claimed_host
     for path in (LOOKUP, ADMIN):
         for claim in ("X-Forwarded-Host", "Host"):
-            assert await at.get(path, **{claim: at.place}) == 404
+            for in_query in (False, True):
+                assert await at.get(path, in_query=in_query, **{claim: at.place}) == 404
     await at.is_refused()
+
+
+async def claimed_before_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
+    async def redirect(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": at.third.url + request.raw_path})
+
+    at.service.answer, at.third.answer = redirect, at.to_the_claimed_host
+    for in_query in (False, True):
+        await at.get(ADMIN, in_query=in_query, Host=at.place)
 
 
 async def redirected_by_a_third_server(at: Town) -> None:
@@ -202,6 +215,7 @@ WAYS: tuple[Callable[[Town], Awaitable[None]], ...] = (
     named_by_a_third_server,
     named_by_a_third_server_that_a_broker_redirects_to,
     claimed_over_http,
+    claimed_before_a_third_server_that_a_broker_redirects_to,
     redirected_by_a_third_server,
     redirected_by_a_third_server_that_a_broker_redirects_to,
     opening_of_a_websocket_redirected_by_a_broker,

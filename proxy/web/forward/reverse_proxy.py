@@ -142,7 +142,7 @@ class _Exchange:
     @property
     def has_own_credentials(self) -> bool:
         """Return whether the identity headers have credentials of the proxy."""
-        return any(name == AUTHORIZATION for name, _ in self.identity_headers)
+        return _has_credentials_in(self.identity_headers)
 
     def ended(self, outcome: str, sent_bytes: int = 0) -> None:
         """Record the outcome of a topic list, in the words of the event schema; other requests are not recorded."""
@@ -223,6 +223,9 @@ class ReverseProxy:
             raise HttpRefused(400, str(error), "bad_request") from error
         if destination.care is Care.LOOKUP:
             headers = without(headers, _NOT_IN_LOOKUPS)
+        elif not destination.to_third_party and (_has_credentials(request) or _has_credentials_in(identity_headers)):
+            # A server may redirect to the host that a client claims; credentials would follow, those in a query, too.
+            headers = without(headers, CLAIMED_HOSTS)
         return headers, identity_headers
 
     def forwarded_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
@@ -247,8 +250,7 @@ class ReverseProxy:
             return []
         own, given = self._services.own, AUTHORIZATION in request.headers
         if websocket or not destination.heeds_roles:
-            # Browsers cannot set headers of a WebSocket, and write the token into the query.
-            if not given and "token" not in request.query:
+            if not _has_credentials(request):
                 await check_rights(own, client.role, certificate=self._shows_certificate)
             own = None
         return await identity_headers(own, client.role, has_authorization=given)
@@ -342,10 +344,6 @@ class ReverseProxy:
         headers: CIMultiDict[str] = CIMultiDict(exchange.headers)
         if exchange.trusted:
             headers.extend(exchange.identity_headers)
-            if exchange.has_own_credentials or "Authorization" in headers:
-                # A broker may redirect to the host that a client claims; credentials would follow.
-                for name in CLAIMED_HOSTS:
-                    headers.popall(name, None)
         elif exchange.has_own_credentials and not self._rules.is_third_party(url):
             self._services.withheld(str(url.origin()), "http")
             raise HttpRefused(502, "the proxy does not know the broker that it was redirected to", "redirect")
@@ -491,6 +489,15 @@ class ReverseProxy:
         response.headers["Server"] = "pulsar-proxy"
         for name, value in self._services.extra_headers:
             response.headers[name] = value
+
+
+def _has_credentials(request: web.BaseRequest) -> bool:
+    """Return whether a client has sent credentials; browsers cannot set headers of a WebSocket, and use the query."""
+    return AUTHORIZATION in request.headers or "token" in request.query
+
+
+def _has_credentials_in(headers: Headers) -> bool:
+    return any(name == AUTHORIZATION for name, _ in headers)
 
 
 def _check_own_fault(error: BaseException) -> None:
