@@ -39,7 +39,7 @@ LEFT = $(filter-out $(RUN) $(addsuffix /%,$(RUN)),$(shell find tests -name 'test
 PYTEST = $(STAGES) $@ $(BIN)/python -m pytest -q --junitxml=.cache/junit/$@.xml
 but = $(addprefix --ignore=,$(1))
 .PHONY: help demo demo-pipeline test rest test-all check pulsar spark $(TEST) $(REST) jars broker brokers bench bench-pipeline
-.PHONY: load soak fuzz fuzz-native faults generate image sbom release release-test audit lock clean native FORCE
+.PHONY: load soak fuzz fuzz-native faults mutants generate image sbom release release-test audit lock clean native FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,6 +158,9 @@ fuzz: $(VENV)/.dev $(VENV)/.native $(VENV)/.fuzz ## Fuzz every reader of foreign
 fuzz-native: $(VENV)/.dev ## Fuzz the scanners in Rust, guided by coverage, MINUTES=1 each (needs cargo, a C++ compiler, crates.io once)
 	$(BIN)/python -m tests.fuzz.natively $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
+mutants: $(VENV)/.mutants $(VENV)/.native ## Break the product in 120 places, one by one: do its tests notice? MINUTES=60 a sitting, goes on (hours)
+	nice -n 10 $(BIN)/python -m tests.mutants run $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
 generate: $(VENV)/.dev ## Write all generated files anew
 	$(BIN)/python -m scripts.generate
 
@@ -190,6 +193,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q --extra delta -c requirements/dev.txt -o requirements/pipeline.txt pyproject.toml
 	printf 'hatchling\neditables\nshtab\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/build.txt -
 	printf 'atheris==3.0.0\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/fuzz.txt -
+	printf 'coverage>=7.10,<8\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/mutants.txt -
 	printf 'maturin>=1.16,<2\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/native.txt -
 	printf 'uv\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/uv.txt -
 	printf 'pip-audit\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/audit.txt -
@@ -221,6 +225,10 @@ $(VENV)/.pipeline: $(VENV)/.runtime requirements/pipeline.txt
 # Atheris has wheels for some interpreters only; without it the fuzzer's own loop is used, which is slower.
 $(VENV)/.fuzz: $(VENV)/.dev requirements/fuzz.txt
 	-$(PIP) install --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+$(VENV)/.mutants: $(VENV)/.dev requirements/mutants.txt
+	$(PIP) install --require-hashes -r requirements/mutants.txt
 	@touch $@
 
 # uv installs the same files by the same hashes for half of the processor time. Where there is none of it, or an index

@@ -1,0 +1,71 @@
+"""`python -m tests.mutants run | report | compare FILE | cover STAGE | choose | slowest`."""
+
+import argparse
+from pathlib import Path
+
+from tests.mutants import choosing, covering
+from tests.mutants.running import BASELINE, KILLED, Results, run_all
+
+
+def _report(results: Results) -> None:
+    print(f"{'room':16}{'killed':>8}{'survived':>10}{'uncovered':>11}{'open':>6}{'gone':>6}{'not run':>9}")
+    for room in choosing.ROOMS:
+        rows = [results.rows.get(mutant.name, {}) for mutant in choosing.chosen() if mutant.room == room]
+        outcomes = [row.get("outcome", "") for row in rows]
+        killed = sum(outcome in KILLED for outcome in outcomes)
+        still_open = sum(any(left for _, left in row.get("tests", {}).values()) for row in rows)
+        survived, uncovered, gone, not_run = (outcomes.count(name) for name in ("survived", "uncovered", "gone", ""))
+        print(f"{room:16}{killed:8}{survived - still_open:10}{uncovered:11}{still_open:6}{gone:6}{not_run:9}")
+
+
+def _compare(now: Results) -> None:
+    """Print how many of those that were killed at the baseline die now, by stage, and name those that do not."""
+    then = [name for name, row in Results(BASELINE).rows.items() if row["outcome"] in KILLED]
+    rows = {name: now.rows.get(name, {}) for name in then}
+    stages = [row["stage"] for row in rows.values() if row.get("outcome") in KILLED]
+    print(f"killed at the baseline: {len(then)}; of these die now: {len(stages)}")
+    for stage in covering.STAGES:
+        print(f"  {stage}: {stages.count(stage)}")
+    for mutant in choosing.chosen():
+        if mutant.name in rows and rows[mutant.name].get("outcome") not in KILLED:
+            outcome = rows[mutant.name].get("outcome", "not run")
+            print(f"  {outcome}: {mutant.name} {mutant.file} {mutant.function}: {mutant.old} -> {mutant.new}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.mutants")
+    parser.add_argument("command", choices=("run", "report", "compare", "cover", "choose", "slowest"))
+    parser.add_argument("--results", type=Path, default=BASELINE, help="another file for the results of changed tests")
+    parser.add_argument("--room", choices=choosing.ROOMS)
+    parser.add_argument("--stage", choices=covering.STAGES, help="this one only")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--bound", type=float, default=300.0, help="seconds of tests a mutant and stage")
+    parser.add_argument("--count", type=int, default=40)
+    asked = parser.parse_args()
+    results = Results(asked.results)
+    stages = [asked.stage] if asked.stage else list(covering.STAGES)
+    match asked.command:
+        case "choose":
+            choosing.write_choice()
+        case "cover":
+            for stage in stages:
+                covering.cover(stage)
+        case "run":
+            for stage in stages:
+                if not covering.covered(stage):
+                    covering.cover(stage)
+            mutants = [mutant for mutant in choosing.chosen() if asked.room in (None, mutant.room)]
+            run_all(mutants, stages, results, asked.minutes, asked.jobs, asked.bound)
+            _report(results)
+        case "report":
+            _report(results)
+        case "compare":
+            _compare(results)
+        case "slowest":
+            for taken, test in covering.slowest(asked.count):
+                print(f"{taken:8.2f} s  {test}")
+
+
+if __name__ == "__main__":
+    main()
