@@ -72,7 +72,7 @@ def cover(stage: str) -> None:
     command = pytest_command(*STAGES[stage], f"--junitxml={JUNIT / stage}.xml")
     subprocess.run(command, cwd=CLEAN, env=environment(CLEAN, COVERAGE_PROCESS_START=str(settings)), check=False)
     combine = [sys.executable, "-m", "coverage", "combine", f"--rcfile={settings}", f"--data-file={_data(stage)}"]
-    subprocess.run([*combine, str(parts)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*combine, *map(str, parts.glob("data.*"))], check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(parts)
 
 

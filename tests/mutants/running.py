@@ -104,7 +104,8 @@ class Runner:
         rest = [test for test in chunk if self._passes.get(test, True)]
         while rest and (found := self._fails(self._tree, rest, stage)):
             test = found[1]
-            if self._fails(self._tree, [test], stage) and self._passes_clean(test, stage):
+            # Unit tests run in virtual time: they do not fail twice because the machine is busy.
+            if self._fails(self._tree, [test], stage) and (stage == "unit" or self._passes_clean(test, stage)):
                 return found
             rest = rest[rest.index(test) + 1 :] if test in rest else []
         return None
