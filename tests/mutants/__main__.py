@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--bound", type=float, default=300.0, help="seconds of tests a mutant and stage")
+    parser.add_argument("--open", action="store_true", help="also those of whose tests some are left, from there on")
     parser.add_argument("--count", type=int, default=40)
     asked = parser.parse_args()
     results = Results(asked.results)
@@ -56,7 +57,8 @@ def main() -> None:
                 if not covering.covered(stage):
                     covering.cover(stage)
             mutants = [mutant for mutant in choosing.chosen() if asked.room in (None, mutant.room)]
-            run_all(mutants, stages, results, asked.minutes, asked.jobs, asked.bound)
+            lacking = [(mutant, lacks) for mutant in mutants if (lacks := results.lacks(mutant, stages, asked.open))]
+            run_all(lacking, results, asked.minutes, asked.jobs, asked.bound)
             _report(results)
         case "report":
             _report(results)

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = ROOT / ".cache" / "mutants"
-JUNIT: Final = ROOT / ".cache" / "junit"
+# Where the stages of `make test` write how long each test took.
+_JUNIT: Final = ROOT / ".cache" / "junit"
 # Nothing is changed in this copy.
 CLEAN: Final = CACHE / "clean"
 PRODUCT: Final = ("limiter", "protocol", "eventlog", "proxy", "pipeline")
@@ -69,7 +70,7 @@ def cover(stage: str) -> None:
     settings = parts / "coveragerc"
     include = ",".join(f"{CLEAN / package}/*" for package in PRODUCT)
     settings.write_text(_SETTINGS.format(data=parts / "data", include=include))
-    command = pytest_command(*STAGES[stage], f"--junitxml={JUNIT / stage}.xml")
+    command = pytest_command(*STAGES[stage], f"--junitxml={CACHE / stage}.xml")
     subprocess.run(command, cwd=CLEAN, env=environment(CLEAN, COVERAGE_PROCESS_START=str(settings)), check=False)
     combine = [sys.executable, "-m", "coverage", "combine", f"--rcfile={settings}", f"--data-file={_data(stage)}"]
     subprocess.run([*combine, *map(str, parts.glob("data.*"))], check=True, stdout=subprocess.DEVNULL)
@@ -90,7 +91,9 @@ def _contexts(stage: str, file: str) -> dict[int, list[str]]:
 
     data = CoverageData(basename=str(_data(stage)))
     data.read()
-    found: dict[int, list[str]] = data.contexts_by_lineno(str(CLEAN / file))
+    # The data may have been made in another checkout.
+    measured = [each for each in data.measured_files() if each.endswith(f"/{CLEAN.name}/{file}")]
+    found: dict[int, list[str]] = data.contexts_by_lineno(measured[0]) if measured else {}
     return found
 
 
@@ -104,7 +107,7 @@ def tests_of(stage: str, file: str, line: int) -> set[str]:
 @cache
 def seconds(stage: str) -> dict[str, float]:
     """Return what each test that passed took, by its node's name."""
-    return {test: taken for test, taken, passed in _cases(JUNIT / f"{stage}.xml") if passed}
+    return {test: taken for test, taken, passed in _cases(CACHE / f"{stage}.xml") if passed}
 
 
 def _cases(path: Path) -> Iterable[tuple[str, float, bool]]:
@@ -129,6 +132,6 @@ def _node(classname: str, name: str) -> str:
 
 
 def slowest(count: int) -> list[tuple[float, str]]:
-    """Return the slowest tests of the last run of each stage."""
-    taken = [(taken, f"{path.stem}: {test}") for path in JUNIT.glob("*.xml") for test, taken, _ in _cases(path)]
+    """Return the slowest tests of the last run of each stage of `make test`."""
+    taken = [(taken, f"{path.stem}: {test}") for path in _JUNIT.glob("*.xml") for test, taken, _ in _cases(path)]
     return sorted(taken, reverse=True)[:count]

@@ -45,11 +45,13 @@ class Results:
         self._lock = threading.Lock()
         self.rows: dict[str, Result] = json.loads(path.read_text()) if path.exists() else {}
 
-    def lacks(self, mutant: Mutant, stages: Sequence[str]) -> list[str]:
-        """Return the stages that have not said yet what they do to a mutant that lives."""
+    def lacks(self, mutant: Mutant, stages: Sequence[str], open_ones: bool) -> list[str]:
+        """Return the stages that a mutant that lives has not met, or has not met whole."""
         row = self.rows.get(mutant.name, {})
-        over = row.get("outcome") in (*KILLED, "gone")
-        return [] if over else [stage for stage in stages if stage not in row.get("tests", {})]
+        if row.get("outcome") in (*KILLED, "gone"):
+            return []
+        met = row.get("tests", {})
+        return [stage for stage in stages if stage not in met or (open_ones and met[stage][1] > 0)]
 
     def add(self, name: str, result: Result) -> None:
         with self._lock:
@@ -75,17 +77,18 @@ class Runner:
         mutant.apply(self._tree)
         counts = dict(before.get("tests", {}))
         for stage in stages:
-            chunks, left = self._chunks(stage, tests_of(stage, mutant.file, line))
+            ran, _ = counts.get(stage, [0, 0])
+            chunks, left = self._chunks(stage, tests_of(stage, mutant.file, line), ran)
             for chunk in chunks:
                 if found := self._killer(stage, chunk):
                     return {"outcome": found[0], "by": found[1], "stage": stage}
-            counts[stage] = [sum(map(len, chunks)), left]
+            counts[stage] = [ran + sum(map(len, chunks)), left]
         return {"outcome": "survived" if any(map(sum, counts.values())) else "uncovered", "tests": counts}
 
-    def _chunks(self, stage: str, tests: set[str]) -> tuple[list[list[str]], int]:
-        """Divide tests into runs of a minute, the cheapest first, up to the bound; count those beyond."""
+    def _chunks(self, stage: str, tests: set[str], ran: int) -> tuple[list[list[str]], int]:
+        """Divide tests that have not run into runs of a minute, the cheapest first; count those beyond the bound."""
         taken = seconds(stage)
-        ordered = sorted(tests, key=lambda test: (taken[test], test))
+        ordered = sorted(tests, key=lambda test: (taken[test], test))[ran:]
         chunks: list[list[str]] = [[]]
         in_all = of_chunk = 0.0
         for number, test in enumerate(ordered):
@@ -155,12 +158,12 @@ def _end_group(group: int) -> None:
 
 
 def run_all(
-    mutants: Sequence[Mutant], stages: Sequence[str], results: Results, minutes: float, jobs: int, bound_seconds: float
+    mutants: Sequence[tuple[Mutant, Sequence[str]]], results: Results, minutes: float, jobs: int, bound_seconds: float
 ) -> None:
-    """Run the mutants that live, against the stages that they have not met, until the minutes are over."""
+    """Run mutants against the stages that each lacks, until the minutes are over."""
     ends = time.monotonic() + 60 * minutes
     copy_tree(CLEAN)
-    waiting = deque((mutant, lacks) for mutant in mutants if (lacks := results.lacks(mutant, stages)))
+    waiting = deque(mutants)
 
     def work(number: int) -> None:
         runner = Runner(number, bound_seconds)
