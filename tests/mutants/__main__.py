@@ -1,10 +1,10 @@
-"""`python -m tests.mutants run | report | compare FILE | cover STAGE | choose | slowest`."""
+"""Commands of the mutants: `python -m tests.mutants --help`."""
 
 import argparse
 from pathlib import Path
 
 from tests.mutants import choosing, covering
-from tests.mutants.running import BASELINE, KILLED, Results, run_all
+from tests.mutants.running import BASELINE, KILLED, NOW, Results, run_all
 
 
 def _report(results: Results) -> None:
@@ -35,7 +35,7 @@ def _compare(now: Results) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.mutants")
     parser.add_argument("command", choices=("run", "report", "compare", "cover", "choose", "slowest"))
-    parser.add_argument("--results", type=Path, default=BASELINE, help="another file for the results of changed tests")
+    parser.add_argument("--results", type=Path, default=NOW, help="baseline.json: a report of the baseline")
     parser.add_argument("--room", choices=choosing.ROOMS)
     parser.add_argument("--stage", choices=covering.STAGES, help="this one only")
     parser.add_argument("--minutes", type=float, default=60.0)

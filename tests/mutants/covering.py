@@ -18,13 +18,8 @@ _JUNIT: Final = ROOT / ".cache" / "junit"
 # Nothing is changed in this copy.
 CLEAN: Final = CACHE / "clean"
 PRODUCT: Final = ("limiter", "protocol", "eventlog", "proxy", "pipeline")
-_UNITS: Final = tuple(f"tests/unit/{room}" for room in ("limiter", "protocol", "eventlog", "proxy"))
-# The cheapest first, each with its arguments for pytest.
-STAGES: Final = {
-    "unit": ("-n2", *_UNITS, "tests/property", "tests/model", "tests/native"),
-    "integration": ("-n6", "tests/integration", "tests/soak"),
-    "others": ("-n2", "tests/unit", "tests/helm", "tests/fuzz", *(f"--ignore={room}" for room in _UNITS)),
-}
+# In the order of a run. The first two are of `make test`; stages with real brokers and Spark are not asked.
+STAGES: Final = ("unit", "proxy", "rest")
 _SETTINGS: Final = """[run]
 data_file = {data}
 parallel = true
@@ -32,6 +27,29 @@ core = ctrace
 context = ${{PYTEST_CURRENT_TEST-}}
 include = {include}
 """
+
+
+def _listed(name: str) -> list[str]:
+    """Return a list of test files from the Makefile."""
+    command = ["make", "-s", f"--eval=listed: ; @echo $({name})", "listed"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()
+
+
+def _arguments(stage: str) -> list[str]:
+    proxy = _listed("PROXY")
+    match stage:
+        case "unit":
+            return ["-n2", *_listed("UNIT")]
+        case "proxy":
+            return ["-n4", *proxy]
+        case _:
+            return [
+                "-n4",
+                "tests/integration",
+                *_listed("PROOF"),
+                "tests/helm",
+                *(f"--ignore={file}" for file in proxy),
+            ]
 
 
 def copy_tree(to: Path) -> None:
@@ -70,7 +88,7 @@ def cover(stage: str) -> None:
     settings = parts / "coveragerc"
     include = ",".join(f"{CLEAN / package}/*" for package in PRODUCT)
     settings.write_text(_SETTINGS.format(data=parts / "data", include=include))
-    command = pytest_command(*STAGES[stage], f"--junitxml={CACHE / stage}.xml")
+    command = pytest_command(*_arguments(stage), f"--junitxml={CACHE / stage}.xml")
     subprocess.run(command, cwd=CLEAN, env=environment(CLEAN, COVERAGE_PROCESS_START=str(settings)), check=False)
     combine = [sys.executable, "-m", "coverage", "combine", f"--rcfile={settings}", f"--data-file={_data(stage)}"]
     subprocess.run([*combine, *map(str, parts.glob("data.*"))], check=True, stdout=subprocess.DEVNULL)

@@ -17,6 +17,7 @@ from tests.mutants.covering import CACHE, CLEAN, copy_tree, environment, pytest_
 from tests.mutants.plugin import EVENTS
 
 BASELINE: Final = Path(__file__).with_name("baseline.json")
+NOW: Final = Path(__file__).with_name("now.json")
 KILLED: Final = ("killed", "time-out")
 # What a test may take on an idle machine; conftest gives it more on a busy one.
 _TEST_SECONDS: Final = 30
