@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, cast
 
-from protocol.host_port import host_port
+from protocol.proxy_header import HostPort
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.ended_sockets import RESET_ON_CLOSE, EndedSocket, Left
@@ -481,6 +481,4 @@ def unread_bytes(fd: int) -> int:
 def peer_name(transport: asyncio.BaseTransport) -> str:
     """Return the peer's `address:port`, for logs."""
     address: Any = transport.get_extra_info("peername")
-    if not address:
-        return "?"
-    return host_port(address[0], address[1])
+    return str(HostPort.of(*address[:2])) if address else "?"

@@ -17,7 +17,7 @@ from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_fr
 from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, Stage, namespace, staged
 from tests.support.tools import ipv6_loopback
-from tests.support.web.web_stage import web_staged
+from tests.support.web.web_stage import ADMIN, web_staged
 
 OTHER = "127.0.0.2"
 MYSELF = f"unix:{os.getuid()}"
@@ -56,6 +56,13 @@ async def test_an_address_in_brackets_is_served(address: str) -> None:
         await client.connect()
         assert len((await client.topics(namespace(0))).topics) == TOPICS
         assert await get(stage.proxy.web_port, "/readyz", "::1") == (200, b"OK\n")
+
+
+async def test_where_ipv6_takes_both_families_brokers_are_told_a_client_s_ipv4_address_as_such() -> None:
+    ipv6_loopback()
+    async with web_staged(bindAddress="[::]") as at:
+        await get(at.stage.proxy.web_port, ADMIN)
+        assert [asked.header("X-Forwarded-For") for asked in at.broker.asked] == [LOOPBACK]
 
 
 async def test_clients_and_web_pages_are_served_on_each_address() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from protocol.proxy_header import HostPort
 from proxy.net.listen.unix_sockets import client_name
 
 ACCEPT_PAUSE_SECONDS: Final = 0.5
@@ -116,7 +117,8 @@ class AcceptLoop:
                 continue
             accepted.setblocking(False)
             # Clients of a Unix socket have no address: they are told apart by their users.
-            self._take(accepted, str(address[0]) if isinstance(address, tuple) else client_name(accepted))
+            named = isinstance(address, tuple)
+            self._take(accepted, HostPort.of(*address[:2]).host if named else client_name(accepted))
 
     def _pause(self, error: OSError) -> None:
         """Stop accepting for a while: the socket stays readable, so a failing `accept` would run in a busy loop."""

@@ -10,7 +10,7 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from protocol.host_port import host_port
+from protocol.proxy_header import HostPort
 from proxy.auth.failures import SettingFault
 from proxy.config.config import Config
 from proxy.core.addresses import host_network
@@ -47,10 +47,10 @@ def peer_of(sock: socket.socket) -> Peer:
         pid, uid, _ = credentials_of(sock)
         return Peer(f"uid {uid}, pid {pid}", local=True, host=f"uid {uid}")
     try:
-        host, port, *_ = sock.getpeername()
+        address = HostPort.of(*sock.getpeername()[:2])
     except OSError:
         return Peer("?", local=False, host="?")
-    return Peer(host_port(host, port), local=False, host=host_network(str(host)))
+    return Peer(str(address), local=False, host=host_network(address.host))
 
 
 def read_token(path: str) -> bytes:
