@@ -17,8 +17,9 @@ from proxy.config.keys.networks import is_loopback, networks_in
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.values import ConfigValues
 
-# A wildcard stands for dots as well: after the last dot a wildcard lets in any domain of anybody.
-_OPEN_END: Final = re.compile(r"[*?\[\]][^.]*$")
+# A wildcard stands for dots as well: unless a domain's name is behind it, it lets in domains or addresses of anybody.
+# The last label of a domain begins with a letter (RFC 1123, 2.1); the dot of the root may follow.
+_NARROW: Final = re.compile(r"[^*?\[\]]+|.*\.[^\W\d_][^.*?\[\]]*\.?")
 # Networks of one owner have as many bits in common, or more: 10.0.0.0/8 and fc00::/7 are the largest.
 _OWNED_BITS: Final = 7
 
@@ -52,9 +53,9 @@ def plain_targets(config: ConfigValues) -> tuple[str, ...]:
 
 
 def narrowed_hosts(patterns: Iterable[str]) -> bool:
-    """Return whether there are patterns of host names, and none of them has a wildcard in its last label."""
+    """Return whether there are patterns of host names, and those with a wildcard end in a domain's name."""
     given = [pattern.strip() for pattern in patterns if pattern.strip()]
-    return bool(given) and not any(_OPEN_END.search(pattern) for pattern in given)
+    return bool(given) and all(map(_NARROW.fullmatch, given))
 
 
 def narrowed_networks(networks: Iterable[str]) -> bool:

@@ -20,6 +20,8 @@ _PARTS: Final = {
     4: re.compile(r"(0|[1-9][0-9]{0,2})(?:-(0|[1-9][0-9]{0,2}))?"),
     6: re.compile(r"([0-9A-Fa-f]{1,4})(?:-([0-9A-Fa-f]{1,4}))?"),
 }
+# RFC 4291, 2.5.5.2.
+_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -55,7 +57,12 @@ def networks_in(text: str) -> tuple[Network, ...]:
 
     A text means what it means to the Java proxy (its library is IPAddress). Raise ValueError, with what to write
     instead where that is known, for any other text: nothing is guessed, lest more is allowed than somebody meant.
+    A network of IPv4 in its IPv6 form is returned as IPv4: addresses are compared so (`proxy.core.addresses.parsed`).
     """
+    return tuple(_unmapped(network) for network in _networks(text))
+
+
+def _networks(text: str) -> tuple[Network, ...]:
     bare = _without_brackets(text)
     if "*" not in bare and "-" not in bare:
         return (_network_in(bare),)
@@ -65,6 +72,12 @@ def networks_in(text: str) -> tuple[Network, ...]:
     bits = 16 if version == 6 else 8
     ranges = [_range(part, version, (1 << bits) - 1) for part in _parts(bare, version)]
     return _covering(ranges, bits)
+
+
+def _unmapped(network: Network) -> Network:
+    if not isinstance(network, ipaddress.IPv6Network) or not network.subnet_of(_MAPPED):
+        return network
+    return ipaddress.IPv4Network((network.network_address.packed[-4:], network.prefixlen - _MAPPED.prefixlen))
 
 
 def _network_in(text: str) -> Network:

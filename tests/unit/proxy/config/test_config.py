@@ -740,10 +740,14 @@ def test_more_password_threads_than_there_can_be_are_accepted_with_a_warning() -
         (["broker.exam*"], False),
         (["broker.example", "*"], False),
         (["*.*"], False),
+        (["*."], False),
+        (["*.example."], True),
+        (["*.1"], False),
+        (["10.0.0.1", "2001:db8::1"], True),
         ([], False),
     ],
 )
-def test_a_pattern_that_ends_in_a_wildcard_narrows_nothing(patterns: list[str], narrowed: bool) -> None:
+def test_a_pattern_that_ends_in_no_name_of_a_domain_narrows_nothing(patterns: list[str], narrowed: bool) -> None:
     assert narrowed_hosts(patterns) is narrowed
 
 
@@ -757,6 +761,9 @@ def test_a_pattern_that_ends_in_a_wildcard_narrows_nothing(patterns: list[str], 
         (["1-255.*.*.*"], False),
         (["0-127.*", "128-255.*"], False),
         (["10.0.0.0/8", "2000::/3"], False),
+        (["::ffff:0:0/96"], False),
+        (["::ffff:0-7fff:*", "128.0.0.0/1"], False),
+        (["::ffff:10.0.0.0/104"], True),
         ([], False),
     ],
 )

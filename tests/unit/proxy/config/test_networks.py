@@ -68,6 +68,16 @@ def test_a_network_lets_in_what_it_does_in_the_java_proxy_and_nothing_else(
     assert sum(network.num_addresses for network in networks_in(text)) == size
 
 
+# Programs that listen for both families show addresses so, and operators copy them.
+@pytest.mark.parametrize("text", ["::ffff:10.0.0.0/111", "::ffff:a00-a01:*", "[::FFFF:10.1.2.3]"])
+def test_a_network_of_ipv4_in_its_ipv6_form_lets_in_ipv4(text: str) -> None:
+    validator, balancers = TargetValidator(["*"], [text], ["*"]), TrustedBalancers([text])
+    assert allowed(validator, "10.1.2.3")
+    assert "10.1.2.3" in balancers
+    assert not allowed(validator, "10.2.0.0")
+    assert "10.2.0.0" not in balancers
+
+
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
     ("text", "hint"),
