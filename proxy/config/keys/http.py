@@ -63,6 +63,8 @@ class HttpKeys:
         "maxHttpServerConnections", 2048, limit(1_000_000), since="pulsar", section=HTTP, unit="connections",
         doc="Connections to the web ports at the same time; 32 of them, or an eighth, are kept for the proxy's own "
         "pages. 0: a million, as good as no limit.",
+        better="at the limit a newcomer replaces a connection of an address with most, one at rest if it can, or is "
+        "closed; the Java proxy accepts no more, and newcomers wait until others end",
     )  # fmt: skip
     max_http_tunnels_percent = Key(
         "maxHttpTunnelsPercent", 50, whole(1, 100), section=HTTP, unit="%",
