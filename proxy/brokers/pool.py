@@ -90,8 +90,19 @@ _FAILURE_NAMES: Final[dict[type[Exception], str]] = {
 }
 # For so long a connection that nobody has asked yet is kept for those who were told of it.
 GRACE_SECONDS: Final = 1.0
-# Ends of a connection that has answered nothing which count as a failure to open it.
-ENDED_BY_BROKER: Final = {DisconnectCause.BROKER_CLOSED, DisconnectCause.CONNECTION_RESET, DisconnectCause.TRUNCATED}
+# Ends of a connection that has answered nothing which count as a failure to open it: the broker has closed it, broken
+# a protocol or fallen silent. The proxy's own ends say nothing about the broker.
+ENDED_BY_BROKER: Final = {
+    DisconnectCause.BROKER_CLOSED,
+    DisconnectCause.BROKER_SILENT,
+    DisconnectCause.CONNECTION_RESET,
+    DisconnectCause.FRAME_TOO_LARGE,
+    DisconnectCause.KEEP_ALIVE_TIMEOUT,
+    DisconnectCause.MALFORMED_FRAME,
+    DisconnectCause.SECOND_CONNECTED,
+    DisconnectCause.TLS_ERROR,
+    DisconnectCause.TRUNCATED,
+}
 OPENING_FAILURES: Final = tuple(_FAILURE_NAMES)
 
 
@@ -492,7 +503,7 @@ def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:
 
 
 def _ended(key: PoolKey, connection: BrokerConnection) -> ConnectionClosed:
-    text = f"broker {key.broker} ended a connection on which it had answered nothing"
+    text = f"a connection to broker {key.broker} ended before any answer"
     return ConnectionClosed(connection.cause or DisconnectCause.BROKER_CLOSED, text)
 
 

@@ -102,30 +102,47 @@ async def test_a_broker_that_restarts_serves_the_next_request_within_a_second() 
         await successor.stop()
 
 
-def closing_broker(peers: int, seconds: float | None) -> Serve:
-    """Serve a broker that closes its first connections behind CONNECTED, at once or a moment later."""
+def closing_broker(peers: int, seconds: float | None, fault: bytes = b"") -> Serve:
+    """Serve a broker that spoils its first connections behind CONNECTED, at once or a moment later.
+
+    It closes them, or breaks the protocol with `fault` and leaves the close to the proxy.
+    """
     served = 0
 
     async def serve(peer: AsyncClient) -> None:
         nonlocal served
         served += 1
-        await handshake(peer)
-        if served > peers:
+        assert (await peer.command()).type == pb.BaseCommand.CONNECT
+        spoilt = served <= peers
+        await peer.send(CONNECTED + fault if spoilt and seconds is None else CONNECTED)
+        if not spoilt:
             while True:
                 await peer.send(empty_list(await request(peer)))
         if seconds is not None:
             await asyncio.sleep(seconds)
+            await peer.send(fault)
+        if fault:
+            await peer.rest()
 
     return serve
 
 
+FAULTS = {
+    "a close": b"",
+    "a second CONNECTED": CONNECTED,
+    "garbage": b"\0\0\0\x06\0\0\0\x02\xff\xff",
+    "a frame that is too large": b"\xff\xff\xff\xff",
+}
+
+
 # No pause: the end arrives with CONNECTED; 0: behind it, before a question can be asked.
 @pytest.mark.parametrize("seconds", [None, 0, 0.001, 0.02])
-async def test_a_broker_that_closes_behind_connected_is_dialled_with_pauses_and_clients_are_told(
-    seconds: float | None,
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_broker_that_spoils_its_connections_behind_connected_is_dialled_with_pauses_and_clients_are_told(
+    fault: bytes, seconds: float | None
 ) -> None:
     async with (
-        raw_broker(closing_broker(1_000_000, seconds)) as broker,
+        raw_broker(closing_broker(1_000_000, seconds, fault)) as broker,
         staged(broker_port=broker.port, brokerProbeIntervalMillis=500) as stage,
     ):
         clients = [await stage.connected() for _ in range(10)]
