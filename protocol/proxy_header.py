@@ -67,11 +67,15 @@ class HeaderReader:
     def take(self, data: bytes) -> int:
         """Read arrived bytes and return how many of them belong to the header; these must not be passed again.
 
+        0 before `done` means that one byte does not tell: it must be passed again together with the next.
+
         Raises MalformedFrame for a header that breaks its own rules.
         """
         if self.done or not data:
             return 0
         begin = self._held or data
+        if begin == _LINE_BEGINS[:1]:
+            return 0
         if _LINE_BEGINS.startswith(begin[:2]):
             return self._take_line(data)
         if begin[0] == SIGNATURE[0]:

@@ -48,9 +48,10 @@ async def read_proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket
             continue
         if not data:
             raise ConnectionResetError("the peer left before its first byte")
-        taken = reader.take(data)
-        if taken:
-            sock.recv(taken)
+        if belongs := reader.take(data):
+            sock.recv(belongs)
+        elif not reader.done:
+            await _another_byte(loop, sock)
     return reader.header
 
 
@@ -72,6 +73,18 @@ async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(fd)
+
+
+async def _another_byte(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    """Wait until a second byte stands behind the one that stays unread."""
+    # Else the byte that is there would wake the loop without end.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 2)
+    try:
+        await _readable(loop, sock.fileno())
+    finally:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    if len(sock.recv(2, socket.MSG_PEEK)) < 2:
+        raise ConnectionResetError("the peer left after its first byte")
 
 
 class AwaitedHeader:

