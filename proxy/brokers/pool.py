@@ -150,8 +150,9 @@ class BrokerPool:
         # that waiters were woken for joins when they have asked, or after GRACE_SECONDS.
         self._idle: dict[BrokerConnection, None] = {}
         self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
-        # Ends of connections before anybody asked, till the next tick: for who was told of one, a dial fails with it.
-        self._unasked: dict[PoolKey, ConnectionClosed] = {}
+        # Keys of connections that ended before any answer, till the next tick. The first end is forgiven (None), since
+        # brokers restart. After a later one that nobody had asked, a dial fails with it, for who was told of it.
+        self._ended: dict[PoolKey, ConnectionClosed | None] = {}
         # Keys that wait for a place.
         self._line: dict[PoolKey, None] = {}
         # Failures of questions that one look at the clocks brings; None between the looks.
@@ -230,7 +231,7 @@ class BrokerPool:
 
     def tick(self, now: float) -> None:
         """Check the clocks of every connection."""
-        self._unasked.clear()
+        self._ended.clear()
         failing = self._failing = []
         for connection in list(self._keys):
             try:
@@ -277,8 +278,10 @@ class BrokerPool:
         self._part(connection, key)
         if not connection.answered and cause in ENDED_BY_BROKER:
             error = _ended(key, connection)
-            if connection.unasked and key not in self._waiters:
-                self._unasked[key] = error
+            if key not in self._ended:
+                self._ended[key] = None
+            elif connection.unasked and key not in self._waiters:
+                self._ended[key] = error
             else:
                 self._note_failure(key, error)
                 self._wake(key, error)
@@ -407,7 +410,8 @@ class BrokerPool:
             self._stand_in_line(key)
 
     async def _dial(self, key: PoolKey) -> None:
-        if (ended := self._unasked.pop(key, None)) is not None:
+        if (ended := self._ended.get(key)) is not None:
+            self._ended[key] = None
             raise ended
         checked = await self._check(key.broker)
         connect_frame = await self._connect_frames.for_requests(key.principal)
