@@ -5,7 +5,6 @@
 
 from proxy.config.keys.key import (
     Key,
-    Kind,
     boolean,
     decimal,
     host_patterns,
@@ -18,22 +17,15 @@ from proxy.config.keys.key import (
 from proxy.config.keys.units import BYTES, HOUR_MILLIS, LARGEST, MILLIS
 
 HTTP = "Web ports"
-_LEAST_BUFFER = 1024
-
-
-def _buffer() -> Kind[int]:
-    """Return the kind of buffer sizes; the Java proxy needs 1 for streams, which are never held back here."""
-    given = whole(1, 1 << 24)
-    return Kind(given.expected, lambda text: max(_LEAST_BUFFER, given.parse(text)), blank_is_default=True)
 
 
 class HttpKeys:
     """Keys of the web ports: the forwarded admin API, and the pages of this proxy."""
 
     http_output_buffer_size = Key(
-        "httpOutputBufferSize", 32_768, _buffer(), since="pulsar", section=HTTP, unit=BYTES,
-        doc="Buffer size for forwarded bodies; a body fills at most four such buffers in each direction. Less "
-        "than 1024 is 1024; what has come is passed on at once, whatever the size.",
+        "httpOutputBufferSize", 32_768, whole(1024, 1 << 24), since="pulsar", section=HTTP, unit=BYTES,
+        doc="Buffer size for forwarded bodies; a body fills at most four such buffers in each direction.",
+        less="less than 1024, by which the Java proxy streams: what has come is passed on at once, whatever the size",
     )  # fmt: skip
     http_max_request_header_size = Key(
         "httpMaxRequestHeaderSize", 8192, whole(1024, 1 << 20), since="pulsar", section=HTTP, unit=BYTES,
@@ -55,16 +47,18 @@ class HttpKeys:
         "broker; of a WebSocket, for the time in which no byte passes.",
     )  # fmt: skip
     max_concurrent_http_requests = Key(
-        "maxConcurrentHttpRequests", 1024, limit(1_000_000), since="pulsar", section=HTTP, unit="requests",
+        "maxConcurrentHttpRequests", 1024, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="requests",
         dynamic=True,
-        doc="Requests in progress at the same time. 0: a million, as good as no limit.",
+        doc="Requests in progress at the same time.",
+        less="0, by which the Java proxy has no limit: memory for all of them is part of the sum",
     )  # fmt: skip
     max_http_server_connections = Key(
-        "maxHttpServerConnections", 2048, limit(1_000_000), since="pulsar", section=HTTP, unit="connections",
+        "maxHttpServerConnections", 2048, whole(1, 1_000_000), since="pulsar", section=HTTP, unit="connections",
         doc="Connections to the web ports at the same time; 32 of them, or an eighth, are kept for the proxy's own "
-        "pages. 0: a million, as good as no limit.",
+        "pages.",
         better="at the limit a newcomer replaces a connection of an address with most, one at rest if it can, or is "
         "closed; the Java proxy accepts no more, and newcomers wait until others end",
+        less="0, by which the Java proxy has no limit: memory for all of them is part of the sum",
     )  # fmt: skip
     max_http_tunnels_percent = Key(
         "maxHttpTunnelsPercent", 50, whole(1, 100), section=HTTP, unit="%",

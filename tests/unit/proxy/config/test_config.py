@@ -774,18 +774,12 @@ def test_networks_that_are_most_of_all_addresses_narrow_nothing(networks: list[s
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
-        (Config.max_http_server_connections, "0", 1_000_000),
-        (Config.max_concurrent_http_requests, "0", 1_000_000),
         (Config.metrics_servlet_timeout_ms, "0", 3_600_000),
+        (Config.metrics_servlet_timeout_ms, "7", 7),
         (Config.broker_proxy_connect_timeout_ms, "0", 3_600_000),
-        (Config.http_output_buffer_size, "1", 1024),
-        (Config.max_http_server_connections, "7", 7),
-        (Config.max_http_server_connections, "", 2048),
     ],
 )
-def test_values_by_which_the_java_proxy_has_no_limit_or_no_buffer_are_taken(
-    key: Key[int], text: str, value: int
-) -> None:
+def test_times_without_limit_in_the_java_proxy_are_taken(key: Key[int], text: str, value: int) -> None:
     assert Config.load(overrides=BROKER | {key.name: text}).value(key) == value
 
 
