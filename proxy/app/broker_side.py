@@ -11,7 +11,6 @@ from proxy.app.identities import Identities
 from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.broker_list import BrokerList
-from proxy.brokers.clocks import PoolLimits
 from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
@@ -19,7 +18,7 @@ from proxy.brokers.gate import TargetGate
 from proxy.brokers.handshake import BrokerHandshake, ConnectProbe
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
-from proxy.brokers.pool import BrokerPool
+from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import CachingResolver, TargetNames
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config

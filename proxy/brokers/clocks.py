@@ -1,4 +1,4 @@
-"""How many request connections to brokers there may be, and the times after which one acts."""
+"""The times after which a connection to a broker acts."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -21,24 +21,4 @@ class BrokerClocks:
             keep_alive_seconds=config.keep_alive_interval_seconds,
             answer_timeout_seconds=config.seconds(Config.topic_list_broker_answer_timeout_millis),
             idle_seconds=config.seconds(Config.broker_connection_idle_millis),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
-
-    per_key: int
-    total: int
-    clocks: BrokerClocks
-    challenge_seconds: float = 60.0
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        """Return the limits of a configuration."""
-        return cls(
-            per_key=config.broker_connections_per_key,
-            total=config.broker_connections_total,
-            clocks=BrokerClocks.of(config),
-            challenge_seconds=config.authentication_refresh_check_seconds,
         )

@@ -10,22 +10,24 @@ once and in their order: a connection that has no question left is closed for th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
-from proxy.brokers.clocks import PoolLimits
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
+from proxy.config.config import Config
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -64,6 +66,26 @@ class PoolKey(NamedTuple):
     broker: BrokerAddress
     principal: Hashable
     purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
+
+    per_key: int
+    total: int
+    clocks: BrokerClocks
+    challenge_seconds: float = 60.0
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the limits of a configuration."""
+        return cls(
+            per_key=config.broker_connections_per_key,
+            total=config.broker_connections_total,
+            clocks=BrokerClocks.of(config),
+            challenge_seconds=config.authentication_refresh_check_seconds,
+        )
 
 
 class BrokerReports(Protocol):
@@ -152,7 +174,7 @@ class BrokerPool:
         self._waiters: dict[PoolKey, set[asyncio.Future[None]]] = {}
         # Keys of connections that ended before any answer, till the next tick. The first end is forgiven (None), since
         # brokers restart. After a later one that nobody had asked, a dial fails with it, for who was told of it.
-        self._ended: dict[PoolKey, ConnectionClosed | None] = {}
+        self._unanswered: dict[PoolKey, ConnectionClosed | None] = {}
         # Keys that wait for a place.
         self._line: dict[PoolKey, None] = {}
         # Failures of questions that one look at the clocks brings; None between the looks.
@@ -231,7 +253,7 @@ class BrokerPool:
 
     def tick(self, now: float) -> None:
         """Check the clocks of every connection."""
-        self._ended.clear()
+        self._unanswered.clear()
         failing = self._failing = []
         for connection in list(self._keys):
             try:
@@ -278,10 +300,10 @@ class BrokerPool:
         self._part(connection, key)
         if not connection.answered and cause in ENDED_BY_BROKER:
             error = _ended(key, connection)
-            if key not in self._ended:
-                self._ended[key] = None
+            if key not in self._unanswered:
+                self._unanswered[key] = None
             elif connection.unasked and key not in self._waiters:
-                self._ended[key] = error
+                self._unanswered[key] = error
             else:
                 self._note_failure(key, error)
                 self._wake(key, error)
@@ -410,8 +432,8 @@ class BrokerPool:
             self._stand_in_line(key)
 
     async def _dial(self, key: PoolKey) -> None:
-        if (ended := self._ended.get(key)) is not None:
-            self._ended[key] = None
+        if (ended := self._unanswered.get(key)) is not None:
+            self._unanswered[key] = None
             raise ended
         checked = await self._check(key.broker)
         connect_frame = await self._connect_frames.for_requests(key.principal)

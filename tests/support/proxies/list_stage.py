@@ -20,10 +20,10 @@ from proxy.app.metrics.counters import Counters
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
-from proxy.brokers.clocks import BrokerClocks, PoolLimits
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.pool import BrokerPool
+from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log

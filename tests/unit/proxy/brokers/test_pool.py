@@ -14,11 +14,11 @@ from protocol import commands
 from protocol.command_type import CommandType
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.own.broker_credentials import Plain
-from proxy.brokers.clocks import BrokerClocks, PoolLimits
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.counters import BrokerCounters
-from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.pool import BrokerPool, PoolKey, PoolLimits, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.counters import SharedCounters
