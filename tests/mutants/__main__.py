@@ -34,7 +34,7 @@ def _compare(now: Results) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.mutants")
-    parser.add_argument("command", choices=("run", "report", "compare", "cover", "choose", "slowest"))
+    parser.add_argument("command", choices=("run", "report", "compare", "cover", "choose"))
     parser.add_argument("--results", type=Path, default=NOW, help="baseline.json: a report of the baseline")
     parser.add_argument("--room", choices=choosing.ROOMS)
     parser.add_argument("--stage", choices=covering.STAGES, help="this one only")
@@ -42,7 +42,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--bound", type=float, default=300.0, help="seconds of tests a mutant and stage")
     parser.add_argument("--open", action="store_true", help="also those of whose tests some are left, from there on")
-    parser.add_argument("--count", type=int, default=40)
     asked = parser.parse_args()
     results = Results(asked.results)
     stages = [asked.stage] if asked.stage else list(covering.STAGES)
@@ -64,9 +63,6 @@ def main() -> None:
             _report(results)
         case "compare":
             _compare(results)
-        case "slowest":
-            for taken, test in covering.slowest(asked.count):
-                print(f"{taken:8.2f} s  {test}")
 
 
 if __name__ == "__main__":

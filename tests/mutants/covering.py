@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = ROOT / ".cache" / "mutants"
-# Where the stages of `make test` write how long each test took.
-_JUNIT: Final = ROOT / ".cache" / "junit"
 # Nothing is changed in this copy.
 CLEAN: Final = CACHE / "clean"
 PRODUCT: Final = ("limiter", "protocol", "eventlog", "proxy", "pipeline")
@@ -147,9 +145,3 @@ def _module(classname: str) -> tuple[str, tuple[str, ...]]:
 def _node(classname: str, name: str) -> str:
     file, classes = _module(classname)
     return "::".join((file, *classes, name))
-
-
-def slowest(count: int) -> list[tuple[float, str]]:
-    """Return the slowest tests of the last run of each stage of `make test`."""
-    taken = [(taken, f"{path.stem}: {test}") for path in _JUNIT.glob("*.xml") for test, taken, _ in _cases(path)]
-    return sorted(taken, reverse=True)[:count]
