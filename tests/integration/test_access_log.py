@@ -6,6 +6,8 @@ import json
 from time import monotonic
 from typing import Any
 
+import pytest
+
 from proxy.auth.fairness_key import DisplayNames
 from proxy.auth.roles import ANONYMIZERS
 from proxy.core.log import open_log
@@ -62,12 +64,14 @@ async def test_probes_and_scrapes_get_a_line_at_debug_only() -> None:
     assert found == [("/healthz", "debug"), ("/metrics", "debug"), ("/nowhere", "info")]
 
 
+@pytest.mark.threat("unserved-path-log")
 async def test_of_a_long_path_only_the_beginning_is_logged() -> None:
     (line,) = await logged(("/" + "a" * 7900 + "?token=secret", ""))
     assert line["path"] == "/" + "a" * 255 + "... (7901 in all)"
     assert line["status"] == 404
 
 
+@pytest.mark.threat("unserved-path-log")
 async def test_requests_that_nobody_served_get_few_lines_and_take_none_from_others() -> None:
     vain = [("/nowhere" + str(number), "") for number in range(60)]
     began = monotonic()

@@ -174,6 +174,7 @@ async def test_waiters_limiters_and_groups_of_a_jam_are_shown(tmp_path: Path, mo
         assert (reading["members"], len(reading["clients"]), reading["joinable"]) == (1, 1, False)
 
 
+@pytest.mark.threat("untraced-admin-action")
 async def test_configuration_and_log_level_are_those_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asked(tmp_path, monkeypatch) as api:
         document = await api.get("/v1/config")
@@ -291,6 +292,7 @@ async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
         assert not api.stage.proxy.counters.shared.internal_errors
 
 
+@pytest.mark.threat("rude-admin-clients")
 async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +349,7 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
         assert 0 < most_bytes <= listener.ADMIN_CLIENT_BYTES - REFERENCES_BYTES
 
 
+@pytest.mark.threat("rude-admin-clients")
 async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +380,7 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
         assert (await api.get("/v1/top"))["clients"]["lookup_mode"] == 0
 
 
+@pytest.mark.threat("rude-admin-clients")
 async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +414,7 @@ async def test_an_answer_that_fails_ends_its_exchange_alone(tmp_path: Path, monk
 # --- by the network -------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("admin-without-token", "admin-csrf")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -111,6 +111,7 @@ async def test_a_profile_shows_the_event_loop_while_clients_are_served(
         assert (change["action"], change["seconds"]) == ("profile", 0.5)
 
 
+@pytest.mark.threat("endless-profiles")
 async def test_one_profile_at_a_time_and_a_client_that_leaves_ends_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

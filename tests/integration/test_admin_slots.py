@@ -51,6 +51,7 @@ async def operated(tmp_path: Path) -> AsyncIterator[Operator]:
 
 
 # Connections of the own address give way after a while, which is over at once here; those of others need none.
+@pytest.mark.threat("silent-admin-connections")
 @pytest.mark.parametrize(("source", "silent_seconds"), [(ELSEWHERE, 60.0), (LOOPBACK, 0.0)])
 async def test_silent_connections_give_way_to_the_operator(
     source: str, silent_seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,6 +74,7 @@ async def test_silent_connections_give_way_to_the_operator(
                 readers.append(await silent())
 
 
+@pytest.mark.threat("silent-admin-connections")
 async def test_silent_connections_that_come_again_at_once_keep_no_operator_of_another_address_out(
     tmp_path: Path,
 ) -> None:

@@ -66,6 +66,7 @@ async def askers_of_schemas(stage: Stage) -> list[AsyncClient]:
 # --- schemas and their share ------------------------------------------------------------------------
 
 
+@pytest.mark.threat("unread-large-schemas")
 @pytest.mark.parametrize("disk", [False, True], ids=["without a disk", "with a disk"])
 async def test_schemas_that_nobody_reads_leave_memory_to_lists(tmp_path: Path, disk: bool) -> None:
     keys: dict[str, Any] = {"topicListSpillDirectory": str(tmp_path / "lists")} if disk else {}
@@ -108,6 +109,7 @@ async def test_small_schemas_of_new_clients_wait_for_no_reader() -> None:
             assert len((await fresh.answer()).getSchemaResponse.schema.schema_data) == 100
 
 
+@pytest.mark.threat("unread-large-schemas")
 async def test_a_client_that_reads_and_then_asks_for_many_schemas_holds_no_more_than_others() -> None:
     async with staged(NAMES, **STORM) as stage:
         large_schema(stage)
@@ -154,6 +156,7 @@ async def pass_by(stage: Stage, seconds: range) -> None:
         await stage.proxy.writes.sweep(second)
 
 
+@pytest.mark.threat("more-behind-disk-list")
 async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +177,7 @@ async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(
             await slow.answer()
 
 
+@pytest.mark.threat("more-behind-disk-list")
 async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +205,7 @@ async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_
 # --- the share where the disk is small ------------------------------------------------------------------
 
 
+@pytest.mark.threat("disk-small-or-broken")
 async def test_lists_take_shares_while_the_disk_has_no_room_for_them(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"topicListSpillDirectory": str(tmp_path / "lists"), "topicListSpillMaxMB": 1}
     async with staged(NAMES, **STORM, **keys) as stage:

@@ -131,6 +131,7 @@ async def test_a_protocol_version_below_10_is_closed_without_a_word(version: int
         await stage.until(lambda: stage.caused("unsupported_version") == 1, "an unsupported version")
 
 
+@pytest.mark.threat("client-claims-proxy")
 async def test_a_client_that_says_it_is_a_proxy_is_refused() -> None:
     async with staged() as stage:
         client = await stage.client()

@@ -103,6 +103,7 @@ def of_lists() -> list[str]:
     return twice + [target for target in targets if "topic-list" in target]
 
 
+@pytest.mark.threat("reset-while-list-written")
 @both_engines
 async def test_clients_that_leave_in_the_middle_leave_no_descriptor() -> None:
     async with staged() as stage:
@@ -133,6 +134,7 @@ class Refusing:
         raise OSError(errno.EMFILE, "no descriptor")
 
 
+@pytest.mark.threat("no-descriptor-list-thread")
 async def test_without_descriptors_the_loop_writes_and_nobody_notices() -> None:
     native_extension()
     async with staged(relayEngine="native") as stage:

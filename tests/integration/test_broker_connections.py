@@ -65,6 +65,7 @@ async def test_a_redirect_is_followed_with_its_authority() -> None:
         assert (asked.topic, asked.authoritative) == (TOPIC, True)
 
 
+@pytest.mark.threat("lookup-redirects-elsewhere")
 async def test_a_redirect_to_a_broker_that_is_not_allowed_is_an_error() -> None:
     async with staged(brokerProxyAllowedTargetPorts="6650") as stage:
         stage.broker.script.redirects.append(Redirect("pulsar://127.0.0.1:9999"))

@@ -164,6 +164,7 @@ async def test_a_broker_that_never_ends_its_questions_is_left() -> None:
         assert broker.heard() == [("token", b"mine")] * MOST_CHALLENGES * 2
 
 
+@pytest.mark.threat("auth-challenge-flood")
 async def test_a_listener_that_sends_questions_without_end_has_few_of_them_answered() -> None:
     async def ask(peer: AsyncClient) -> None:
         connect = await peer.command()

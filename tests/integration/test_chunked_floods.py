@@ -41,6 +41,7 @@ async def refused(_: web.BaseRequest) -> web.StreamResponse:
     return web.Response(status=413)
 
 
+@pytest.mark.threat("tiny-body-chunks")
 @pytest.mark.parametrize(
     ("line", "answered"),
     [
@@ -75,6 +76,7 @@ async def test_a_ping_waits_for_a_few_turns_of_tiny_chunks(line: str, answered: 
         assert at.stage.proxy.counters.shared.internal_errors == {}
 
 
+@pytest.mark.threat("tiny-answer-chunks")
 async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: ChunkClock) -> None:
     over = False
 

@@ -67,6 +67,7 @@ async def test_the_broker_hears_the_role_from_a_proxy_with_credentials_of_its_ow
         assert not seen.HasField("original_auth_method")
 
 
+@pytest.mark.threat("password-to-every-broker")
 @pytest.mark.parametrize("relayed", [True, False])
 @pytest.mark.parametrize(
     ("keys", "method", "forwarded"),
@@ -130,6 +131,7 @@ async def test_the_method_is_the_name_or_the_old_number(fields: dict[str, Any], 
         assert held.judge.asked == [(method, b"alice")]
 
 
+@pytest.mark.threat("requests-before-verdict")
 async def test_nothing_is_served_before_the_verdict() -> None:
     async with court() as held:
         held.judge.gate.clear()
@@ -209,6 +211,7 @@ async def test_large_credentials_are_booked_while_they_are_checked() -> None:
         assert held.stage.handshakes.held == held.stage.direct.statistics().peak_held == 0
 
 
+@pytest.mark.threat("connect-to-silent-host")
 async def test_large_credentials_hold_no_memory_while_a_broker_is_dialled() -> None:
     async with raw_broker(silence) as broker, court(**NOT_FORWARDING) as held:
         client = await held.stage.client()
@@ -221,6 +224,7 @@ async def test_large_credentials_hold_no_memory_while_a_broker_is_dialled() -> N
 # --- a client's own word counts for nothing -----------------------------------------------------------
 
 
+@pytest.mark.threat("original-principal-connect")
 @pytest.mark.parametrize("target", [True, False])
 async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
     async with court(**PROXY_ROLE) as held:
@@ -234,6 +238,7 @@ async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
         assert given == ("alice", "alice", "token")
 
 
+@pytest.mark.threat("original-principal-requests")
 async def test_requests_do_not_carry_a_client_s_word_either() -> None:
     async with court() as held:
         client = await held.client("alice")
@@ -256,6 +261,7 @@ async def test_requests_do_not_carry_a_client_s_word_either() -> None:
 # --- principals are kept apart ------------------------------------------------------------------------
 
 
+@pytest.mark.threat("answer-of-another-principal")
 @pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", NOT_FORWARDING), ("alice/1", "alice/2", {})])
 async def test_two_principals_never_share_an_answer_or_a_connection(
     first: str, second: str, keys: dict[str, Any]
@@ -373,6 +379,7 @@ async def test_a_token_of_two_seconds_is_renewed_by_the_clock_of_the_proxy_itsel
         await stage.until(lambda: stage.caused("credentials_not_renewed") == 1, "a cause")
 
 
+@pytest.mark.threat("expired-credentials")
 @pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize(("keys", "method"), [(NOT_FORWARDING, "token"), ({}, "basic")])
 async def test_a_relayed_client_whose_credentials_are_not_forwarded_is_closed_when_they_expire(
@@ -425,6 +432,7 @@ async def test_a_client_renews_what_is_forwarded_and_goes_on_under_it() -> None:
         await challenged(client)
 
 
+@pytest.mark.threat("expired-credentials")
 @BOTH
 async def test_a_client_that_does_not_renew_in_time_is_closed(forwarding: dict[str, Any]) -> None:
     async with court(**forwarding) as held:
@@ -446,6 +454,7 @@ async def test_a_client_that_cannot_renew_is_closed(forwarding: dict[str, Any]) 
         await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
 
 
+@pytest.mark.threat("refresh-to-another-role")
 @BOTH
 @pytest.mark.parametrize(
     ("data", "cause"),
@@ -562,6 +571,7 @@ SIGNED: dict[str, Any] = {
 AROUND = ["{}\n", "{}\r\n", " {}", "\t{} ", "\n\n{}\f\v"]
 
 
+@pytest.mark.threat("token-spelled-otherwise")
 @pytest.mark.parametrize("spelling", AROUND)
 async def test_white_space_around_a_token_is_no_part_of_it(spelling: str) -> None:
     token = token_of("alice")
@@ -580,6 +590,7 @@ async def test_white_space_around_a_token_is_no_part_of_it(spelling: str) -> Non
         assert stage.broker.record.commands(CommandType.CONNECT)[-1].connect.original_auth_data == token
 
 
+@pytest.mark.threat("token-spelled-otherwise")
 @pytest.mark.parametrize(
     "spelling", ["{0} .{1}.{2}", "{0}.\n{1}.{2}", "{0}.{1}.{2}\u00a0", "\u2003{0}.{1}.{2}", "\ufeff{0}.{1}.{2}", " \n"]
 )

@@ -45,6 +45,7 @@ async def answers(client: AsyncClient, count: int) -> None:
         count -= kind == CommandType.LOOKUP_RESPONSE
 
 
+@pytest.mark.threat("large-commands-silent-broker")
 async def test_k2_bytes_are_bounded_beside_the_number_and_every_request_has_its_answer() -> None:
     async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
         stage.broker.script.hold(CommandType.LOOKUP)
@@ -72,6 +73,7 @@ async def test_k5_others_are_told_that_they_live_while_commands_wait() -> None:
         await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
 
 
+@pytest.mark.threat("large-commands-silent-broker")
 @pytest.mark.parametrize("address", [LOOPBACK, OTHER_ADDRESS])
 async def test_k5_who_asks_for_one_thing_is_answered_while_the_brokers_of_others_are_stuck(address: str) -> None:
     async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
@@ -86,6 +88,7 @@ async def test_k5_who_asks_for_one_thing_is_answered_while_the_brokers_of_others
         await asyncio.gather(*(answers(client, 2 * FULL // CLIENTS) for client in clients))
 
 
+@pytest.mark.threat("large-commands-silent-broker")
 async def test_k9_a_crowd_of_one_network_that_waits_keeps_no_other_network_waiting() -> None:
     async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)

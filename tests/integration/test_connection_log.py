@@ -91,6 +91,7 @@ async def test_it_is_off_by_default_and_begins_and_ends_while_the_proxy_runs(mon
         assert len(proxy.lines("connection ended")) == len(proxy.lines("client connected")) == 1
 
 
+@pytest.mark.threat("connection-log-storm")
 async def test_a_storm_of_connections_is_a_bounded_number_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     async with logged(monkeypatch, connectionLogPercent=100, connectionLogMaxLinesPerSecond=10) as proxy:
         began = proxy.stage.proxy.loop.time()

@@ -163,6 +163,7 @@ async def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(topic
         assert [sample[1:4] for sample in slots_of(pair.stage).samples()] == [("", len(SMALL), 1)]
 
 
+@pytest.mark.threat("frames-hide-content")
 async def test_sizes_that_make_no_sense_are_passed_and_counted_as_one_unknown_producer() -> None:
     async with counted() as pair:
         await passed(pair, OPENED + b"\xff" * 30)
@@ -172,6 +173,7 @@ async def test_sizes_that_make_no_sense_are_passed_and_counted_as_one_unknown_pr
         assert pair.relay.produces
 
 
+@pytest.mark.threat("frames-hide-content")
 async def test_random_streams_in_random_pieces_pass_unchanged() -> None:
     async with counted() as pair:
         chance = random.Random(42)

@@ -51,6 +51,7 @@ async def served(neighbour: AsyncClient) -> None:
     assert (await neighbour.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
 
 
+@pytest.mark.threat("slow-relays-by-hundreds")
 @pytest.mark.parametrize("leaving", ["clients", "brokers"])
 @pytest.mark.parametrize("pool_mb", [-1, 1], ids=["no pool", "a pool"])
 async def test_relays_that_drip_and_stand_still_hold_up_nobody_and_leave_nothing(pool_mb: int, leaving: str) -> None:

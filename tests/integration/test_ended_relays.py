@@ -51,6 +51,7 @@ async def slowly(peer: AsyncClient, *, talking: bool = False) -> bytes:
     return bytes(got)
 
 
+@pytest.mark.threat("refilled-relays")
 @sides
 async def test_a_peer_that_takes_nothing_is_reset_soon_after_the_other_has_left(
     monkeypatch: pytest.MonkeyPatch, side: Side
@@ -82,6 +83,7 @@ async def test_a_client_that_still_takes_bytes_gets_all_of_them_and_a_fin(talkin
         assert resets(pair) == {}
 
 
+@pytest.mark.threat("refilled-relays")
 async def test_all_together_hold_no_more_than_the_bound() -> None:
     async with paired(**KERNELS_CHOICE) as pair:
         ended(pair).quota.most_bytes = MUCH

@@ -30,6 +30,7 @@ async def pour(client: AsyncClient, frames: bytes) -> None:
         return
 
 
+@pytest.mark.threat("flood-while-ending")
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_a_flood_keeps_no_proxy_from_ending(tmp_path: Path, flood: str) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker, shutdownDrainMillis=500) as proxy:

@@ -181,6 +181,7 @@ async def redirecting(peer: AsyncClient) -> None:
             await peer.send_command(pb.BaseCommand(type=kind, partitionMetadataResponse=metadata))
 
 
+@pytest.mark.threat("rude-event-broker")
 @pytest.mark.parametrize("rude", [deaf, silent, garbage, announcing, redirecting], ids=lambda each: each.__name__)
 async def test_broker_that_is_rude_holds_up_neither_files_nor_the_end(tmp_path: Path, rude: Rude) -> None:
     reached = asyncio.Event()

@@ -52,6 +52,7 @@ async def status(at: WebStage, path: str, method: str = "GET") -> int:
         return answer.status
 
 
+@pytest.mark.threat("path-leaves-route")
 @pytest.mark.parametrize(("path", "base"), dict.fromkeys((form[0], form[1]) for form in FORMS))
 async def test_a_route_gives_way_to_the_path_of_its_server(path: str, base: str) -> None:
     async with fake_web_broker() as server, web_staged(**route(path, server.url + base)) as at:
@@ -62,6 +63,7 @@ async def test_a_route_gives_way_to_the_path_of_its_server(path: str, base: str)
         assert at.broker.asked == []
 
 
+@pytest.mark.threat("path-leaves-route")
 async def test_nothing_leads_out_of_the_path_of_a_route_s_server() -> None:
     async with fake_web_broker() as server, web_staged(**route("/app", server.url + "/base")) as at:
         for given in ESCAPES:
@@ -83,6 +85,7 @@ async def test_the_route_s_own_path_is_told_with_its_slash() -> None:
         assert [(asked.method, asked.path) for asked in server.asked] == [("POST", "/base?a=1")]
 
 
+@pytest.mark.threat("client-credentials-redirected")
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_redirect_of_a_route_s_server_is_the_client_s(code: int, method: str) -> None:

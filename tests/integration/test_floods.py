@@ -53,6 +53,7 @@ def take(client: AsyncClient) -> None:
             pass
 
 
+@pytest.mark.threat("small-frame-flood")
 @pytest.mark.parametrize("kind", FLOODS)
 @pytest.mark.parametrize("attackers", [1, 5])
 async def test_an_iteration_hears_little_of_a_flood_and_others_are_served(kind: str, attackers: int) -> None:
@@ -75,6 +76,7 @@ async def test_an_iteration_hears_little_of_a_flood_and_others_are_served(kind: 
         assert (await neighbour.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
 
 
+@pytest.mark.threat("unanswered-commands")
 async def test_a_client_that_sends_pongs_too_fast_is_read_later_and_not_closed() -> None:
     async with staged(maxUnansweredCommandsPerSecond=100) as stage:
         client = await stage.connected()
@@ -86,6 +88,7 @@ async def test_a_client_that_sends_pongs_too_fast_is_read_later_and_not_closed()
         assert session.holds == ()
 
 
+@pytest.mark.threat("unanswered-lookup")
 async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
     left_topic, topic = f"{TOPIC}-left", TOPIC
 
@@ -152,6 +155,7 @@ def frame_of(number: int) -> bytes:
 # --- pipelined lookups ----------------------------------------------------------------------------
 
 
+@pytest.mark.threat("pipelined-lookups")
 @pytest.mark.parametrize("source", [LOOPBACK, "127.0.0.2"], ids=["of the same network", "of another"])
 async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
     monkeypatch: pytest.MonkeyPatch, source: str
@@ -193,6 +197,7 @@ async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
             assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
 
 
+@pytest.mark.threat("pipelined-lookups")
 async def test_a_neighbours_lookup_waits_for_few_of_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 10)
     monkeypatch.setattr(broker_turns, "RESERVE_OF", 1000)
@@ -217,6 +222,7 @@ OTHER_ADDRESS = "127.0.0.2"
 
 
 # Before the first turn in line an iteration serves what it has time for.
+@pytest.mark.threat("lookups-of-many-connections")
 @pytest.mark.parametrize(("address", "most"), [(LOOPBACK, 40 + 2 * CROWD), (OTHER_ADDRESS, 40)])
 async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(
     address: str, most: int, monkeypatch: pytest.MonkeyPatch
@@ -244,6 +250,7 @@ async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(
             assert sorted([request_id_of(await client.answer()) for _ in range(96)]) == list(range(1, 97))
 
 
+@pytest.mark.threat("pipelined-lookups")
 async def test_the_last_places_are_not_for_a_client_that_has_many() -> None:
     async with staged(maxConcurrentLookupRequests=100) as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
@@ -322,6 +329,7 @@ async def lookups_of_a_broker_that_leaves(clients: int) -> AsyncIterator[tuple[S
         yield stage, asking, broker
 
 
+@pytest.mark.threat("broker-closes-with-questions")
 async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_iteration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -342,6 +350,7 @@ async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_it
         assert max(woken.counts.values()) <= 2 * TASKS_PER_TURN
 
 
+@pytest.mark.threat("lookups-left-behind")
 @pytest.mark.parametrize(
     "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]
 )
@@ -362,6 +371,7 @@ async def test_when_clients_leave_their_requests_end_a_few_in_an_iteration(
         broker.peers[0].fin()
 
 
+@pytest.mark.threat("lists-left-at-once")
 async def test_hundreds_of_clients_with_lists_that_leave_at_once_leave_nothing_behind() -> None:
     """A broker's restart, or a network fault, on a busy proxy: a chain of their ends is deeper than a stack."""
     async with staged() as stage:
@@ -379,6 +389,7 @@ async def test_hundreds_of_clients_with_lists_that_leave_at_once_leave_nothing_b
         assert stage.proxy.counters.shared.internal_errors == {}
 
 
+@pytest.mark.threat("lookups-left-behind")
 async def test_a_proxy_that_stops_while_clients_leave_ends_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     # Behind the first few no request ends any more before the proxy stops.
     monkeypatch.setattr(task_turns, "LEAVING_MICROS", 0)
@@ -399,6 +410,7 @@ async def test_a_proxy_that_stops_while_a_brokers_questions_fail_ends_them_all()
         assert not len(stage.proxy.broker_side.pool._turns)
 
 
+@pytest.mark.threat("broker-closes-repeatedly")
 async def test_lookups_that_wait_for_their_turn_are_asked_on_a_connection_that_is_open_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ EVIL = {"Origin": CROSS_SITE["Origin"], "Sec-Fetch-Site": CROSS_SITE["Sec-Fetch-
 SOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="}
 
 
+@pytest.mark.threat("web-page-csrf")
 @pytest.mark.parametrize(
     ("method", "path", "headers"),
     [
@@ -44,6 +45,7 @@ async def test_pages_of_the_own_origin_and_programs_change_what_they_may() -> No
         assert len(at.broker.asked) == 3
 
 
+@pytest.mark.threat("web-page-dns-rebinding")
 async def test_a_name_that_was_rebound_to_this_proxy_is_not_served() -> None:
     async with web_staged(webServiceAllowedHosts="proxy.example") as at:
         for path in ("/config", "/metrics", "/proxy-stats/connections", ADMIN):

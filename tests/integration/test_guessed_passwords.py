@@ -88,6 +88,7 @@ async def guessed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage,
             checks.end(10 * GUESSERS)
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_guessers_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async with guessed(monkeypatch) as (stage, checks):
         for number in range(GUESSERS):
@@ -96,6 +97,7 @@ async def test_guessers_of_one_address_hold_up_no_client_of_another(monkeypatch:
         await alice_is_soon_connected(stage, checks, HOME)
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_guesses_of_one_user_hold_up_no_other_user_of_their_address(monkeypatch: pytest.MonkeyPatch) -> None:
     async with guessed(monkeypatch) as (stage, checks):
         for number in range(GUESSERS):
@@ -104,6 +106,7 @@ async def test_guesses_of_one_user_hold_up_no_other_user_of_their_address(monkey
         await alice_is_soon_connected(stage, checks, LOOPBACK)
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_many_addresses_that_guess_a_user_do_not_hold_up_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
     async with guessed(monkeypatch) as (stage, checks):
         addresses = [f"127.0.1.{number + 1}" for number in range(GUESSERS)]
@@ -130,6 +133,7 @@ async def test_a_wrong_password_that_many_clients_repeat_is_checked_once(monkeyp
         assert (await right.command()).type == pb.BaseCommand.CONNECTED
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,6 +160,7 @@ async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns
         assert await alice == 200
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_guessers_at_the_web_port_hold_up_no_client_of_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = CountedChecks(monkeypatch)
 

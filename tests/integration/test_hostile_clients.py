@@ -52,6 +52,7 @@ def of_empty_properties(kind: CommandType, count: int) -> bytes:
     return (len(command) + 4).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
 
 
+@pytest.mark.threat("request-grows-decoded")
 async def test_a_mebibyte_of_empty_properties_is_refused_by_its_first_bytes_and_never_decoded(
     decoded: list[int],
 ) -> None:
@@ -136,6 +137,7 @@ async def test_leaving_does_not_free_the_places_of_questions_the_broker_still_wo
         assert (await late.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
 
 
+@pytest.mark.threat("lists-take-lookup-places")
 async def test_lists_that_wait_take_no_place_from_the_lookups_of_others() -> None:
     async with staged(maxConcurrentLookupRequests=5000) as stage:
         gate = stage.broker.script.hold(LISTS)

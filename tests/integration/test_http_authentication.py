@@ -59,6 +59,7 @@ async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
         assert [asked.header("Authorization") for asked in at.broker.asked] == [f"{scheme} alice-token"]
 
 
+@pytest.mark.threat("pages-for-anybody")
 @pytest.mark.parametrize(
     "header", [None, "Bearer wrong", "Bearer\talice-token", "Bearer alice- token", "Negotiate x", "Bearer", "Basic !!!"]
 )
@@ -126,6 +127,7 @@ async def refused_socket(_: web.BaseRequest) -> web.StreamResponse:
     return web.Response(status=403)
 
 
+@pytest.mark.threat("proxy-credentials-extra-route")
 async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role() -> None:
     async with fake_web_broker() as other:
         async with web_staged(role_finder=Roles(), **KEYS, **OWN, **extra_route("/other", other.url)) as at:
@@ -137,6 +139,7 @@ async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role(
         assert introductions(other) == [(None, None), (None, "Bearer alice-token"), (None, None)]
 
 
+@pytest.mark.threat("websocket-as-proxy")
 @pytest.mark.parametrize("path", [WEBSOCKET, "/ws;a/v2/x", ADMIN])
 async def test_a_websocket_never_has_the_rights_of_the_proxy(path: str) -> None:
     # The brokers' service of WebSockets knows nothing of X-Original-Principal.
@@ -203,6 +206,7 @@ async def test_redirects_take_the_introduction_to_brokers_only() -> None:
         assert introductions(owner) == [("anonymous", "Bearer own")]
 
 
+@pytest.mark.threat("lookups-of-no-broker")
 async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the_proxy_along() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
         keys = {**KEYS, **OWN, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
@@ -222,6 +226,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the
         assert introductions(foreign) == [(None, None)]
 
 
+@pytest.mark.threat("client-credentials-redirected")
 async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_client_to_its_own_origin_only() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
         keys = {**KEYS, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
@@ -242,6 +247,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_cl
         assert [foreign.asked[0].header(name) for name in claims] == [None, None, None, "yes"]
 
 
+@pytest.mark.threat("client-credentials-redirected")
 async def test_a_server_that_is_no_broker_gets_the_role_of_the_client_told_to_nobody() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
         keys = {**KEYS, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
@@ -277,6 +283,7 @@ async def test_two_authorization_headers_are_refused() -> None:
         assert at.broker.asked == []
 
 
+@pytest.mark.threat("expired-websocket")
 async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired() -> None:
     async def open_end(request: web.BaseRequest) -> web.StreamResponse:
         socket = web.WebSocketResponse()

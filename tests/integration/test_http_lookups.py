@@ -109,6 +109,7 @@ async def test_an_answer_that_is_no_200_passes_as_it_is() -> None:
             assert (answer.status, await answer.text()) == (404, body)
 
 
+@pytest.mark.threat("http-lookup-inner-address")
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "localhost", "[::ffff:127.0.0.1]"])
 async def test_a_lookup_that_names_an_inner_address_leads_nobody_there(host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as inner:

@@ -103,6 +103,7 @@ async def test_a_list_without_memory_in_time_is_refused_like_one_of_the_binary_p
         assert at.stage.proxy.counters.web.lists_refused == 1
 
 
+@pytest.mark.threat("unlimited-http-lists")
 async def test_a_list_stands_in_the_same_queue_as_those_of_the_binary_port() -> None:
     keys = LARGE_WINDOW | {DIRECT.format("PermitsAcquireQueueSize"): 1}
     async with web_staged(**keys) as at:
@@ -115,6 +116,7 @@ async def test_a_list_stands_in_the_same_queue_as_those_of_the_binary_port() -> 
         await at.stage.until(lambda: not at.stage.direct.queue_size, "its place is free")
 
 
+@pytest.mark.threat("endless-http-body")
 async def test_a_client_that_stops_reading_a_list_is_ended_by_the_same_rule() -> None:
     async with web_staged(**SMALL | {"topicListWriteStallTimeoutMillis": 200}) as at:
         at.broker.answer = large_list
@@ -168,6 +170,7 @@ async def test_many_lists_at_once_are_served_in_turn() -> None:
         assert at.stage.direct.queue_size == 0
 
 
+@pytest.mark.threat("slow-http-lists")
 async def test_lists_of_a_slow_broker_hold_no_memory_before_its_answers() -> None:
     # A tenth of the attack in which 1,000 lists held all of 100 MB while their broker was slow.
     gate = asyncio.Event()
@@ -196,6 +199,7 @@ async def test_lists_of_a_slow_broker_hold_no_memory_before_its_answers() -> Non
         assert {task.result() for task in asking} == {200}
 
 
+@pytest.mark.threat("slow-http-lists")
 async def test_few_lists_are_asked_for_at_once_and_leave_connections_to_other_requests() -> None:
     gate = asyncio.Event()
 

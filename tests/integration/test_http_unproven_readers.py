@@ -57,6 +57,7 @@ async def swept(at: WebStage, seconds: int, begin: int = 0) -> None:
         await at.stage.proxy.writes.sweep(second)
 
 
+@pytest.mark.threat("unread-web-lists")
 async def test_web_clients_that_read_nothing_leave_memory_to_those_that_read() -> None:
     async with web_staged(**STORM) as at:
         await standing(at)
@@ -106,6 +107,7 @@ async def test_where_nobody_is_closed_for_standing_who_stands_keeps_to_its_share
         assert at.stage.direct.held == awake(at).held == IN_SHARE * WINDOW
 
 
+@pytest.mark.threat("unread-web-lists")
 async def test_a_web_client_that_reads_is_served_soon_behind_those_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
     async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
@@ -145,6 +147,7 @@ async def served_elsewhere(at: WebStage) -> None:
     reader.close()
 
 
+@pytest.mark.threat("web-lists-one-address")
 @pytest.mark.parametrize("slots", [MANY, 16])
 async def test_a_list_of_another_address_waits_for_none_that_stand(slots: int) -> None:
     # Where there are fewer slots than lists, those that wait for memory hold all that are not kept.
@@ -160,6 +163,7 @@ async def test_a_list_of_another_address_waits_for_none_that_stand(slots: int) -
         assert awake(at).held == IN_SHARE * WINDOW
 
 
+@pytest.mark.threat("web-lists-one-address")
 async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_another_address_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -180,6 +184,7 @@ async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_anothe
         assert at.stage.direct.held == 25 * WINDOW
 
 
+@pytest.mark.threat("web-lists-one-address")
 async def test_lists_that_wait_for_connections_hold_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 32)
     async with web_staged(**{**STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:

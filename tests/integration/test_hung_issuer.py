@@ -72,6 +72,7 @@ async def admitted(stage: Stage, connect: bytes) -> None:
     assert (await client.command()).type == pb.BaseCommand.CONNECTED
 
 
+@pytest.mark.threat("tokens-of-hung-issuer")
 async def test_strangers_at_a_hung_issuer_keep_no_known_client_out() -> None:
     async with hung() as issuer, staged(**keys(issuer)) as stage:
         await admitted(stage, with_password(b"alice:sesame"))
@@ -115,6 +116,7 @@ async def test_large_credentials_that_wait_take_no_more_memory_than_allowed(monk
         await stage.until(lambda: stage.handshakes.held == 0, "the memory given back")
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_guessers_of_passwords_keep_no_known_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with hung() as issuer, staged(**keys(issuer)) as stage:
         await admitted(stage, with_password(b"alice:sesame"))

@@ -110,6 +110,7 @@ async def test_k1_off_has_no_pool_and_costs_nothing() -> None:
         assert type(pair.relay).__name__ in {"AsyncioRelay", "WatchedRelay", "NativeRelay"}
 
 
+@pytest.mark.threat("unreading-consumers")
 async def test_k1_one_pool_bounds_what_all_relays_hold_and_every_byte_arrives() -> None:
     async with pooled() as (stage, broker):
         pairs = await stalled(stage, broker, MANY)
@@ -163,6 +164,7 @@ def test_k3_a_pool_below_one_read_of_each_thread_is_an_error(keys: dict[str, str
             Config.load(overrides=overrides)
 
 
+@pytest.mark.threat("unreading-consumers")
 async def test_k5_a_consumer_that_reads_is_served_while_others_use_the_pool_up() -> None:
     async with pooled() as (stage, broker):
         await stalled(stage, broker, MANY)
@@ -191,6 +193,7 @@ async def test_pool_and_throttle_share_a_relay(level: int) -> None:
         await stage.until(lambda: pool_of(stage).used_bytes == 0, "all memory back")
 
 
+@pytest.mark.threat("unreading-consumers")
 @pytest.mark.parametrize("end", ["reset", "abort", "close", "broker"])
 async def test_k6_memory_comes_back_when_a_relay_ends_with_bytes_held(end: str) -> None:
     async with pooled() as (stage, broker):

@@ -92,6 +92,7 @@ def withheld(stage: Stage) -> dict[str, int]:
 # --- strangers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("token-to-foreign-host")
 @pytest.mark.parametrize("challenges", [False, True])
 async def test_a_foreign_listener_that_an_anonymous_client_names_never_sees_the_token(challenges: bool) -> None:
     foreign = Listener(challenges=challenges)
@@ -103,6 +104,7 @@ async def test_a_foreign_listener_that_an_anonymous_client_names_never_sees_the_
     assert foreign.tokens == []
 
 
+@pytest.mark.threat("token-to-foreign-host")
 @pytest.mark.parametrize("challenges", [False, True])
 @pytest.mark.parametrize("forward", ["true", "false"])
 async def test_a_foreign_listener_that_an_authenticated_client_names_never_sees_the_token(
@@ -115,6 +117,7 @@ async def test_a_foreign_listener_that_an_authenticated_client_names_never_sees_
     assert foreign.tokens == []
 
 
+@pytest.mark.threat("other-port-of-broker")
 async def test_only_the_port_of_a_configured_broker_is_known() -> None:
     foreign = Listener()
     async with raw_broker(foreign.serve) as listening, staged(**OWN) as stage:
@@ -229,6 +232,7 @@ async def test_a_broker_that_an_http_lookup_named_is_known() -> None:
     assert owner.tokens == [TOKEN]
 
 
+@pytest.mark.threat("claimed-host-in-lookup")
 @pytest.mark.parametrize("claim", ["Host", "X-Forwarded-Host", "X_Forwarded_Host", "X-Forwarded-Port", "Forwarded"])
 async def test_a_host_that_a_client_claims_in_a_lookup_makes_nobody_known(claim: str) -> None:
     """The broker redirects to wherever the request says that it was sent."""
@@ -252,6 +256,7 @@ async def test_a_host_that_a_client_claims_in_a_lookup_makes_nobody_known(claim:
     assert foreign.tokens == []
 
 
+@pytest.mark.threat("lookups-of-no-broker")
 async def test_answers_of_an_extra_route_make_nobody_known() -> None:
     foreign = Listener()
     async with raw_broker(foreign.serve) as listening, fake_web_broker() as stranger:
@@ -267,6 +272,7 @@ async def test_answers_of_an_extra_route_make_nobody_known() -> None:
     assert foreign.tokens == []
 
 
+@pytest.mark.threat("lookups-of-no-broker")
 async def test_a_lookup_that_is_redirected_to_an_extra_route_makes_nobody_known() -> None:
     foreign = Listener()
     async with raw_broker(foreign.serve) as listening, fake_web_broker() as service, fake_web_broker() as stranger:
@@ -341,6 +347,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield Cluster(first, second, service, port)
 
 
+@pytest.mark.threat("other-port-of-broker")
 async def test_a_broker_of_the_list_is_known_at_the_configured_port_only() -> None:
     foreign = Listener()
     async with cluster() as held, raw_broker(foreign.serve, host=OTHER_HOST) as listening:

@@ -94,6 +94,7 @@ async def test_a_signed_token_that_names_many_groups_is_taken(groups: int) -> No
         assert seen.connect.original_auth_data == token
 
 
+@pytest.mark.threat("large-credentials-kept")
 async def test_who_finds_no_memory_for_large_credentials_is_told_to_come_again() -> None:
     async with court(**SMALL_MEMORY) as at:
         clients = [await at.client(data_of(f"alice/{number}", BIG)) for number in range(FIT)]
@@ -126,6 +127,7 @@ async def test_equal_large_credentials_are_charged_once_until_the_last_of_their_
         await gone(at, clients[0])
 
 
+@pytest.mark.threat("large-credentials-kept")
 @pytest.mark.usefixtures("relay_engine")
 async def test_a_relay_keeps_no_credentials() -> None:
     async with court(**SMALL_MEMORY) as at:

@@ -195,6 +195,7 @@ async def test_a_large_connect_without_memory_is_closed_and_topic_lists_are_not_
         taken.release()
 
 
+@pytest.mark.threat("large-connect")
 async def test_large_connects_of_different_addresses_take_turns() -> None:
     async with staged(haProxyProtocolEnabled="true") as stage:
         taken = stage.handshakes.try_acquire(stage.handshakes.limit, key="others")
@@ -245,6 +246,7 @@ async def test_a_client_that_leaves_in_a_large_frame_gives_its_permit_back(half:
         assert stage.caused("client_closed") == 1
 
 
+@pytest.mark.threat("announced-frames")
 async def test_frames_that_are_announced_hold_nothing_and_a_list_is_served_at_once() -> None:
     # A tenth of what once held all of the default limit: 34 connections, 6.8 KB in all.
     async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
@@ -259,6 +261,7 @@ async def test_frames_that_are_announced_hold_nothing_and_a_list_is_served_at_on
         assert len(stage.proxy.services.uploads) == 34
 
 
+@pytest.mark.threat("large-connect")
 async def test_connects_that_are_announced_hold_nothing_and_a_list_is_served_at_once() -> None:
     async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
         for _ in range(55):
@@ -272,6 +275,7 @@ async def test_connects_that_are_announced_hold_nothing_and_a_list_is_served_at_
         assert len(stage.proxy.services.uploads) == 55
 
 
+@pytest.mark.threat("large-frames-stop")
 async def test_frames_that_wait_to_grow_and_send_nothing_keep_out_neither_lists_nor_honest_frames() -> None:
     # A tenth of what once held all of the default limit for 25 s: 170 connections that send 64 KiB of a MiB each.
     async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
@@ -302,6 +306,7 @@ async def test_the_share_of_frames_follows_the_limit_of_direct_memory() -> None:
         assert stage.frames.limit == 0
 
 
+@pytest.mark.threat("connect-to-silent-host")
 async def test_large_connects_hold_no_memory_while_their_broker_is_dialled() -> None:
     async with raw_broker(silence) as broker, staged() as stage:
         clients = [await stage.client() for _ in range(3)]
@@ -312,6 +317,7 @@ async def test_large_connects_hold_no_memory_while_their_broker_is_dialled() -> 
         assert stage.handshakes.statistics().peak_held >= 180 * KIB
 
 
+@pytest.mark.threat("connect-to-silent-host")
 async def test_a_connect_with_too_much_for_a_broker_is_closed_before_the_broker_is_dialled() -> None:
     async with raw_broker(silence) as broker, staged() as stage:
         target = f"127.0.0.1:{broker.port}"
@@ -351,6 +357,7 @@ async def test_partial_frames_hold_no_more_than_the_limit_and_one_growth() -> No
         await (await stage.connected()).ping()
 
 
+@pytest.mark.threat("large-frame-drips")
 async def test_a_dripping_sender_is_closed_when_a_list_waits_for_its_memory() -> None:
     async with staged(**TIGHT | LEAST_RATE) as stage:
         dripping, request = await stage.connected(), exactly(900 * KIB)

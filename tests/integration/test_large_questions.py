@@ -220,6 +220,7 @@ async def test_a_large_question_waits_for_its_share() -> None:
         await answered(stage, client, pattern)
 
 
+@pytest.mark.threat("large-questions")
 async def test_a_list_whose_question_is_large_needs_no_more_direct_memory_than_any_other() -> None:
     async with staged(**TIGHT) as stage:
         # All but what one list takes: its question would not fit into the rest.
@@ -249,6 +250,7 @@ async def test_lists_that_wait_for_their_turn_are_charged_until_their_answer(lea
         await stage.until(lambda: stage.frames.held == 0, "all memory back")
 
 
+@pytest.mark.threat("large-questions")
 async def test_a_crowd_of_large_questions_holds_no_more_than_its_share_and_all_are_answered() -> None:
     crowded = {**TIGHT, "topicListRequestTimeoutMillis": patient_millis(20_000)}
     async with staged(**crowded) as stage:

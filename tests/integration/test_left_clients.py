@@ -61,6 +61,7 @@ async def says_nothing(stage: Stage) -> AsyncClient:
     return await stage.client()
 
 
+@pytest.mark.threat("garbage-of-idle-connections")
 @pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("what", [connects, asks, begins_a_frame, is_relayed, says_nothing])

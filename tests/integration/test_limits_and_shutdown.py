@@ -62,6 +62,7 @@ async def client_from(stage: Stage, address: str) -> AsyncClient:
 # --- how many -------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("curious-stranger")
 @pytest.mark.parametrize(
     ("key", "code"),
     [
@@ -102,6 +103,7 @@ async def test_a_refused_client_that_has_sent_its_connect_still_reads_the_reason
         assert len(stage.proxy.sessions) == 1
 
 
+@pytest.mark.threat("silent-connections-fill")
 @pytest.mark.parametrize("kind", [Stage.client, Stage.connected])
 @pytest.mark.parametrize("balanced", [False, True])
 async def test_connections_of_one_address_that_prove_nothing_keep_no_other_address_out(
@@ -136,6 +138,7 @@ async def test_connections_of_one_address_that_prove_nothing_keep_no_other_addre
         assert (await refused(late)).error == ServerError.ServiceNotReady
 
 
+@pytest.mark.threat("many-networks-one-customer")
 async def test_a_customer_with_many_ipv6_networks_keeps_no_other_customer_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "CONNECT_SECONDS", 0.0)
     monkeypatch.setattr(crowds, "IDLE_SECONDS", 0.0)
@@ -183,6 +186,7 @@ async def test_a_storm_of_connections_is_served_and_holds_nobody_up() -> None:
 # --- how long -------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("connect-drips")
 @pytest.mark.parametrize("sent", [b"", connect_frame()[:-1], connect_frame(auth_data=bytes(60_000))[:30_000]])
 async def test_a_client_without_a_whole_connect_is_closed_in_time_and_others_stay(sent: bytes) -> None:
     async with staged() as stage:
@@ -211,6 +215,7 @@ async def test_a_client_silent_over_two_intervals_is_closed_and_one_that_answers
         assert (await serving).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
+@pytest.mark.threat("large-frame-drips")
 async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permit_back() -> None:
     async with staged(topicListRequestTimeoutMillis=patient_millis(1000)) as stage:
         whole = await stage.connected()
@@ -246,6 +251,7 @@ def readable(client: AsyncClient) -> bool:
         return False
 
 
+@pytest.mark.threat("out-of-descriptors")
 async def test_without_descriptors_accepting_pauses_without_spinning_and_goes_on_later(tmp_path: Path) -> None:
     async with EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
         limit = proxy.descriptors() + PLACES

@@ -130,6 +130,7 @@ async def test_a_client_of_a_unix_socket_has_the_number_of_its_user_for_an_addre
         await (await stage.client()).connect()
 
 
+@pytest.mark.threat("unix-socket-claim")
 @pytest.mark.parametrize(
     ("trusted", "believed"), [("unix", True), ("*", True), ("10.0.0.0/8,unix", True), ("10.0.0.0/8", False)]
 )
@@ -159,6 +160,7 @@ async def test_a_proxy_of_a_unix_socket_alone_has_no_port(tmp_path: Path) -> Non
 # --- metrics --------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("beyond-metrics-port")
 async def test_the_port_for_monitors_has_their_pages_and_nothing_else() -> None:
     async with web_staged(metricsPort="0", metricsBindAddress=OTHER) as at:
         web = at.stage.proxy.web

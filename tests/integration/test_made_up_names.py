@@ -85,6 +85,7 @@ async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Street]:
             names.released.set()
 
 
+@pytest.mark.threat("made-up-names")
 async def test_made_up_names_that_hang_keep_nobody_from_a_broker_that_a_lookup_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -93,6 +94,7 @@ async def test_made_up_names_that_hang_keep_nobody_from_a_broker_that_a_lookup_n
         assert not any(answer.done() for answer in waiting)
 
 
+@pytest.mark.threat("made-up-names")
 async def test_made_up_names_that_resolve_drive_out_no_answer_for_a_broker_that_a_lookup_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,6 +107,7 @@ async def test_made_up_names_that_resolve_drive_out_no_answer_for_a_broker_that_
         assert town.names.asked.count("broker-0.test") == 1
 
 
+@pytest.mark.threat("names-delay-other-clients")
 async def test_names_that_hang_for_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async with street(monkeypatch) as town, town.hanging() as waiting:
         opened = socket.socket()

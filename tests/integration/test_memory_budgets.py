@@ -326,6 +326,7 @@ async def test_relays_at_rest_cost_two_connections_at_rest_at_most(tmp_path: Pat
         assert proxy.growth_bytes <= allowed
 
 
+@pytest.mark.threat("partial-connect-answers")
 @pytest.mark.parametrize("announced", [4 * KIB, 64 * KIB])
 async def test_listeners_that_never_end_their_answer_to_connect_cost_two_connections_each(
     tmp_path: Path, announced: int

@@ -60,6 +60,7 @@ async def slow_readers(stage: Stage) -> list[AsyncClient]:
     return clients
 
 
+@pytest.mark.threat("takes-nothing-others-wait")
 async def test_clients_that_read_are_served_while_others_take_nothing() -> None:
     async with staged(NAMES, **STORM) as stage:
         quick = [await stage.connected() for _ in range(QUICK)]
@@ -75,6 +76,7 @@ async def test_clients_that_read_are_served_while_others_take_nothing() -> None:
         assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
 
 
+@pytest.mark.threat("everybody-waits-for-disk")
 async def test_clients_that_read_wait_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing moves in this time: so slow may a disk be.
     monkeypatch.setattr(spill, "SWEEP_SECONDS", 3600)
@@ -148,6 +150,7 @@ async def pong_blindly(stage: Stage, client: AsyncClient) -> None:
         await asyncio.sleep(0.005)
 
 
+@pytest.mark.threat("unread-lists")
 async def test_newcomers_that_read_do_not_wait_for_any_number_of_clients_that_do_not() -> None:
     async with staged(NAMES, **STORM) as stage:
         slow = await slow_readers(stage)
@@ -168,6 +171,7 @@ async def test_a_newcomer_does_not_wait_with_the_group_of_those_that_do_not_read
         await newcomer(stage, SLOW)
 
 
+@pytest.mark.threat("partial-readers-stand")
 async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_newcomers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -219,6 +223,7 @@ async def lie(stage: Stage, number: int) -> AsyncClient | None:
     return liar if output.holds_memory else None
 
 
+@pytest.mark.threat("slow-trickle-readers")
 async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_newcomers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -237,6 +242,7 @@ async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_new
         assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
 
 
+@pytest.mark.threat("slow-trickle-readers")
 async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -267,6 +273,7 @@ async def stood(stage: Stage, clients: list[AsyncClient]) -> int:
     return second
 
 
+@pytest.mark.threat("partial-readers-stand")
 async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -327,6 +334,7 @@ async def second_lists_in_heap_memory(**keys: object) -> AsyncIterator[tuple[Sta
             yield stage, standing, second
 
 
+@pytest.mark.threat("unread-second-list")
 async def test_second_lists_of_clients_that_stand_after_a_proof_do_not_fill_heap_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -336,6 +344,7 @@ async def test_second_lists_of_clients_that_stand_after_a_proof_do_not_fill_heap
         assert 0 < stage.caused("reads_too_slowly") < len(standing)
 
 
+@pytest.mark.threat("unread-second-list")
 async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +357,7 @@ async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory
         await stage.until(lambda: stage.proxy.counters.spill.moved_lists, "lists on disk")
 
 
+@pytest.mark.threat("two-unread-lists")
 async def test_second_lists_of_late_readers_leave_heap_memory_to_newcomers_and_are_all_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -117,6 +117,7 @@ async def test_without_threads_the_loop_moves_everything() -> None:
 # --- no room --------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("no-descriptor-hand-over")
 async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     async with native() as (stage, engine):
 
@@ -132,6 +133,7 @@ async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(monkeyp
         assert (refusals(stage), len(engine)) == (1, 1)
 
 
+@pytest.mark.threat("no-descriptor-hand-over")
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_a_pair_that_the_threads_refuse_is_the_loops_and_loses_nothing(stopped: bool) -> None:
     behind = os.urandom(50 * KIB)
@@ -183,6 +185,7 @@ async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on
 # --- floods ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("native-watch-flood")
 async def test_a_flood_of_tiny_watch_frames_does_not_keep_the_loop_busy() -> None:
     tiny = watch_update(1, [])
     async with native() as (stage, _), raw_broker(greet) as broker:
@@ -203,6 +206,7 @@ async def test_a_flood_of_tiny_watch_frames_does_not_keep_the_loop_busy() -> Non
 # --- the end of a thread --------------------------------------------------------------------------
 
 
+@pytest.mark.threat("relay-thread-ends")
 async def test_a_thread_that_dies_ends_the_process_in_order_and_one_that_stands_is_unhealthy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

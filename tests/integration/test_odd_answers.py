@@ -39,6 +39,7 @@ async def answering(answer: bytes, **keys: Any) -> AsyncIterator[tuple[Stage, li
         await server.wait_closed()
 
 
+@pytest.mark.threat("malformed-answer")
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -56,6 +57,7 @@ async def test_an_answer_to_no_request_is_the_broker_s_fault(answer: bytes, reas
         assert requests == [1, 1]
 
 
+@pytest.mark.threat("body-where-none-belongs")
 @pytest.mark.parametrize(("method", "status"), [("DELETE", 204), ("GET", 304), ("HEAD", 200)])
 async def test_a_change_that_is_done_is_told_although_a_body_follows(method: str, status: int) -> None:
     answer = b"HTTP/1.1 %d Done\r\nContent-Length: 4\r\n\r\nevil" % status
@@ -76,6 +78,7 @@ def with_header_of(size: int, fields: int) -> bytes:
     return start + b"".join(lines) + b"\r\nok"
 
 
+@pytest.mark.threat("endless-answer-header")
 @pytest.mark.parametrize(
     ("keys", "size", "status"),
     [

@@ -134,6 +134,7 @@ async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() ->
             await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
 
 
+@pytest.mark.threat("garbage-load-statistics")
 @pytest.mark.parametrize("answer", [500, 307, b"garbage", b"[" + b" " * LARGEST_METRICS_BYTES])
 async def test_statistics_that_are_garbage_huge_or_elsewhere_are_unavailable(answer: object) -> None:
     async with fake_web_broker() as broker:
@@ -182,6 +183,7 @@ async def test_answers_that_cannot_be_used_are_freed_at_once(answer: bytes) -> N
         assert held < LARGEST_METRICS_BYTES
 
 
+@pytest.mark.threat("garbage-load-statistics")
 async def test_redirect_takes_no_credentials_to_another_host() -> None:
     async with fake_web_broker() as broker, fake_web_broker() as stranger:
 
@@ -220,6 +222,7 @@ async def test_brokers_of_topics_that_are_remembered_are_bounded(monkeypatch: py
         assert list(questions._owners) == ["persistent://t/n/a", "persistent://t/n/c"]
 
 
+@pytest.mark.threat("garbage-load-statistics")
 async def test_broker_that_does_not_answer_in_time_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", 0.05)
     async with fake_web_broker() as broker:

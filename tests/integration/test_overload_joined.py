@@ -138,6 +138,7 @@ async def test_producers_are_held_above_the_high_mark_and_all_others_go_on(
         assert not stage.proxy.counters.overload.pause_overshoots
 
 
+@pytest.mark.threat("doubled-producer-fields")
 async def test_producer_whose_commands_have_their_type_twice_is_held_like_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +404,7 @@ def _steps_are_small(changes: list[tuple[float, float | None]]) -> None:
     assert changes[-1][1] is None
 
 
+@pytest.mark.threat("new-topic-escapes-rate")
 async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def keys(directory: Path, service: TlsWebService, kind: str) -> dict[str, Any]:
     return given | files | token | {"brokerProxyCredentialsToAnyTarget": "true"}
 
 
+@pytest.mark.threat("certificate-rights-borrowed")
 @pytest.mark.parametrize("kind", ["plugin", "beside a token"])
 async def test_a_client_without_a_role_has_no_rights_of_the_certificate(tmp_path: Path, kind: str) -> None:
     async with tls_web_service() as service, web_staged(**keys(tmp_path, service, kind)) as at:
@@ -100,6 +101,7 @@ async def test_the_certificate_is_shown_beside_the_role_of_the_client(tmp_path: 
         assert service.seen == [(True, "alice")] * 2
 
 
+@pytest.mark.threat("certificate-rights-borrowed")
 async def test_where_a_certificate_is_demanded_the_refusal_names_the_key(tmp_path: Path) -> None:
     async with (
         tls_web_service(ssl.CERT_REQUIRED) as service,
@@ -113,6 +115,7 @@ async def test_where_a_certificate_is_demanded_the_refusal_names_the_key(tmp_pat
         assert service.seen == []
 
 
+@pytest.mark.threat("certificate-rights-borrowed")
 async def test_a_redirect_of_an_extra_route_s_server_does_not_take_the_certificate_to_brokers(tmp_path: Path) -> None:
     async with fake_web_broker() as other, tls_web_service() as service:
         other.answer = redirect_to(service.url)

@@ -45,6 +45,7 @@ def connects(held: Court) -> int:
     return len(held.stage.broker.record.commands(CommandType.CONNECT))
 
 
+@pytest.mark.threat("token-each-takes-connections")
 async def test_each_client_costs_one_connection_and_there_are_never_too_many() -> None:
     async with court(**FORWARDING, brokerConnectionsTotal=FEW, brokerConnectionsPerKey=2) as held:
         clients = await crowd(held, 40)
@@ -78,6 +79,7 @@ async def test_clients_of_one_role_share_a_list_where_the_operator_says_so() -> 
     assert sorted(Counter(event["question_hash"] for event in events.kept).values()) == [1, len(clients)]
 
 
+@pytest.mark.threat("list-by-another-token")
 async def test_a_reload_changes_who_shares() -> None:
     async with court(**FORWARDING) as held:
         gate = held.stage.broker.script.hold(LISTS)
@@ -145,6 +147,7 @@ async def before(broker: Wary, keys: dict[str, Any]) -> AsyncIterator[Court]:
         yield held
 
 
+@pytest.mark.threat("list-by-another-token")
 @pytest.mark.parametrize(
     ("late", "code"),
     [

@@ -4,6 +4,8 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
+
 from proxy.app.proxy import Proxy
 from proxy.app.web_side import lookup_ports
 from proxy.cli.admin.client import ask_top
@@ -39,6 +41,7 @@ def _inode(link: Path) -> str:
     return found.group(1) if found else ""
 
 
+@pytest.mark.threat("port-turned-off")
 async def test_a_proxy_of_one_tls_port_listens_nowhere_else(tmp_path: Path) -> None:
     async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
         config = tmp_path / "proxy.conf"
@@ -67,6 +70,7 @@ async def test_a_web_port_with_tls_alone_is_a_web_server(tmp_path: Path) -> None
             await proxy.stop(0)
 
 
+@pytest.mark.threat("port-turned-off")
 async def test_no_plain_port_is_opened_for_a_broker_where_plain_clients_are_not_served(tmp_path: Path) -> None:
     async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
         proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))

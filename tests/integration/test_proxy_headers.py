@@ -123,6 +123,7 @@ async def test_a_header_of_a_listed_balancer_is_believed(listed: str) -> None:
         assert session.client_address == CLIENT.host
 
 
+@pytest.mark.threat("claimed-proxy-header")
 async def test_a_header_of_anybody_else_is_a_broken_frame_and_changes_no_address() -> None:
     async with staged(**ON, trustedLoadBalancerIPAddresses="192.0.2.0/24") as stage:
         liar = await through_a_balancer(stage, encode(HEADER, 1))
@@ -174,6 +175,7 @@ async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles
         assert (await late.last_command()).error.message == CONNECTIONS_TEXT
 
 
+@pytest.mark.threat("silent-before-proxy-header")
 @pytest.mark.usefixtures("nobody_waits_for_long")
 @pytest.mark.parametrize("tls", [False, True])
 async def test_silent_connections_of_one_address_keep_nobody_of_another_from_sending_its_header(

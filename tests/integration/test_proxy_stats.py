@@ -204,6 +204,7 @@ def test_a_role_is_needed_and_with_authorization_a_superuser_s(
     assert (None if refused is None else refused.status) == status
 
 
+@pytest.mark.threat("pages-for-anybody")
 async def test_nobody_is_let_in_before_anybody_can_be_recognised() -> None:
     ran: list[Mapping[str, str]] = []
 

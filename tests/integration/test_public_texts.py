@@ -80,6 +80,7 @@ CASES: dict[str, tuple[str, Callable[[Issuer], bytes], PublicCause]] = {
 }
 
 
+@pytest.mark.threat("curious-stranger")
 @pytest.mark.parametrize("case", CASES)
 async def test_each_refusal_of_credentials_is_one_of_few_fixed_texts(case: str) -> None:
     method, data, cause = CASES[case]
@@ -109,6 +110,7 @@ async def test_a_certificate_over_http_is_no_claim_where_certificates_are_no_cre
         assert client.role == "guest"
 
 
+@pytest.mark.threat("curious-stranger")
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_strangers_learn_nothing_of_an_issuer_and_its_state(answer: str) -> None:
     async with running_issuer() as issuer, guarded(issuer) as at:
@@ -119,6 +121,7 @@ async def test_strangers_learn_nothing_of_an_issuer_and_its_state(answer: str) -
         assert (status, text) == (401, authentication_text(PublicCause.REFUSED))
 
 
+@pytest.mark.threat("curious-stranger")
 @pytest.mark.parametrize(
     ("header", "cause"),
     [
@@ -141,6 +144,7 @@ async def test_a_client_that_says_it_is_a_proxy_is_told_no_more() -> None:
         assert (await client.last_command()).error.message == "must not provide proxy_version"
 
 
+@pytest.mark.threat("port-scan")
 def test_the_text_about_a_target_is_the_same_whatever_the_cause_but_for_a_brokers_own_words() -> None:
     for cause in DisconnectCause:
         text = target_text(cause, "10.1.2.3:6650: connection refused")
@@ -174,6 +178,7 @@ class Confused:
         return Authenticated(data.decode("ascii"))
 
 
+@pytest.mark.threat("exception-quotes-secret")
 async def test_a_failure_of_the_proxy_itself_tells_no_password_to_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     async with staged(role_finder=Confused(), authenticationEnabled="true") as stage:
         stage.expected_internal_errors = {"client connection": 1}

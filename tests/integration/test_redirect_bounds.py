@@ -49,6 +49,7 @@ async def test_a_web_request_follows_ten_redirects_and_no_more(redirects: int) -
         assert at.stage.proxy.counters.web.redirects == FOLLOWED
 
 
+@pytest.mark.threat("malformed-redirect")
 async def test_a_redirect_to_a_server_that_does_not_listen_is_no_error_of_the_proxy() -> None:
     async with web_staged(brokerWebServiceAllowedTargetPorts="*") as at:
         with socket.socket() as bound:

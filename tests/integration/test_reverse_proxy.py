@@ -40,6 +40,7 @@ async def test_method_path_query_and_body_reach_the_broker_as_they_were() -> Non
         assert [(asked.method, asked.path) for asked in at.broker.asked] == [("POST", path), ("OPTIONS", path)]
 
 
+@pytest.mark.threat("original-principal-header", "hop-by-hop-headers")
 async def test_headers_of_one_connection_and_claims_of_the_client_end_here() -> None:
     async with web_staged() as at:
         headers = {
@@ -256,6 +257,7 @@ async def test_a_body_that_cannot_be_sent_again_leaves_the_redirect_to_the_clien
         taken.release()
 
 
+@pytest.mark.threat("redirect-to-inner-host")
 @pytest.mark.parametrize(
     "location",
     ["http://127.0.0.1:1/", "file:///etc/passwd", "http://a:b@127.0.0.1:{port}/", "", "http://169.254.169.254:8080/"],
@@ -482,6 +484,7 @@ async def _status(at: WebStage, path: str = ADMIN) -> int:
 # --- what is no request to a server ---------------------------------------------------------------
 
 
+@pytest.mark.threat("request-smuggling", "header-injection")
 @pytest.mark.parametrize(
     ("request_text", "status"),
     [
@@ -509,6 +512,7 @@ async def test_what_two_servers_could_understand_differently_is_refused(request_
         assert at.broker.asked == []
 
 
+@pytest.mark.threat("redirect-loop")
 async def test_a_redirect_back_to_this_proxy_is_an_error_and_not_a_storm_of_requests() -> None:
     async with web_staged(brokerWebServiceAllowedTargetPorts="*") as at:
 
@@ -526,6 +530,7 @@ async def test_a_redirect_back_to_this_proxy_is_an_error_and_not_a_storm_of_requ
             assert answer.status == 200
 
 
+@pytest.mark.threat("redirect-in-disguise")
 @pytest.mark.parametrize(
     "host",
     [

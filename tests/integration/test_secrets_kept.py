@@ -47,6 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], proxy: Running, *arguments: str) ->
     return capsys.readouterr().out
 
 
+@pytest.mark.threat("shown-secrets")
 async def test_no_secret_is_in_the_log_on_a_page_or_in_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ async def test_the_log_level_changes_over_the_control_socket_and_returns(
         assert await proxy.exit_code() == 0
 
 
+@pytest.mark.threat("secret-files-open")
 @pytest.mark.parametrize(("mode", "told"), [(0o644, 1), (0o600, 0)])
 async def test_the_file_of_a_secret_that_others_can_read_is_told_of_by_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, told: int
@@ -137,6 +139,7 @@ async def test_the_file_of_a_secret_that_others_can_read_is_told_of_by_its_key(
     assert capsys.readouterr().err.count("warning: adminApiTokenFilePath: ") == told
 
 
+@pytest.mark.threat("core-dumps")
 @pytest.mark.parametrize(("keys", "dumps"), [({}, False), ({"coreDumpEnabled": "true"}, True)])
 async def test_a_crash_leaves_no_dump_of_the_memory_unless_a_key_asks_for_that(
     tmp_path: Path, keys: dict[str, str], dumps: bool

@@ -272,6 +272,7 @@ async def test_a_small_frame_never_stands_inside_a_shared_body() -> None:
             assert frames[1] == PONG_FRAME
 
 
+@pytest.mark.threat("reset-while-list-written")
 @pytest.mark.usefixtures("relay_engine")
 async def test_the_next_client_with_a_descriptor_gets_nothing_of_a_body_that_was_reset() -> None:
     async with staged() as stage:

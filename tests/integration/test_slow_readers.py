@@ -120,6 +120,7 @@ async def test_the_proxys_own_clock_closes_a_stalled_reader_and_its_memory_serve
 
 
 class TestStalledReaders:
+    @pytest.mark.threat("unread-answers")
     @pytest.mark.parametrize("unread", [direct_taken, unread_schema, unread_pongs])
     async def test_who_takes_nothing_is_closed_whatever_waits_for_it(
         self, monkeypatch: pytest.MonkeyPatch, unread: Callable[[Stage], Awaitable[AsyncClient]]
@@ -283,6 +284,7 @@ class TestSendBuffers:
             assert stage.proxy.counters.net.client_send_buffer_bytes == 2 * small + 4 * large
             assert stage.proxy.counters.net.small_buffer_answers == 0
 
+    @pytest.mark.threat("send-buffers-fill")
     async def test_who_does_not_read_keeps_the_large_buffers_and_nobody_elses_answer(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

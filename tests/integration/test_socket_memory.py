@@ -105,6 +105,7 @@ async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads
         assert received == FLOOD
 
 
+@pytest.mark.threat("standing-relays-kernel-memory")
 @pytest.mark.parametrize("host", [STRANGER, LOOPBACK], ids=["to a stranger", "to a known broker"])
 async def test_many_relays_of_one_address_with_little_each_end_before_a_large_one_of_another(host: str) -> None:
     keys = KEYS | {"relayReceiveBufferBytes": 8 * NARROW_BYTES}

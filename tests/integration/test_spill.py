@@ -100,6 +100,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, method: str, number: int, after: in
 # --- quick clients do not wait ----------------------------------------------------------------------
 
 
+@pytest.mark.threat("unread-lists-with-disk")
 async def test_a_quick_client_is_served_beside_a_reader_that_takes_nothing(tmp_path: Path) -> None:
     async with staged(**spilling(tmp_path)) as stage:
         slow = await direct_taken(stage)

@@ -99,6 +99,7 @@ async def stand_after_asking(stage: Stage, clients: list[AsyncClient]) -> Permit
     return taken
 
 
+@pytest.mark.threat("askers-stand-still")
 async def test_clients_that_read_and_then_stand_leave_heap_memory_to_their_neighbours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,6 +118,7 @@ async def test_clients_that_read_and_then_stand_leave_heap_memory_to_their_neigh
         assert all(answer.getTopicsOfNamespaceResponse.topics for answer in answers)
 
 
+@pytest.mark.threat("askers-stand-still")
 async def test_lists_that_lose_their_room_in_the_send_buffer_leave_heap_memory_to_others() -> None:
     async with staged(SMALL_NAMES, **SMALL) as stage:
         known = await stage.connected()
@@ -143,6 +145,7 @@ async def test_lists_that_lose_their_room_in_the_send_buffer_leave_heap_memory_t
         assert all(answer.getTopicsOfNamespaceResponse.topics for answer in answers)
 
 
+@pytest.mark.threat("readers-stand-at-next")
 async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_closed_while_others_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,6 +186,7 @@ async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_close
         assert stage.session_of(silent), "a client that has shown nothing is not closed"
 
 
+@pytest.mark.threat("askers-stand-still")
 async def test_a_small_list_behind_another_of_a_client_that_stands_counts_as_a_second_list() -> None:
     async with staged(NAMES, **STORM) as stage:
         await (await stage.connected()).topics(DEFAULT_NAMESPACE)

@@ -80,6 +80,7 @@ async def asking(stage: Stage, port: int) -> AsyncClient:
     return client
 
 
+@pytest.mark.threat("stranger-relays-fill")
 @pytest.mark.parametrize("kind", [relayed_to_a_stranger, relayed_to_a_broker, asking])
 async def test_whatever_one_address_holds_all_places_with_keeps_no_other_out(
     kind: Callable[[Stage, int], Awaitable[AsyncClient]],
@@ -98,6 +99,7 @@ async def test_whatever_one_address_holds_all_places_with_keeps_no_other_out(
         assert (await late.last_command()).error.error == ServerError.ServiceNotReady
 
 
+@pytest.mark.threat("stranger-relays-fill")
 @pytest.mark.parametrize("relay_engine", ["asyncio", "native"], indirect=True)
 async def test_newcomers_of_many_addresses_that_come_at_once_all_come_in(
     monkeypatch: pytest.MonkeyPatch, relay_engine: str
@@ -120,6 +122,7 @@ async def test_newcomers_of_many_addresses_that_come_at_once_all_come_in(
         await stage.until(lambda: stage.caused("connection_limit") == len(newcomers), "those who gave way")
 
 
+@pytest.mark.threat("stranger-relays-fill")
 async def test_quiet_relays_to_a_stranger_give_others_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_crowds, "QUIET_SECONDS", 0.0)
     async with full(relayed_to_a_stranger) as stage:
@@ -131,6 +134,7 @@ async def test_quiet_relays_to_a_stranger_give_others_their_share(monkeypatch: p
         assert stage.proxy.sessions.relays == PLACES - 5
 
 
+@pytest.mark.threat("newcomers-end-workers")
 async def test_relays_to_brokers_stay_while_one_to_a_stranger_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_crowds, "QUIET_SECONDS", 0.0)
     made = iter(range(PLACES))
@@ -189,6 +193,7 @@ async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, 
             yield stage, f"many.test:{listener.getsockname()[1]}"
 
 
+@pytest.mark.threat("dials-without-answer")
 async def test_connects_to_a_name_with_many_silent_addresses_open_few_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = Attempts(monkeypatch)
     async with street(monkeypatch) as (stage, target):
@@ -200,6 +205,7 @@ async def test_connects_to_a_name_with_many_silent_addresses_open_few_sockets(mo
         await (await stage.relayed()).ping()
 
 
+@pytest.mark.threat("dials-keep-others-out")
 async def test_dials_of_one_address_that_last_keep_no_other_address_from_a_host_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

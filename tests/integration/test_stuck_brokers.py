@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.frames import answer_prefix
@@ -70,6 +72,7 @@ async def one_of_two_is_stuck(**keys: Any) -> AsyncIterator[TwoBrokers]:
             peer.sock.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.threat("announced-lists-hold-heap")
 async def test_lists_of_another_broker_come_while_a_stuck_broker_announces_more_than_the_heap() -> None:
     async with one_of_two_is_stuck() as two:
         stage, client = two.stage, await two.stage.connected()
@@ -85,6 +88,7 @@ async def test_lists_of_another_broker_come_while_a_stuck_broker_announces_more_
         assert stage.outcome("refused_heap") == 0
 
 
+@pytest.mark.threat("announced-lists-hold-heap")
 async def test_a_list_that_a_stuck_broker_does_not_send_comes_from_the_other_while_somebody_waits() -> None:
     async with one_of_two_is_stuck() as two:
         stage, client = two.stage, await two.stage.connected()
@@ -100,6 +104,7 @@ async def test_a_list_that_a_stuck_broker_does_not_send_comes_from_the_other_whi
         assert stage.proxy.counters.requests.lists_given_up >= 1
 
 
+@pytest.mark.threat("announced-schemas-hold-memory")
 async def test_a_schema_that_a_stuck_broker_does_not_send_keeps_no_list_waiting_for_its_memory() -> None:
     async with one_of_two_is_stuck(maxTopicListInFlightDirectMemSizeMB=LIMIT_MB) as two:
         stage, client = two.stage, await two.stage.connected()

@@ -271,6 +271,7 @@ async def eventually_active(proxy: Running, count: int) -> None:
             continue
 
 
+@pytest.mark.threat("stolen-listening-sockets")
 async def test_only_the_control_socket_hands_anything_over(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a token of some length\n".replace(" ", "-"))

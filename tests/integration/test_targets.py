@@ -33,6 +33,7 @@ async def refused(stage: Stage, target: str, cause: str) -> str:
     return stage.details[-1]
 
 
+@pytest.mark.threat("any-host-as-broker")
 @pytest.mark.parametrize(
     ("target", "keys", "key"),
     [

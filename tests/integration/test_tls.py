@@ -182,6 +182,7 @@ async def test_a_plain_side_is_told_of_close_notify_and_may_still_answer(files: 
 WHOLE = frame_of(b"x" * 10) + frame_of(b"y" * 70_000)
 
 
+@pytest.mark.threat("stream-cut-off")
 @pytest.mark.parametrize("cut", [1, 3, 69_990])
 @pytest.mark.parametrize("client_tls", [True, False])
 async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
@@ -296,6 +297,7 @@ async def test_without_demand_a_client_may_come_without_a_certificate(files: Pem
         assert transport.get_extra_info("peer_certificate") is None
 
 
+@pytest.mark.threat("no-client-certificate")
 @pytest.mark.parametrize("own", [None, "second"], ids=["none", "of another authority"])
 async def test_a_client_without_a_trusted_certificate_is_refused_where_one_is_demanded(
     files: PemFiles, own: str | None
@@ -312,6 +314,7 @@ async def test_a_client_without_a_trusted_certificate_is_refused_where_one_is_de
         await connected(stage, client_context(own=authority().issue_cert("somebody")))
 
 
+@pytest.mark.threat("wrong-certificate-name")
 @pytest.mark.parametrize("verified", [True, False])
 async def test_a_broker_must_have_the_name_that_was_asked_for(files: PemFiles, verified: bool) -> None:
     keys = {**files.broker_keys, "tlsHostnameVerificationEnabled": str(verified).lower()}
@@ -331,6 +334,7 @@ async def test_a_broker_must_have_the_name_that_was_asked_for(files: PemFiles, v
         assert (await direct.command()).error.error == ServerError.ServiceNotReady
 
 
+@pytest.mark.threat("unknown-authority")
 async def test_a_broker_of_an_unknown_authority_is_refused(files: PemFiles) -> None:
     async with staged(broker_tls=server_context(certificate("second")), **files.broker_keys) as stage:
         client = await stage.connected()
@@ -340,6 +344,7 @@ async def test_a_broker_of_an_unknown_authority_is_refused(files: PemFiles) -> N
 # --- handshakes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("plain-to-tls-port")
 async def test_a_client_without_tls_on_the_tls_port_is_named(files: PemFiles) -> None:
     async with staged(**files.server_keys) as stage:
         client = await stage.client(port=stage.proxy.tls_port)
@@ -368,6 +373,7 @@ async def test_a_handshake_that_stands_still_is_ended_by_the_clock(files: PemFil
         assert stage.proxy.counters.tls.handshakes["client", "timeout"] == 1
 
 
+@pytest.mark.threat("tls-handshake-drips")
 async def test_a_client_that_drips_its_handshake_has_no_more_time_than_others(files: PemFiles) -> None:
     async with staged(**files.server_keys, handshakeTimeoutMillis=300) as stage:
         client = await stage.client(port=stage.proxy.tls_port)
@@ -395,6 +401,7 @@ async def test_silent_clients_hold_no_place_and_slow_ones_lose_it(
         assert len(stage.proxy.sessions) == 4
 
 
+@pytest.mark.threat("handshake-storm")
 async def test_500_handshakes_at_once_are_all_served_and_stall_nobody(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

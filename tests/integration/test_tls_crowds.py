@@ -66,6 +66,7 @@ def half_done(stage: Stage) -> int:
     return sum(isinstance(each, Arrival) and each.transport is not None for each in stage.proxy.sessions._addresses)
 
 
+@pytest.mark.threat("one-byte-tls")
 @pytest.mark.parametrize("part", [1, 100, -1])
 async def test_clients_with_a_part_of_a_hello_hold_no_place(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch, part: int
@@ -92,6 +93,7 @@ async def test_a_hello_in_pieces_is_a_hello(files: PemFiles) -> None:
         await client.connect()
 
 
+@pytest.mark.threat("hello-then-silence")
 async def test_half_done_handshakes_never_hold_more_than_their_places(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ async def test_places_are_kept_while_nobody_waits(files: PemFiles, monkeypatch: 
         assert half_done(stage) == 19
 
 
+@pytest.mark.threat("hellos-of-one-address")
 async def test_another_address_has_the_next_turn_however_many_wait(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +149,7 @@ async def test_a_client_that_goes_on_keeps_its_place(files: PemFiles, monkeypatc
         assert await behind[0].receive(5)
 
 
+@pytest.mark.threat("dripping-handshakes-hold-places")
 async def test_a_client_that_drips_keeps_no_place_but_its_own(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Arrival] = []
 
@@ -164,6 +168,7 @@ async def test_a_client_that_drips_keeps_no_place_but_its_own(files: PemFiles, m
         assert asked[0].transport is not None
 
 
+@pytest.mark.threat("dripping-handshakes-hold-places")
 async def test_a_client_that_drips_is_looked_at_now_and_then_and_loses_its_place_in_the_end(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ async def attacker(
     return client, hand
 
 
+@pytest.mark.threat("tls-key-updates")
 @pytest.mark.parametrize("relayed", [False, True])
 async def test_key_updates_with_a_pong_now_and_then_end_their_connections(
     files: PemFiles, logging: ssl.SSLContext, tmp_path: Path, relayed: bool
@@ -55,6 +56,7 @@ async def test_key_updates_with_a_pong_now_and_then_end_their_connections(
         assert len(stage.proxy.sessions) == 1
 
 
+@pytest.mark.threat("tls-key-updates")
 async def test_a_neighbour_is_served_beside_clients_that_pay_for_their_key_updates(
     files: PemFiles, logging: ssl.SSLContext, tmp_path: Path
 ) -> None:

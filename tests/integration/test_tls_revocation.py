@@ -59,6 +59,7 @@ async def test_a_client_whose_certificate_is_revoked_is_refused(files: PemFiles,
         assert 0 < stage.proxy.counters.tls.list_expiries()["server"] <= 86_400
 
 
+@pytest.mark.threat("revoked-certificate")
 async def test_a_certificate_that_is_revoked_later_is_refused_after_a_reload(files: PemFiles, tmp_path: Path) -> None:
     leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
     lists.write_bytes(revocation_list())
@@ -74,6 +75,7 @@ async def test_a_certificate_that_is_revoked_later_is_refused_after_a_reload(fil
         await before.ping()
 
 
+@pytest.mark.threat("session-outlives-certificate")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_client_that_comes_back_is_checked_again(
     files: PemFiles, tmp_path: Path, version: ssl.TLSVersion
@@ -119,6 +121,7 @@ async def test_a_broker_whose_certificate_is_revoked_is_refused(files: PemFiles,
             assert (await client.lookup(TOPIC)).response == expected
 
 
+@pytest.mark.threat("certificate-among-crls")
 @pytest.mark.parametrize(
     ("contents", "says"),
     [

@@ -111,6 +111,7 @@ async def test_a_relay_under_traffic_outlives_many_rotations_on_both_sides(tmp_p
         broker.peers[0].close()
 
 
+@pytest.mark.threat("damaged-certificate-file")
 async def test_a_key_that_does_not_fit_yet_leaves_the_old_certificate_in_force(tmp_path: Path) -> None:
     files = PemFiles.write(tmp_path)
     whole = PemFiles.write(tmp_path / "new", certificate("second"), "second")

@@ -23,6 +23,7 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.threat("wrong-signature-crowd")
 async def test_no_iteration_of_the_loop_checks_a_crowd_of_slow_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = [0]
     verifies = VerifyingKey.verifies
@@ -51,6 +52,7 @@ async def test_no_iteration_of_the_loop_checks_a_crowd_of_slow_signatures(monkey
         assert max(checks) <= 2
 
 
+@pytest.mark.threat("wrong-signature-crowd")
 async def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = 60
     checked: list[str] = []

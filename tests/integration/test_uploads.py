@@ -49,6 +49,7 @@ def kept(at: WebStage) -> int:
     return sum(copy.size for copy in services.copies._holding)
 
 
+@pytest.mark.threat("uploads-drip")
 async def test_uploads_that_drip_keep_no_list_from_its_memory() -> None:
     # A tenth of the attack that took all of 100 MB: there 82 uploads of 0.85 MB.
     async with web_staged(**{DIRECT.format("MB"): 10}, **IMPATIENT) as at:
@@ -69,6 +70,7 @@ async def test_uploads_that_drip_keep_no_list_from_its_memory() -> None:
             assert (await drip.receive(12)) == b"HTTP/1.1 204"
 
 
+@pytest.mark.threat("uploads-drip")
 async def test_a_copy_is_given_up_for_a_list_and_its_client_gets_the_redirect() -> None:
     async def redirect(request: web.BaseRequest) -> web.StreamResponse:
         await request.read()
@@ -123,6 +125,7 @@ async def test_a_copy_given_up_while_it_is_sent_again_leaves_the_redirect_to_the
         (await waiting).release()
 
 
+@pytest.mark.threat("uploads-broken-off")
 @pytest.mark.parametrize("framing", ["Content-Length: 1000000", "Transfer-Encoding: chunked"])
 async def test_aborted_uploads_leave_nothing_behind(framing: str) -> None:
     # A tenth of the attack that leaked permits until none was left: a few of each hundred uploads lost theirs.
@@ -150,6 +153,7 @@ async def test_aborted_uploads_leave_nothing_behind(framing: str) -> None:
         assert at.stage.proxy.counters.shared.internal_errors == {}
 
 
+@pytest.mark.threat("uploads-broken-off")
 async def test_a_cancel_while_the_upload_is_stopped_gives_the_permits_back(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: list[asyncio.Task[object]] = []
 

@@ -181,6 +181,7 @@ def waiting(stage: Stage) -> int:
     )
 
 
+@pytest.mark.threat("greedy-tenant")
 @pytest.mark.parametrize(("fairness", "at_most"), [("tenant", GREEDY // 10), ("fifo", GREEDY)])
 async def test_upstream_weak_point_7_a_tenants_queue_holds_up_no_other_tenant(fairness: str, at_most: int) -> None:
     """Upstream has one line for all: whoever asks most is served most, and the others after it."""

@@ -142,6 +142,7 @@ async def test_a_frame_passes_under_permits_that_are_never_above_the_relays_wind
         assert 0 < stage.direct.statistics().peak_held <= WINDOW
 
 
+@pytest.mark.threat("watch-frames-hold-memory")
 async def test_watch_frames_that_were_only_announced_keep_no_list_waiting() -> None:
     async with (
         staged(relayBufferBytes=WINDOW, maxTopicListInFlightDirectMemSizeMB=1) as stage,
@@ -157,6 +158,7 @@ async def test_watch_frames_that_were_only_announced_keep_no_list_waiting() -> N
         assert (await client.topics(namespace(1))).topics
 
 
+@pytest.mark.threat("watch-frames-hold-memory")
 async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(huge: bytes) -> None:
     async with (
         staged(relayBufferBytes=WINDOW, maxTopicListInFlightDirectMemSizeMB=2) as stage,

@@ -96,6 +96,7 @@ def ended(at: WebStage, cause: DisconnectCause) -> int:
     return at.stage.proxy.counters.shared.disconnects.get(cause, 0)
 
 
+@pytest.mark.threat("unread-http-answers")
 @pytest.mark.parametrize("places", [CROWD, 10])
 async def test_answers_that_nobody_reads_leave_places_to_others(places: int) -> None:
     # With 10 requests at once all places of the gate are held, else all connections to the broker.
@@ -107,6 +108,7 @@ async def test_answers_that_nobody_reads_leave_places_to_others(places: int) -> 
         assert 1 <= ended(at, DisconnectCause.READS_TOO_SLOWLY) < places
 
 
+@pytest.mark.threat("unread-http-answers")
 @pytest.mark.parametrize("places", [CROWD, 10])
 async def test_uploads_that_drip_leave_places_to_others(places: int) -> None:
     limit = places if places < CROWD else 100
@@ -117,6 +119,7 @@ async def test_uploads_that_drip_leave_places_to_others(places: int) -> None:
         assert 1 <= at.stage.proxy.counters.web.refused["slow_upload"] < places
 
 
+@pytest.mark.threat("unread-http-answers")
 @pytest.mark.parametrize(("places", "for_uploads"), [(CROWD, 20), (10, 8)])
 async def test_who_has_sent_its_whole_request_waits_for_no_upload_of_its_own_address(
     places: int, for_uploads: int
@@ -133,6 +136,7 @@ async def test_who_has_sent_its_whole_request_waits_for_no_upload_of_its_own_add
         assert not at.stage.proxy.counters.web.refused
 
 
+@pytest.mark.threat("lasting-http-requests")
 @pytest.mark.parametrize("places", [CROWD, 10])
 async def test_requests_that_last_leave_places_to_another_address(places: int) -> None:
     limit = places if places < CROWD else 100
@@ -161,6 +165,7 @@ async def test_topic_lists_that_wait_for_a_turn_leave_places_to_another_address(
         assert await status_of(at, other) == 200
 
 
+@pytest.mark.threat("lasting-http-requests")
 async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -175,6 +180,7 @@ async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time
         assert at.stage.proxy.counters.web.in_work == 10
 
 
+@pytest.mark.threat("silent-websockets")
 async def test_open_websockets_hold_no_place_of_requests() -> None:
     async with web_staged(maxConcurrentHttpRequests=10) as at:
         at.broker.answer = echo
@@ -187,6 +193,7 @@ async def test_open_websockets_hold_no_place_of_requests() -> None:
             assert (await socket.receive(20)).data == b"x"
 
 
+@pytest.mark.threat("silent-websockets")
 async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most() -> None:
     async with web_staged(maxHttpServerConnections=20) as at, elsewhere() as other:
         at.broker.answer = echo
@@ -235,6 +242,7 @@ def gate_of(at: WebStage) -> Gate:
     return at.stage.proxy.web._gate  # type: ignore[union-attr]
 
 
+@pytest.mark.threat("busy-web-connections")
 async def test_a_probe_is_answered_while_its_own_address_holds_all_that_may_be_passed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -273,6 +281,7 @@ async def is_answered_between(at: WebStage, port: int) -> None:
         assert answer.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.threat("returning-web-connections")
 async def test_stopped_uploads_and_connections_that_come_again_keep_no_other_address_out() -> None:
     keys = {"topicListWriteMinBytesPerSecond": 0, "maxHttpServerConnections": CROWD}
     async with web_staged(**NO_STALL, **keys) as at, elsewhere() as other:
@@ -286,6 +295,7 @@ async def test_stopped_uploads_and_connections_that_come_again_keep_no_other_add
         assert gate_of(at).in_work == 20
 
 
+@pytest.mark.threat("returning-web-connections")
 async def test_connections_that_come_again_keep_no_other_address_off_the_port_for_monitors() -> None:
     async with web_staged(metricsPort="0") as at:
         web = at.stage.proxy.web
@@ -324,6 +334,7 @@ def readable(client: AsyncClient) -> bool:
     return bool(select.select([client.sock], [], [], 0)[0])
 
 
+@pytest.mark.threat("returning-web-connections")
 async def test_clients_that_come_together_through_a_balancer_end_none_of_one_another() -> None:
     async with web_staged(maxHttpServerConnections=8, webServiceHaProxyProtocolEnabled="true") as at:
         # In two crowds of eight different addresses; the second one comes before the proxy looks again.
@@ -340,6 +351,7 @@ async def test_clients_that_come_together_through_a_balancer_end_none_of_one_ano
                 assert (await client.receive(12)) == b"HTTP/1.1 200"
 
 
+@pytest.mark.threat("returning-web-connections")
 async def test_both_web_ports_together_have_as_many_connections_as_may_be(tmp_path: Path) -> None:
     async with web_staged(maxHttpServerConnections=4, **web_keys(PemFiles.write(tmp_path))) as at:
         web = at.stage.proxy.web
@@ -358,6 +370,7 @@ async def get_alone(at: WebStage, page: str) -> bytes:
         return await at.raw(f"GET {page} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode())
 
 
+@pytest.mark.threat("busy-web-connections")
 async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async with full_port(monkeypatch) as at, elsewhere() as other:
         clients = at.stage.clients[-5:]
@@ -367,6 +380,7 @@ async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkey
         assert ended(at, DisconnectCause.CONNECTION_LIMIT) == 1
 
 
+@pytest.mark.threat("curious-stranger")
 async def test_a_client_that_gets_no_connection_to_a_broker_learns_no_address_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -381,6 +395,7 @@ async def test_a_client_that_gets_no_connection_to_a_broker_learns_no_address_of
         assert not any(sign.isdigit() for sign in reason)
 
 
+@pytest.mark.threat("http-rate-used-up")
 async def test_one_address_cannot_use_up_the_rate_of_requests_for_others() -> None:
     async with web_staged(httpRequestsLimitEnabled="true", httpRequestsMaxPerSecond="0.05") as at:
         async with elsewhere() as crowd:

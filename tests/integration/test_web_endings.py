@@ -158,6 +158,7 @@ async def repeating_broker() -> AsyncIterator[tuple[str, list[asyncio.StreamWrit
         yield url, held
 
 
+@pytest.mark.threat("bytes-behind-answer")
 async def test_an_answer_too_many_is_nobodys_answer() -> None:
     async with (
         repeating_broker() as (url, held), staged(brokerWebServiceURL=url) as stage, aiohttp.ClientSession() as client

@@ -60,6 +60,7 @@ async def is_served(at: WebStage) -> None:
             assert answer.status == 200
 
 
+@pytest.mark.threat("handshakes-of-web-port")
 @pytest.mark.parametrize("part", [0, 1, 100, -1])
 async def test_clients_with_a_part_of_a_hello_hold_no_place(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch, part: int
@@ -72,6 +73,7 @@ async def test_clients_with_a_part_of_a_hello_hold_no_place(
         assert (tls.handshakes_in_flight, tls.handshakes_waiting) == (0, 0)
 
 
+@pytest.mark.threat("handshakes-of-web-port")
 async def test_half_done_handshakes_never_hold_more_than_their_places(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ async def test_half_done_handshakes_never_hold_more_than_their_places(
         await at.stage.until(lambda: not tls.handshakes_in_flight, "all places free")
 
 
+@pytest.mark.threat("handshakes-of-web-port")
 async def test_another_address_has_the_next_turn_however_many_wait(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +104,7 @@ async def test_another_address_has_the_next_turn_however_many_wait(
         assert tls.handshakes_waiting >= MANY - 4
 
 
+@pytest.mark.threat("handshakes-of-web-port")
 async def test_silent_connections_of_one_address_drive_out_no_other_that_says_little(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +132,7 @@ async def test_a_handshake_that_takes_too_long_is_counted(files: PemFiles, monke
         assert (tls.handshakes["client", "timeout"], tls.handshakes_in_flight) == (1, 0)
 
 
+@pytest.mark.threat("handshake-memory-left")
 async def test_memory_of_many_half_done_handshakes_goes_back_to_the_system(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

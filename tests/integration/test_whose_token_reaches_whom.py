@@ -223,6 +223,7 @@ WAYS: tuple[Callable[[Town], Awaitable[None]], ...] = (
 )
 
 
+@pytest.mark.threat("token-to-foreign-host")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("plugin", PLUGINS)
 async def test_no_token_reaches_a_listener_that_no_broker_and_no_configuration_named(

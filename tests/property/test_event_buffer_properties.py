@@ -1,5 +1,6 @@
 """Every event is written or counted as lost, in order, whatever the sink and the disk do in between."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.mark.threat("event-flood")
 @given(ACTIONS, st.integers(5_000, 200_000))
 def test_events_are_written_or_counted(actions: list[tuple[str, int]], limit_bytes: int) -> None:
     line = Line(limit_bytes=limit_bytes)

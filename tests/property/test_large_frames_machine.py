@@ -8,6 +8,7 @@ by time alone.
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -147,5 +148,5 @@ class LargeFramesMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-TestLargeFrames = LargeFramesMachine.TestCase
+TestLargeFrames = pytest.mark.threat("announced-frames", "large-frames-stop")(LargeFramesMachine.TestCase)
 TestLargeFrames.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -72,6 +72,7 @@ def agree(data: bytes, pieces: Sequence[bytes], total: int | None = None) -> boo
     return len(own) > 2
 
 
+@pytest.mark.threat("native-scanner-broken")
 @given(st.lists(fields, max_size=30), chunks, st.integers(0, 2))
 @example([b"\x12\x01a\x22\x01\xff"], [], 0)  # a hash that is no UTF-8
 @example([b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"a" * 5000], [], 0)  # a length of seventy bits
@@ -96,6 +97,7 @@ def test_what_is_accepted_in_one_piece_is_what_protobuf_accepts(parts: list[byte
         assert (scanner.topic_count, scanner.name_bytes) == (len(plain.topics), sum(map(len, plain.topics)))
 
 
+@pytest.mark.threat("native-scanner-broken")
 @given(st.lists(fields, max_size=30), st.data())
 def test_damage_is_found_alike(parts: list[bytes], choices: st.DataObject) -> None:
     data = bytearray(b"".join(parts))
@@ -105,6 +107,7 @@ def test_damage_is_found_alike(parts: list[bytes], choices: st.DataObject) -> No
     agree(bytes(data), list(pieces_of(bytes(data), choices.draw(chunks))))
 
 
+@pytest.mark.threat("native-scanner-broken")
 @pytest.mark.parametrize(
     "field",
     [

@@ -119,6 +119,7 @@ def above_share(staying: list[Place], wanted: Counter[Hashable], limit: int, now
 # --- tests ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("request-places-search")
 @given(old=FEW, new=FEW, wanted=FEW, leaving=st.integers(0, 3))
 def test_those_above_their_share_leave_by_the_rule(
     old: list[str], new: list[str], wanted: list[str], leaving: int
@@ -143,6 +144,7 @@ def test_those_above_their_share_leave_by_the_rule(
         asyncio.run(main())
 
 
+@pytest.mark.threat("request-places-search")
 @pytest.mark.parametrize("address", ["10.0.{0}.1", "2001:db8:{0:x}:1::1"])
 @pytest.mark.parametrize("crowd", [100, 400])
 async def test_a_look_asks_for_the_site_of_each_place_a_few_times(

@@ -2,6 +2,7 @@
 commands of any order what protobuf reads.
 """
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,6 +140,7 @@ parts = st.one_of(
 )
 
 
+@pytest.mark.threat("doubled-producer-fields")
 @given(types, st.lists(types | parts, max_size=4), cuts)
 def test_no_type_producer_or_topic_that_comes_twice_hides_what_protobuf_reads(
     first: bytes, rest: list[bytes], sizes: list[int]

@@ -146,6 +146,7 @@ def test_what_is_left_alone_in_the_stock_file_is_not_warned_about() -> None:
     assert Config.load(None, {f"PULSAR_PREFIX_{name}": value for name, value in stock.items()}, BROKER).warnings == ()
 
 
+@pytest.mark.threat("ignored-java-key")
 @each(("name", "key"), JAVA_ONLY.items())
 def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: str, key: JavaKey) -> None:
     environ = {f"PULSAR_PREFIX_{name}": "changed"}
@@ -172,6 +173,7 @@ PROVIDERS = ("tlsProvider", "brokerClientSslProvider", "brokerClientTlsProvider"
 PINS = ("jcaProvider", "jsseProvider", "brokerClientJcaProvider", "brokerClientJsseProvider")
 
 
+@pytest.mark.threat("demanded-crypto-provider")
 @each(
     ("name", "value", "said"),
     [

@@ -51,6 +51,7 @@ async def test_the_broker_would_give_who_shows_the_proxys_token_the_proxys_right
     assert await produced(broker.admin_url, namespace, headers) == OPENED
 
 
+@pytest.mark.threat("websocket-as-proxy")
 @pytest.mark.parametrize("certificate", [False, True], ids=["token", "certificate"])
 async def test_a_websocket_has_the_rights_of_its_client(
     secured_proxy: NewProxy, credentials: Credentials, namespace: str, certificate: bool

@@ -286,6 +286,7 @@ def put_file(directory: Path, name: str, size: int, age: int) -> None:
     os.utime(path, (1_000_000 - age, 1_000_000 - age))
 
 
+@pytest.mark.threat("event-flood")
 def test_oldest_finished_files_are_deleted(tmp_path: Path) -> None:
     for number, age in ((1, 30), (2, 20), (3, 10)):
         put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, age)

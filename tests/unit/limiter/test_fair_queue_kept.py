@@ -28,6 +28,7 @@ def served(tasks: "list[asyncio.Task[Permit]]") -> int:
     return sum(task.done() for task in tasks)
 
 
+@pytest.mark.threat("web-lists-one-address")
 async def test_a_key_that_takes_all_it_can_keeps_no_newcomer_waiting(limiter: AsyncSemaphore) -> None:
     many = await held(limiter, "many", 6)
     behind = await waiting(limiter, "many", 5)

@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+import pytest
+
 from limiter.permit import Permit
 from limiter.sites import SiteKey, site_of
 from tests.support.loops.clock import ManualClock
@@ -41,6 +43,7 @@ class Line:
             await asyncio.sleep(0)
 
 
+@pytest.mark.threat("many-networks-one-customer")
 async def test_a_thousand_networks_of_a_site_are_one_key_to_others() -> None:
     line = Line()
     await line.ask(*(network("crowd", number) for number in range(1000)))
@@ -49,6 +52,7 @@ async def test_a_thousand_networks_of_a_site_are_one_key_to_others() -> None:
     assert [number for number, key in enumerate(served) if key == "other"] == [1, 3, 5]
 
 
+@pytest.mark.threat("neighbours-in-a-site")
 async def test_a_network_with_many_waiters_delays_its_neighbours_by_one_a_turn() -> None:
     line = Line()
     many, few = network("site", 1), network("site", 2)

@@ -80,6 +80,7 @@ def test_the_descriptors_have_repeated_fields() -> None:
     }
 
 
+@pytest.mark.threat("request-grows-decoded")
 @each("way", ways(), ids=named)
 def test_every_repeated_field_is_bounded(way: tuple[FieldDescriptor, ...]) -> None:
     check_fields(with_entries(way, MAX_ENTRIES))

@@ -67,6 +67,7 @@ def test_a_command_with_an_unknown_field_first_is_decoded_up_to_4_kib(scan: Scan
     assert scan([frame]) == [("send", None, 1, len(frame), None)]
 
 
+@pytest.mark.threat("unusual-field-order")
 @both
 def test_unusual_orders_bring_few_fields_at_once_and_later_as_many_as_their_bytes_pay_for(scan: Scan) -> None:
     # Type, part, producer and sequence.
@@ -154,6 +155,7 @@ SENT, OPENED = ("send", 5), ("producer", 5)
 UNKNOWN = ("send", None)
 
 
+@pytest.mark.threat("doubled-producer-fields")
 @both
 @pytest.mark.parametrize(
     ("command", "found"),

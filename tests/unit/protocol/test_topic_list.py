@@ -235,6 +235,7 @@ class TestCost:
         assert scanner.name_bytes == 500 * 500
         assert peak < 20_000
 
+    @pytest.mark.threat("lists-of-empty-names")
     def test_no_object_is_made_of_an_unknown_field_when_names_are_counted(self) -> None:
         data = bytearray(b"\x7a\x00" * 50_000 + b"\x12\x01a")
         scanner = CountingScanner(len(data))
@@ -248,6 +249,7 @@ class TestHostileBroker:
 
     TAIL = b"\x12\x7f" + b"\x12" * 120
 
+    @pytest.mark.threat("lists-of-empty-names")
     @pytest.mark.parametrize("field", [b"\x12\x00", b"\x12\x01\x12", b"\x7a\x00", b"\x18\x00"])
     @pytest.mark.parametrize("scanner", SCANNERS)
     def test_a_slab_of_empty_fields_is_refused_after_a_few_thousand_steps(self, scanner: Scanner, field: bytes) -> None:

@@ -32,6 +32,7 @@ def test_the_parser_gives_up_on_brackets_with_an_error_that_is_no_value_error() 
         orjson.loads(BRACKETS)
 
 
+@pytest.mark.threat("json-brackets")
 def test_every_parser_of_json_expects_that() -> None:
     found = {
         str(path.relative_to(ROOT)): count

@@ -82,6 +82,7 @@ def stage() -> Stage:
     return Stage()
 
 
+@pytest.mark.threat("garbage-of-idle-connections")
 def test_ten_thousand_idle_connections_are_never_walked_at_once(stage: Stage) -> None:
     walked = []
     for _ in range(20):
@@ -93,6 +94,7 @@ def test_ten_thousand_idle_connections_are_never_walked_at_once(stage: Stage) ->
     assert max(walked) == 500
 
 
+@pytest.mark.threat("garbage-of-idle-connections")
 def test_a_crowd_that_leaves_is_not_walked_while_it_leaves(stage: Stage) -> None:
     stage.come(10_000)
     stage.wait(COLLECT_AT_LAST_SECONDS)

@@ -40,6 +40,7 @@ def test_a_file_of_its_user_alone_is_in_order(tmp_path: Path, mode: int) -> None
     assert open_secrets(load(tlsKeyFilePath=secret(tmp_path, mode))) == []
 
 
+@pytest.mark.threat("secret-files-open")
 @pytest.mark.parametrize(
     "keys",
     [

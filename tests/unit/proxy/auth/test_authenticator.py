@@ -118,6 +118,7 @@ async def test_second_provider_of_a_method_is_asked_when_the_first_refuses() -> 
     assert len(doorman.counters.failures) == 2
 
 
+@pytest.mark.threat("made-up-auth-method")
 async def test_who_names_no_method_is_anonymous_and_who_names_another_is_not() -> None:
     doorman = Doorman(AuthenticationSettings(("token",), anonymous_role="guest", token=in_setting()))
     for method in ("", "none"):

@@ -145,6 +145,7 @@ async def test_changed_password_of_any_user_is_asked_for_at_once(tmp_path: Path)
     await doorman.authenticator.close()
 
 
+@pytest.mark.threat("password-storm")
 async def test_storm_of_logins_neither_blocks_the_loop_nor_waits_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = SlowChecks(monkeypatch)
     monkeypatch.setattr(basic, "MOST_WAITING", 10)
@@ -234,6 +235,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
+@pytest.mark.threat("user-name-timing")
 async def test_every_wrong_guess_costs_the_same_work_whoever_exists(work: list[str]) -> None:
     users = {
         "dear": hashed("bcrypt", "sesame", rounds=5),

@@ -122,6 +122,7 @@ async def test_guessers_of_many_ipv6_networks_of_one_site_delay_another_site_by_
         assert set(held.began[:4]) >= {"alice", "bob"}
 
 
+@pytest.mark.threat("password-guesses-crowd-out")
 async def test_a_site_takes_no_place_of_another_with_all_its_ipv6_networks() -> None:
     async with checks(most_waiting=10) as held:
         for number in range(11):

@@ -77,6 +77,7 @@ async def test_a_made_up_id_does_not_keep_a_new_key_out() -> None:
         assert await at.finds("new")
 
 
+@pytest.mark.threat("made-up-key-ids")
 async def test_a_flood_of_made_up_ids_keeps_a_new_key_out_for_a_part_of_the_window_only() -> None:
     async with issuer() as at:
         for number in range(1000):
@@ -90,6 +91,7 @@ async def test_a_flood_of_made_up_ids_keeps_a_new_key_out_for_a_part_of_the_wind
         assert at.now - began <= PART
 
 
+@pytest.mark.threat("made-up-key-ids")
 async def test_made_up_ids_have_the_issuer_asked_a_few_times_a_window() -> None:
     async with issuer() as at:
         for second in range(int(4 * WINDOW)):

@@ -80,6 +80,7 @@ def test_all_who_need_a_token_share_one_fetch_and_may_leave_it() -> None:
     play(work)
 
 
+@pytest.mark.threat("waiters-in-one-step")
 def test_those_who_wait_for_a_token_go_on_a_few_in_an_iteration() -> None:
     async def work(issuer: FakeIssuer, credentials: OAuth2Credentials, _: object) -> None:
         tokens = list[AuthData | None]()
@@ -138,6 +139,7 @@ def test_an_issuer_that_says_nothing_is_given_up() -> None:
     play(work)
 
 
+@pytest.mark.threat("rude-oauth2-issuer")
 def test_an_issuer_of_tokens_that_expire_at_once_is_not_asked_all_the_time() -> None:
     async def work(issuer: FakeIssuer, credentials: OAuth2Credentials, _: object) -> None:
         issuer.life_seconds = 0.001
@@ -245,6 +247,7 @@ async def test_what_is_no_token_is_refused_without_a_word_of_it(token: web.Respo
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.threat("rude-oauth2-issuer")
 @pytest.mark.parametrize("text", ["a.b\r\nX-Forwarded-For: me", "a b", "a\0b", "\ud800", "\u202eabc", "é", "\x7f"])
 async def test_a_token_that_would_not_be_one_word_of_a_header_is_refused(text: str) -> None:
     answers = Answers()
@@ -253,6 +256,7 @@ async def test_a_token_that_would_not_be_one_word_of_a_header_is_refused(text: s
         await fetched(answers)
 
 
+@pytest.mark.threat("rude-oauth2-issuer")
 async def test_an_answer_that_would_grow_when_it_is_decompressed_stays_as_it_is() -> None:
     answers = Answers()
     grown = json.dumps({"access_token": "a.b.c", "expires_in": 300, "padding": " " * 16 * 1024 * 1024}).encode()
@@ -266,6 +270,7 @@ async def test_an_answer_that_would_grow_when_it_is_decompressed_stays_as_it_is(
         await fetched(answers)
 
 
+@pytest.mark.threat("rude-oauth2-issuer")
 async def test_an_issuer_with_https_cannot_lead_to_an_address_without() -> None:
     issuer = HttpIssuer(OAuth2Parameters("https://issuer.test", KEY))
     for url in ("http://issuer.test/token", "HTTP://issuer.test/token", "ftp://x"):

@@ -5,6 +5,7 @@ import pytest
 from proxy.auth.roles import LONGEST_ROLE, is_role
 
 
+@pytest.mark.threat("role-changed-by-header")
 @pytest.mark.parametrize("role", [" admin", "admin ", "  admin  ", "admin\u3000", "\u00a0admin", "\tadmin", "admin\r"])
 def test_text_that_a_header_would_change_into_another_role_is_no_role(role: str) -> None:
     assert not is_role(role)

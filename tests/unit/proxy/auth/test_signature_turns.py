@@ -59,6 +59,7 @@ class Desk:
             self.checks.append(0)
 
 
+@pytest.mark.threat("wrong-signature-crowd")
 @pytest.mark.parametrize("good", [True, False])
 @pytest.mark.parametrize(("algorithm", "most"), [("ES512", 1), ("ES384", 1), ("ES256", 10), ("RS256", 10)])
 def test_few_signatures_are_checked_in_one_iteration(
@@ -123,6 +124,7 @@ HOME = "192.0.2.1"
 OF_ONE_SITE = [host_network(f"2001:db8:1:{number:x}::1") for number in range(CROWD)]
 
 
+@pytest.mark.threat("wrong-signature-crowd")
 @pytest.mark.parametrize(
     ("client", "crowd"),
     [
@@ -182,6 +184,7 @@ def test_a_large_rsa_key_is_slow_and_a_usual_one_is_not() -> None:
     assert found == [False, True]
 
 
+@pytest.mark.threat("large-credentials-kept")
 @pytest.mark.parametrize(("size", "most"), [(60 * 1024, 1), (10 * 1024, 10)])
 def test_few_large_tokens_are_parsed_in_one_iteration(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
     async def main() -> None:

@@ -64,6 +64,7 @@ def test_token_of_the_public_key_is_believed(algorithm: str) -> None:
     assert admitted(public_provider(algorithm), signed({"sub": "alice"}, algorithm)).role == "alice"
 
 
+@pytest.mark.threat("hmac-with-public-key")
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 @pytest.mark.parametrize("spelling", [der, pem])
 def test_public_key_is_no_secret(algorithm: str, spelling: Any) -> None:
@@ -73,6 +74,7 @@ def test_public_key_is_no_secret(algorithm: str, spelling: Any) -> None:
         assert refused(public_provider(algorithm), forged).reason is Reason.INVALID_TOKEN
 
 
+@pytest.mark.threat("unsigned-token")
 @pytest.mark.parametrize("name", ["none", "None", "NONE", "", "HS1", "EdDSA"])
 @pytest.mark.parametrize("signature", [b"", b64(b"x"), b64(b"\0" * 32)])
 def test_unsigned_token_is_refused(name: str, signature: bytes) -> None:

@@ -45,6 +45,7 @@ TOO_DEAR = [
 ]
 
 
+@pytest.mark.threat("slow-issuer-keys")
 @pytest.mark.parametrize(("bits", "exponent", "reason"), TOO_DEAR, ids=["large", "exponent", "huge exponent", "small"])
 def test_a_key_whose_checks_cost_more_than_they_are_charged_is_refused(bits: int, exponent: int, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
@@ -56,6 +57,7 @@ def test_a_key_whose_checks_cost_more_than_they_are_charged_is_refused(bits: int
     assert set(_usable_keys({"keys": [published(bits, exponent), usual]})) == {"usual"}
 
 
+@pytest.mark.threat("slow-issuer-keys")
 def test_a_key_of_millions_of_bits_is_refused_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = list[object]()
     monkeypatch.setattr("proxy.auth.providers.verifying_keys.RSAKey.import_key", imported.append)

@@ -4,6 +4,8 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from proxy.brokers.broker_list import (
     LIST_SECONDS,
     PAUSE_SECONDS,
@@ -77,6 +79,7 @@ def test_a_miss_is_answered_by_a_question_that_began_after_it() -> None:
         assert len(registry.asked) == 2
 
 
+@pytest.mark.threat("endless-unknown-hosts")
 def test_a_hundred_strangers_cost_one_question_a_second() -> None:
     @with_registry("broker-1")
     async def _(registry: Registry) -> None:
@@ -159,6 +162,7 @@ def test_after_the_close_nobody_waits_and_nobody_is_asked() -> None:
         assert len(registry.asked) == 1
 
 
+@pytest.mark.threat("waiters-in-one-step")
 def test_those_who_wait_for_a_list_go_on_a_few_in_an_iteration() -> None:
     @with_registry("broker-1")
     async def _(registry: Registry) -> None:

@@ -285,6 +285,7 @@ async def test_questions_of_a_connection_that_ends_at_once_fail_unwritten() -> N
 # --- challenges -----------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("auth-challenge-flood")
 async def test_a_broker_that_goes_on_asking_before_connected_is_left() -> None:
     async with bench(lambda: 100.0, connected=False) as on:
         for asked in range(1, MOST_CHALLENGES + 1):
@@ -350,6 +351,7 @@ async def test_frames_that_nobody_asked_for_take_turns() -> None:
         assert on.owner.unknown == frames
 
 
+@pytest.mark.threat("tiny-answer-chunks")
 async def test_answers_that_come_in_single_bytes_wait_for_turns_when_the_time_is_spent() -> None:
     now = 100.0
     async with bench(now=lambda: now) as on:

@@ -51,6 +51,7 @@ def uses(text: str, name: str) -> bool:
     return text.endswith(name) if name.startswith(".") else text == name
 
 
+@pytest.mark.threat("credentials-past-the-gate")
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_credentials_leave_by_known_paths_only(name: str) -> None:
     found = {str(path.relative_to(ROOT)) for path in SOURCES for text in calls(path) if uses(text, name)}

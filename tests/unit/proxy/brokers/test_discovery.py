@@ -319,6 +319,7 @@ def test_a_lack_of_own_sockets_says_nothing_about_a_broker() -> None:
         assert street.brokers.states()["unknown"] == 1
 
 
+@pytest.mark.threat("waiters-in-one-step")
 def test_requests_that_wait_for_a_broker_go_on_a_few_in_an_iteration() -> None:
     @on_a_street(A.host)
     async def _(street: Street) -> None:

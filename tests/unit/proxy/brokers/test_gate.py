@@ -215,6 +215,7 @@ def test_a_link_local_broker_of_the_configuration_is_reached() -> None:
         assert await town.reaches("169.254.3.3") == ["169.254.3.3"]
 
 
+@pytest.mark.threat("dials-without-answer")
 def test_of_a_made_up_host_few_addresses_are_tried_and_of_a_named_one_all() -> None:
     @in_town(withholds=False)
     async def _(town: Town) -> None:

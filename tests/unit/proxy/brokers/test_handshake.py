@@ -86,6 +86,7 @@ async def test_a_broker_may_ask_a_few_times_before_connected(challenges: int) ->
         on.socket.abort()
 
 
+@pytest.mark.threat("auth-challenge-flood")
 async def test_a_listener_that_asks_without_end_gets_few_answers() -> None:
     async with bench() as on:
         on.arrives(CHALLENGE * (SMALL_READ_BYTES // len(CHALLENGE)))
@@ -107,6 +108,7 @@ async def test_each_question_waits_for_a_turn_although_all_came_in_one_read() ->
         await talk
 
 
+@pytest.mark.threat("auth-challenge-flood")
 async def test_questions_of_a_crowd_are_answered_a_few_in_an_iteration() -> None:
     loop = asyncio.get_running_loop()
     crowd = 200
@@ -137,6 +139,7 @@ async def test_questions_of_a_crowd_are_answered_a_few_in_an_iteration() -> None
 # --- turns ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("auth-challenge-flood")
 async def test_a_read_full_of_frames_is_handled_in_turns() -> None:
     async with bench() as on:
         frames = SMALL_READ_BYTES // len(ODD_PING)
@@ -224,6 +227,7 @@ async def test_an_answer_of_the_largest_size_is_heard() -> None:
         assert on.handshake.heard.done()
 
 
+@pytest.mark.threat("partial-connect-answers")
 async def test_a_larger_answer_is_refused_by_its_first_bytes() -> None:
     async with bench() as on:
         on.arrives(connected_of(MAX_ANSWER_BYTES + 1)[:8])

@@ -91,6 +91,7 @@ def test_networks_take_turns_however_many_names_one_asks_for() -> None:
         assert town.asked.index("one-0") <= 4
 
 
+@pytest.mark.threat("names-delay-other-clients")
 def test_a_name_that_another_network_asked_for_first_has_the_turn_of_each_that_asks() -> None:
     @in_town
     async def _(town: Town) -> None:
@@ -99,6 +100,7 @@ def test_a_name_that_another_network_asked_for_first_has_the_turn_of_each_that_a
         assert town.asked == ["name-0", "broker"]
 
 
+@pytest.mark.threat("names-delay-other-clients")
 def test_when_too_many_wait_the_newest_of_the_network_with_most_makes_room() -> None:
     @in_town
     async def _(town: Town) -> None:
@@ -121,6 +123,7 @@ def test_when_too_many_wait_the_newest_of_the_network_with_most_makes_room() -> 
         assert not town.refused
 
 
+@pytest.mark.threat("many-networks-one-customer")
 def test_the_networks_of_a_customer_have_one_turn_for_names() -> None:
     @in_town
     async def _(town: Town) -> None:

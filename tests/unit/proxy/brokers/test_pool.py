@@ -166,6 +166,7 @@ def depth() -> int:
     return count
 
 
+@pytest.mark.threat("pool-waiters-chain")
 def test_one_who_needs_a_place_closes_one_idle_connection_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     depths = list[int]()
     lost = BrokerPool.connection_lost
@@ -189,6 +190,7 @@ def test_one_who_needs_a_place_closes_one_idle_connection_however_many_wait(monk
     played(256, play)
 
 
+@pytest.mark.threat("pool-waiters-chain")
 def test_an_end_that_raises_gives_back_the_place_of_the_connection_to_be_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,6 +214,7 @@ def test_an_end_that_raises_gives_back_the_place_of_the_connection_to_be_opened(
     played(2, play)
 
 
+@pytest.mark.threat("pool-waiters-chain")
 def test_a_place_that_becomes_free_is_looked_for_once_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = [0]
     usable = cast(property, BrokerConnection.usable).fget
@@ -235,6 +238,7 @@ def test_a_place_that_becomes_free_is_looked_for_once_however_many_wait(monkeypa
     played(50, play)
 
 
+@pytest.mark.threat("questions-of-standing-broker")
 @pytest.mark.parametrize(("count", "questions"), [(4, 100), (40, 1)])
 def test_overdue_questions_of_all_connections_fail_a_few_in_an_iteration(count: int, questions: int) -> None:
     async def play(on: Bench) -> None:
@@ -402,6 +406,7 @@ STEPS: Final = (
 )
 
 
+@pytest.mark.threat("token-each-takes-connections")
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5)), min_size=20, max_size=60))
 def test_nobody_waits_for_ever_and_there_are_never_too_many_connections(steps: list[tuple[str, int]]) -> None:
     total = 3

@@ -221,6 +221,7 @@ def test_failed_addresses_beyond_those_that_are_remembered_make_no_answer_serve_
             await resolver.names.resolve("broker", PORT)
 
 
+@pytest.mark.threat("stale-broker-address")
 @pytest.mark.parametrize("hangs", [True, False])
 def test_what_fails_for_another_name_or_port_takes_nothing_from_a_name(hangs: bool) -> None:
     @resolving()
@@ -260,6 +261,7 @@ def test_failures_that_are_forgotten_count_against_their_own_name_only() -> None
             await resolver.names.resolve("stranger", PORT)
 
 
+@pytest.mark.threat("stale-broker-address")
 def test_where_credentials_would_be_shown_to_anybody_no_stale_answer_serves() -> None:
     @resolving(stale_serves=False)
     async def _(resolver: Resolver) -> None:
@@ -292,6 +294,7 @@ async def swallow(question: Awaitable[list[str]]) -> None:
         await question
 
 
+@pytest.mark.threat("made-up-names")
 @both_loops
 def test_names_that_hang_in_the_system_leave_others_their_threads(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
@@ -359,6 +362,7 @@ def test_a_query_that_hangs_is_given_up_and_leaves_its_slot_to_others() -> None:
         assert resolver.asked == ["slow", "another"]
 
 
+@pytest.mark.threat("hanging-name-threads")
 def test_a_known_name_that_hangs_for_ever_leaves_its_slot_to_other_known_names() -> None:
     @resolving()
     async def _(resolver: Resolver) -> None:
@@ -383,6 +387,7 @@ def test_a_name_that_hung_once_is_asked_again() -> None:
         assert await resolver.names.resolve("broker", PORT)
 
 
+@pytest.mark.threat("hanging-name-threads")
 def test_threads_that_hang_are_bounded_for_each_name_and_for_all() -> None:
     at_once = 2
 
@@ -438,6 +443,7 @@ def test_no_more_answers_are_kept_than_there_is_room_for() -> None:
         assert resolver.asked[-1] == "host-0"
 
 
+@pytest.mark.threat("waiters-in-one-step")
 def test_clients_of_one_name_go_on_a_few_in_an_iteration() -> None:
     @resolving()
     async def _(resolver: Resolver) -> None:

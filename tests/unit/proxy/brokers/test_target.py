@@ -28,6 +28,7 @@ class TestParsing:
     def test_host_and_port_are_found(self, text: str, host: str, port: int) -> None:
         assert parse_address(text) == BrokerAddress(host, port)
 
+    @pytest.mark.threat("malformed-target")
     @pytest.mark.parametrize(
         "text",
         [
@@ -98,6 +99,7 @@ class TestHosts:
     def test_one_of_several_patterns_is_enough(self) -> None:
         assert allowed("127.0.0.1", names=["*.example.com", "127.0.0.1"])
 
+    @pytest.mark.threat("pattern-ends-early")
     def test_a_wildcard_reaches_no_further_than_its_domain(self) -> None:
         with pytest.raises(TargetRefused):
             allowed("broker.example.com.evil.test", names=["*.example.com"])
@@ -111,6 +113,7 @@ class TestPorts:
     def test_a_port_of_the_list_is_allowed(self) -> None:
         assert allowed("127.0.0.1", 6651)
 
+    @pytest.mark.threat("port-scan")
     def test_any_other_is_refused_before_the_name_is_looked_up(self) -> None:
         with pytest.raises(TargetRefused, match="target port 22 is not in brokerProxyAllowedTargetPorts"):
             allowed("no-such-host.invalid", 22)
@@ -128,6 +131,7 @@ def allowed_in_a_gateway(host: str, addresses: Iterable[str] = ("*",), configure
 
 
 class TestLinkLocal:
+    @pytest.mark.threat("metadata-service")
     @pytest.mark.parametrize("host", ["169.254.169.254", "169.254.0.1", "fe80::1", "febf::1", "::ffff:169.254.169.254"])
     @pytest.mark.parametrize("addresses", [("*",), ("0.0.0.0/0", "::/0"), ("169.0.0.0/8", "fe00::/8")])
     def test_a_link_local_target_is_refused_in_a_gateway(self, host: str, addresses: tuple[str, ...]) -> None:
@@ -187,6 +191,7 @@ class TestAddresses:
         with pytest.raises(TargetRefused, match="no address of 'localhost'"):
             allowed("localhost", addresses=["10.0.0.0/8"])
 
+    @pytest.mark.threat("name-of-inner-address")
     def test_only_the_allowed_addresses_of_a_name_are_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def two(target: BrokerAddress) -> list[str]:
             return ["10.0.0.1", "192.0.2.1", "10.0.0.2"]
@@ -194,6 +199,7 @@ class TestAddresses:
         monkeypatch.setattr("proxy.brokers.target.resolve", two)
         assert allowed("broker", addresses=["10.0.0.0/8"]) == ["10.0.0.1", "10.0.0.2"]
 
+    @pytest.mark.threat("address-in-disguise")
     def test_a_numeric_disguise_does_not_help(self) -> None:
         with pytest.raises(TargetRefused):
             allowed("2130706433", addresses=["10.0.0.0/8"])  # 127.0.0.1 as one number

@@ -43,6 +43,7 @@ def answering(*pieces: bytes, again: bytes = b"") -> Iterator[tuple[Path, list[i
             thread.join()
 
 
+@pytest.mark.threat("default-path-taken")
 @pytest.mark.parametrize("framing", [b"Transfer-Encoding: chunked\r\n", b"", b"Content-Length: 99999999999\r\n"])
 def test_an_answer_without_end_is_read_up_to_a_bound(framing: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = 4 * len(PIECE)

@@ -42,6 +42,7 @@ def test_wide_characters_take_two_columns() -> None:
 WIDE = "日" * 60
 
 
+@pytest.mark.threat("names-distort-screen")
 def test_no_row_of_a_table_is_moved_by_a_name() -> None:
     hostile = "\u202e\u05d0e\u0301" * 5
     columns = (Column("NAME", lambda row: str(row["name"]), 20), Column("SIZE", lambda row: "7", 4, number=True))
@@ -50,6 +51,7 @@ def test_no_row_of_a_table_is_moved_by_a_name() -> None:
     assert {width(row) for row in rows if len(row) <= 26} == {26}
 
 
+@pytest.mark.threat("names-distort-screen")
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_no_line_of_the_screen_is_wider_than_the_terminal_whatever_clients_are_called(columns: int) -> None:
     for name in (WIDE, "\u05d0" * 60, *HOSTILE):

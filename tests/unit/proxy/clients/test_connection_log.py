@@ -126,6 +126,7 @@ def test_lines_of_a_second_are_bounded_and_a_later_one_says_how_many_are_missing
     assert written.lines[-1]["connections_since_last_line"] == 15
 
 
+@pytest.mark.threat("connection-log-storm")
 def test_a_name_that_a_client_chose_is_cut() -> None:
     written = Written(100)
     written.log.connected(1, client(client_version="x" * 4000, principal="p" * 4000), LOOKUP, 1.0)

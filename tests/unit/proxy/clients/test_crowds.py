@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from proxy.clients.crowds import CONNECT_SECONDS, IDLE_SECONDS, LOOKS, Crowds
 
 CROWD, OTHER = "192.0.2.1", "192.0.2.2"
@@ -129,6 +131,7 @@ class TestForWhom:
         assert crowds.victim("2001:db8:2::1", LATE) in members
         assert crowds.victim("2001:db8:1:ffff::1", LATE) is None
 
+    @pytest.mark.threat("neighbours-in-a-site")
     def test_a_network_with_most_of_a_site_gives_way_to_its_neighbours(self) -> None:
         crowds: Crowds[Member] = Crowds()
         (oldest, *_) = filled(crowds, "2001:db8:1:1::1", [Member() for _ in range(9)])

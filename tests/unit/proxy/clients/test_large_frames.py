@@ -193,6 +193,7 @@ def test_before_connected_memory_is_the_handshakes_own() -> None:
     staged(100 * KIB, test)
 
 
+@pytest.mark.threat("large-connect")
 def test_before_connected_all_addresses_of_one_ipv6_network_have_one_turn() -> None:
     async def test(services: Services) -> None:
         frame = connect_frame(auth_data=bytes(60 * KIB))
@@ -312,6 +313,7 @@ def test_frames_that_wait_to_grow_and_send_nothing_are_refused_and_an_honest_sen
     shared(4 * MIB, test)
 
 
+@pytest.mark.threat("large-frames-stop")
 def test_an_honest_sender_of_another_address_goes_before_the_line_of_the_first() -> None:
     async def test(services: Services) -> None:
         clients = await holding(services, 300)

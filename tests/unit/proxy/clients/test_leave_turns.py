@@ -61,6 +61,7 @@ async def steps(count: Callable[[], int], iterations: int = 100) -> list[int]:
     return [abs(after - before) for before, after in pairwise(seen)]
 
 
+@pytest.mark.threat("lookups-left-behind")
 @pytest.mark.parametrize("leave", [fin, rst, rst_unread, killed])
 async def test_places_of_lookups_come_back_a_few_in_each_iteration_and_all_in_the_end(
     leave: Callable[[Visitor], None], monkeypatch: pytest.MonkeyPatch
@@ -117,6 +118,7 @@ async def test_a_lookup_that_is_answered_before_its_turn_to_end_harms_nobody(mon
         assert bytes(client.socket.peer_bytes) == b""
 
 
+@pytest.mark.threat("lookups-left-behind")
 @pytest.mark.parametrize("leave", [fin, rst, rst_unread])
 async def test_idle_clients_that_leave_together_are_closed_a_few_in_each_iteration(
     leave: Callable[[Visitor], None],

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from protocol.errors import ServerError
 from proxy.auth.identity import Principal
 from proxy.clients.requests import LISTS_AT_ONCE
@@ -40,6 +42,7 @@ async def test_lists_that_wait_for_an_earlier_list_hold_no_place() -> None:
         assert on.lists.served == list(range(50))
 
 
+@pytest.mark.threat("lists-take-lookup-places")
 async def test_lists_take_at_most_three_quarters_of_the_places() -> None:
     async with desk() as on:
         places = limited(on, 8)
@@ -131,6 +134,7 @@ def test_a_list_that_waits_too_long_for_a_place_is_handed_on_to_be_refused() -> 
     run_virtual(play())
 
 
+@pytest.mark.threat("lists-take-lookup-places")
 async def test_when_many_lists_wait_a_connection_lets_few_wait() -> None:
     async with desk() as on:
         places = limited(on, 40)

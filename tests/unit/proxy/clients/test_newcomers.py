@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from proxy.clients.crowds import IDLE_FACTOR, IDLE_SECONDS
 from proxy.clients.newcomers import WORK_FACTOR, Newcomers
 from proxy.clients.relay_crowds import LOOKS, QUIET_BYTES, QUIET_BYTES_PER_SECOND, QUIET_SECONDS
@@ -170,6 +172,7 @@ class TestForWhom:
         assert house.leaves(ATTACKER) is None
         assert house.leaves(SNAT) is None
 
+    @pytest.mark.threat("newcomers-end-workers")
     def test_honest_relays_behind_a_snat_stay_unless_the_newcomer_has_next_to_nothing(self) -> None:
         house = House()
         house.relays(SNAT, 9000, known=True)
@@ -177,6 +180,7 @@ class TestForWhom:
         assert house.leaves() is None
         assert house.leaves("192.0.2.4") is not None
 
+    @pytest.mark.threat("newcomers-end-workers")
     def test_those_who_come_and_go_end_few_who_work(self) -> None:
         house = House()
         house.relays(SNAT, 5000, known=True)
@@ -200,6 +204,7 @@ class TestForWhom:
 class TestSites:
     """A customer with a /48 of IPv6 has 65,536 networks."""
 
+    @pytest.mark.threat("many-networks-one-customer")
     def test_relays_and_workers_of_a_customer_with_many_networks_leave_for_another_customer(self) -> None:
         house = House()
         strangers = [each for number in range(30) for each in house.relays(f"2001:db8:1:{number:x}::1", 1)]

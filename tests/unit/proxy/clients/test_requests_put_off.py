@@ -35,6 +35,7 @@ async def test_a_burst_of_lists_is_put_off_while_pings_of_the_same_turn_are_answ
         assert [asker.answered() for asker in askers] == [[number] for number in range(len(askers))]
 
 
+@pytest.mark.threat("topic-list-burst")
 async def test_a_list_of_another_network_waits_for_one_of_a_crowd() -> None:
     async with desk() as on:
         askers = [on.visitor() for _ in range(5 * DEFERRED_PER_ITERATION)]

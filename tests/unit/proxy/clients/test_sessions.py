@@ -167,6 +167,7 @@ class TestLimits:
 
         run_virtual(main())
 
+    @pytest.mark.threat("many-ipv6-addresses")
     @pytest.mark.parametrize("bits", [48, 64, 128])
     def test_one_ipv6_network_is_one_address(self, bits: int) -> None:
         async def main() -> None:
@@ -306,6 +307,7 @@ class TestHandshake:
 
         run_virtual(main())
 
+    @pytest.mark.threat("silent-crowd-times-out")
     def test_thousands_of_late_ones_are_cut_a_few_in_an_iteration_of_the_loop(self) -> None:
         async def main() -> None:
             book = Book()
@@ -372,6 +374,7 @@ class TestKeepAlive:
 
         run_virtual(main())
 
+    @pytest.mark.threat("silent-crowd-times-out")
     def test_the_looks_of_a_second_are_taken_a_few_in_an_iteration_of_the_loop(self) -> None:
         async def main() -> None:
             book = Book(keep_alive_seconds=1, read_timeout_seconds=4.0)

@@ -98,6 +98,7 @@ async def test_answers_before_a_frame_that_ends_the_connection_are_sent() -> Non
         assert on.registry.ends == [DisconnectCause.MALFORMED_FRAME]
 
 
+@pytest.mark.threat("unread-pongs")
 async def test_a_client_that_does_not_take_its_pongs_is_not_read() -> None:
     async with desk() as on:
         flooder = Flooder(on, PING_FRAME * 20_000)
@@ -146,6 +147,7 @@ async def test_a_client_is_served_its_share_and_goes_on_behind_the_others() -> N
         assert all(flooder.session.reading for flooder in flooders)
 
 
+@pytest.mark.threat("lookups-of-many-connections")
 @pytest.mark.parametrize(
     ("crowd", "address", "before"),
     [
@@ -196,6 +198,7 @@ async def put_in_line(on: Desk, visitor: Visitor, data: bytes) -> None:
     await turns(2)
 
 
+@pytest.mark.threat("lookups-wait-for-ever")
 def test_requests_whose_time_is_over_before_their_turn_are_refused_and_the_next_is_served() -> None:
     async def play() -> None:
         async with desk() as on:
@@ -229,6 +232,7 @@ async def test_frames_wait_for_the_next_iteration_when_the_time_is_spent_but_pin
         assert served(client) == 1
 
 
+@pytest.mark.threat("small-frame-flood")
 async def test_however_many_clients_flood_an_iteration_takes_its_time_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -133,6 +133,7 @@ class TestFaults:
         (fault,) = faults(servicePort="")
         assert fault.startswith("command line: servicePort: got nothing, expected a port here or in servicePortTls")
 
+    @pytest.mark.threat("authorization-without-authentication")
     def test_authorization_without_authentication_is_refused_by_both_names(self) -> None:
         (fault,) = faults(authorizationEnabled="true", superUserRoles="admin")
         assert fault.startswith(
@@ -322,6 +323,7 @@ class TestFaults:
             forwarded,
         )
 
+    @pytest.mark.threat("admin-without-token")
     def test_an_admin_address_needs_a_token(self) -> None:
         (fault,) = faults(adminApiAddress="127.0.0.1:7070")
         assert fault.startswith(

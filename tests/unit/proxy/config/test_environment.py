@@ -55,6 +55,7 @@ def test_a_value_is_read_as_the_line_of_a_properties_file() -> None:
         Config.load(None, {"clusterName": "\\u12"}, {"brokerServiceURL": "pulsar://b"})
 
 
+@pytest.mark.threat("second-key-by-environment")
 def test_a_value_of_several_lines_sets_no_second_key() -> None:
     environ = {"PULSAR_PREFIX_clusterName": "blue\nservicePort=1"}
     with pytest.raises(ConfigError, match=r"clusterName: got .*without control characters"):

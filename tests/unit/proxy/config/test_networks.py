@@ -48,6 +48,7 @@ def allowed(validator: TargetValidator, address: str) -> bool:
         return False
 
 
+@pytest.mark.threat("loose-network-spelling")
 @pytest.mark.parametrize(("text", "lowest", "highest", "size"), NETWORKS)
 def test_a_network_lets_in_what_it_does_in_the_java_proxy_and_nothing_else(
     text: str, lowest: str, highest: str, size: int
@@ -78,6 +79,7 @@ def test_a_network_of_ipv4_in_its_ipv6_form_lets_in_ipv4(text: str) -> None:
     assert "10.2.0.0" not in balancers
 
 
+@pytest.mark.threat("loose-network-spelling")
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
     ("text", "hint"),

@@ -95,6 +95,7 @@ MISTAKES = (
 )  # fmt: skip
 
 
+@pytest.mark.threat("shown-secrets")
 @each("mistake", [*MISTAKES, "{}", "{}\\u0001"])
 @each("password", ["hush", "hush,hush", "hush/hush", "hush@hush", "hush:hush"])
 def test_no_text_about_any_key_holds_a_password_that_was_written_into_it(
@@ -142,6 +143,7 @@ def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> 
     assert set(keys) == {key.name for key in Config.keys()}  # noqa: SIM118
 
 
+@pytest.mark.threat("guessed-event-hash")
 @pytest.mark.parametrize("salt", ["salt", "s" * 15, "é" * 7, "a salt of 16 byt\u0007"])
 def test_a_salt_that_can_be_found_by_trying_is_refused_by_its_key_and_not_shown(salt: str) -> None:
     with pytest.raises(ConfigError) as refusal:

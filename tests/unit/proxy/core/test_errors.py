@@ -33,6 +33,7 @@ def test_a_copy_says_what_the_error_says(error: ProxyError) -> None:
     assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
 
 
+@pytest.mark.threat("questions-of-standing-broker")
 async def test_tasks_that_raise_copies_add_nothing_to_the_error() -> None:
     async def fails(error: Exception) -> None:
         raise error

@@ -88,6 +88,7 @@ def test_a_link_to_a_regular_file_is_read_as_kubernetes_mounts_secrets(tmp_path:
     assert read_regular(tmp_path / "token") == b"secret"
 
 
+@pytest.mark.threat("endless-configuration-file")
 @pytest.mark.parametrize(("make", "reason"), UNFIT)
 def test_every_reader_refuses_what_is_no_file(make: Callable[[Path], Path], reason: str, tmp_path: Path) -> None:
     path = str(make(tmp_path))
@@ -104,6 +105,7 @@ def test_every_reader_refuses_what_is_no_file(make: Callable[[Path], Path], reas
             Config.load(path)
 
 
+@pytest.mark.threat("endless-configuration-file")
 def test_a_configuration_without_end_takes_no_memory(tmp_path: Path) -> None:
     path = endless(tmp_path)
 

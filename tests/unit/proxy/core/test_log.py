@@ -71,6 +71,7 @@ def test_exactly_the_levels_from_the_threshold_on_are_written(level: str) -> Non
     ]
 
 
+@pytest.mark.threat("log-injection")
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_control_characters_cannot_forge_a_line(log_format: str) -> None:
     written = Written(log_format=log_format)
@@ -175,6 +176,7 @@ def test_a_logger_is_what_open_log_gives() -> None:
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 
 
+@pytest.mark.threat("exception-quotes-secret")
 @pytest.mark.parametrize("log_format", ["json", "console"])
 @pytest.mark.parametrize("text", [f"no key {TOKEN} fits", f"Authorization: Bearer {TOKEN}", f"token:{TOKEN}", TOKEN])
 def test_a_traceback_tells_no_token_that_the_exception_quotes(log_format: str, text: str) -> None:
@@ -233,6 +235,7 @@ def test_all_loggers_of_a_component_share_its_level() -> None:
     assert log.of("web").level == "info"
 
 
+@pytest.mark.threat("hidden-change")
 def test_no_component_is_made_up() -> None:
     used = [
         text for path in (ROOT / "proxy").rglob("*.py") for text in re.findall(r'log\.of\("(\w+)"\)', path.read_text())

@@ -142,6 +142,7 @@ def test_what_is_put_off_has_turns_by_network() -> None:
     run(test)
 
 
+@pytest.mark.threat("topic-list-burst")
 def test_those_that_have_an_answer_wait_for_none_that_ask_and_for_no_large_group() -> None:
     async def test(bench: Bench) -> None:
         for _ in range(5 * DEFERRED_PER_ITERATION):
@@ -156,6 +157,7 @@ def test_those_that_have_an_answer_wait_for_none_that_ask_and_for_no_large_group
     run(test)
 
 
+@pytest.mark.threat("topic-list-burst")
 def test_who_waits_for_what_is_put_off_waits_for_all_networks_and_for_nothing_later() -> None:
     async def test(bench: Bench) -> None:
         async def wait(number: int) -> None:
@@ -255,6 +257,7 @@ def test_clients_take_turns_by_network() -> None:
     run(test)
 
 
+@pytest.mark.threat("lookups-of-many-connections")
 def test_answers_do_not_wait_behind_a_crowd_of_clients_or_of_other_work() -> None:
     async def test(bench: Bench) -> None:
         def work(number: int) -> None:

@@ -183,6 +183,7 @@ def test_clients_that_leave_in_one_iteration_share_what_it_may_end() -> None:
     left(play)
 
 
+@pytest.mark.threat("lookups-left-behind")
 def test_tasks_that_hold_memory_end_before_those_that_have_waited_longer() -> None:
     async def play(on: Leaving) -> None:
         lookups, lists = await on.client("lookup", 300), await on.client("list", 10)
@@ -213,6 +214,7 @@ def test_connections_that_are_closed_share_the_iteration_with_tasks() -> None:
     left(play)
 
 
+@pytest.mark.threat("lists-left-at-once")
 def test_a_thousand_clients_with_a_list_each_do_not_leave_on_one_stack() -> None:
     async def play(on: Leaving) -> None:
         depths, closed, scopes = [0], list[int](), [await on.client("list", 1) for _ in range(1000)]
@@ -233,6 +235,7 @@ def test_a_thousand_clients_with_a_list_each_do_not_leave_on_one_stack() -> None
     left(play)
 
 
+@pytest.mark.threat("lists-left-at-once")
 def test_an_end_that_raises_keeps_nobody_from_leaving() -> None:
     async def play(on: Leaving) -> None:
         def fail() -> None:

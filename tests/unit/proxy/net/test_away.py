@@ -133,6 +133,7 @@ async def whole(on: Bench) -> None:
     assert received + endpoint.received() == len(PREFIX) + MIB
 
 
+@pytest.mark.threat("no-descriptor-list-thread")
 def test_the_loop_writes_what_is_too_much_for_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(away, "MOST_BODIES", 1)
 

@@ -105,6 +105,7 @@ def test_a_dial_has_its_least_time_before_it_ends_for_others() -> None:
     on_street(body)
 
 
+@pytest.mark.threat("dials-keep-others-out")
 def test_networks_have_equal_shares_while_all_want_more() -> None:
     async def body(street: Street, group: asyncio.TaskGroup) -> None:
         await street.dials(group, CROWD, 9)
@@ -121,6 +122,7 @@ def test_networks_have_equal_shares_while_all_want_more() -> None:
     on_street(body, most=8)
 
 
+@pytest.mark.threat("many-networks-one-customer")
 def test_all_networks_of_a_customer_have_one_share() -> None:
     async def body(street: Street, group: asyncio.TaskGroup) -> None:
         for number in range(30):
@@ -133,6 +135,7 @@ def test_all_networks_of_a_customer_have_one_share() -> None:
     on_street(body, most=8)
 
 
+@pytest.mark.threat("neighbours-in-a-site")
 def test_a_network_gives_its_customer_s_others_their_share() -> None:
     async def body(street: Street, group: asyncio.TaskGroup) -> None:
         one, other = (host_network(f"2001:db8:1:{number}::1") for number in (1, 2))

@@ -1,5 +1,7 @@
 """Which ended socket has to go, by the quota alone: no socket, no clock."""
 
+import pytest
+
 from proxy.net.counters import EndedReset
 from proxy.net.ended_sockets import (
     LONGEST_SECONDS,
@@ -49,6 +51,7 @@ def test_the_sum_is_that_of_what_is_there() -> None:
     assert (quota.used_bytes, len(quota)) == (BIG, 1)
 
 
+@pytest.mark.threat("refilled-relays")
 def test_for_a_newcomer_those_go_who_take_least() -> None:
     quota = EndedQuota(3 * BIG)
     for number, took in ((1, 100), (2, 0), (3, 10)):

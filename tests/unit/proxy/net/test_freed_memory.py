@@ -25,6 +25,7 @@ def half_done(context: ssl.SSLContext, hello: bytes, shared: Sealer) -> ssl.SSLO
     return begun
 
 
+@pytest.mark.threat("handshake-memory-left")
 def test_memory_of_half_done_handshakes_goes_back_to_the_system() -> None:
     context, client = server_context(), Sealer(client_context())
     with suppress(ssl.SSLWantReadError):

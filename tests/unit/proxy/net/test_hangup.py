@@ -68,6 +68,7 @@ class TestHangup:
 
         run_on(loop_factory, main())
 
+    @pytest.mark.threat("unheard-hang-up")
     def test_who_stops_too_late_takes_nothing_from_a_newcomer_with_the_same_number(
         self, loop_factory: LoopFactory
     ) -> None:

@@ -37,6 +37,7 @@ class Waits:
         return self.ended[-1]
 
 
+@pytest.mark.threat("silent-before-proxy-header")
 def test_the_oldest_of_the_address_with_most_ends_for_one_of_another_at_once() -> None:
     waits = Waits("192.0.2.2", *["192.0.2.1"] * 3)
     assert [waits.come(address) for address in ("192.0.2.3", "192.0.2.2")] == ["192.0.2.1 1", ""]
@@ -58,6 +59,7 @@ def test_where_no_address_has_more_one_that_was_silent_for_a_while_ends() -> Non
     assert waits.come("192.0.2.3") == "192.0.2.2 0"
 
 
+@pytest.mark.threat("silent-before-proxy-header")
 def test_who_comes_again_and_again_ends_nobody_of_another_address() -> None:
     waits = Waits("192.0.2.2", *["192.0.2.1"] * 3)
     for number in range(20):

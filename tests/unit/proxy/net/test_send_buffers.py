@@ -208,6 +208,7 @@ class TestAnswersThatWait:
 
         staged(1, test)
 
+    @pytest.mark.threat("send-buffers-fill")
     def test_once_nobody_gives_memory_back_all_go_on_without_and_newcomers_do_not_wait(self) -> None:
         async def test(on: Stage) -> None:
             holding, waiting = on.large(), [Client(on) for _ in range(3)]

@@ -61,6 +61,7 @@ class Scene:
         return found
 
 
+@pytest.mark.threat("slow-trickle-readers")
 def test_the_slowest_go_first_until_their_part_is_left() -> None:
     async def main() -> None:
         scene = Scene(LEAST + 9 * KIB, LEAST + KIB, LEAST + 5 * KIB)
@@ -70,6 +71,7 @@ def test_the_slowest_go_first_until_their_part_is_left() -> None:
     run_virtual(main())
 
 
+@pytest.mark.threat("slow-trickle-readers")
 def test_those_that_keep_to_the_least_rate_stay_where_no_quick_client_comes() -> None:
     async def main() -> None:
         scene = Scene(LEAST + KIB, LEAST + KIB, LEAST - KIB)

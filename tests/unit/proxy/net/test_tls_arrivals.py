@@ -53,6 +53,7 @@ class Waiting:
             far.close()
 
 
+@pytest.mark.threat("client-hellos-drip")
 async def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(monkeypatch: pytest.MonkeyPatch) -> None:
     on, looks = Waiting(1), list[int]()
 
@@ -74,6 +75,7 @@ async def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(monke
     await on.close()
 
 
+@pytest.mark.threat("client-hellos-drip")
 async def test_clients_that_are_heard_leave_the_time_of_an_iteration_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     on = Waiting(2 * EVENTS_AT_ONCE + 1)
     heard, look = list[Arrival](), on.arrivals._look

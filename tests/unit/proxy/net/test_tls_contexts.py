@@ -48,6 +48,7 @@ def test_without_tls_nothing_is_made() -> None:
     assert context_settings(config()) == ()
 
 
+@pytest.mark.threat("old-tls-version")
 def test_a_server_speaks_1_2_and_1_3_and_asks_for_no_certificate(files: PemFiles) -> None:
     made = context(**files.server_keys)
     assert (made.minimum_version, made.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)

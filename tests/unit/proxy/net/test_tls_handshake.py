@@ -98,6 +98,7 @@ def test_a_part_of_a_hello_is_kept_until_the_rest_arrives(client: Side, server: 
     assert server.handshake.ready()
 
 
+@pytest.mark.threat("client-hellos-drip")
 def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(
     client: Side, server: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_hello_that_claims_too_much_is_refused(server: Side) -> None:
 class TestChains:
     """Certificates cost the loop by their number, in one step: OpenSSL gets no more than a real chain's bytes."""
 
+    @pytest.mark.threat("huge-certificate-chain")
     def test_a_client_with_200_certificates_is_refused_before_openssl_sees_them_all(
         self, shared: TlsShared, tmp_path: Path
     ) -> None:
@@ -189,6 +191,7 @@ class TestChains:
         server, flight = self._asked(shared, tmp_path, 20, server=context)
         assert server.read_all(flight)
 
+    @pytest.mark.threat("huge-certificate-chain")
     def test_a_broker_with_200_certificates_is_refused_and_one_with_20_is_not(
         self, shared: TlsShared, tmp_path: Path
     ) -> None:

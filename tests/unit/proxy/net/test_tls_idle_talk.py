@@ -215,6 +215,7 @@ def deliver(transport: TlsTransport, data: bytes) -> None:
 
 @both_loops
 class TestTurns:
+    @pytest.mark.threat("tls-key-updates")
     def test_an_iteration_reads_little_of_a_flood(self, loop_factory: LoopFactory) -> None:
         async def main() -> None:
             async with tls_link(Ending) as (endpoint, peer):

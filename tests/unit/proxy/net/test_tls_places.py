@@ -89,6 +89,7 @@ def test_the_networks_of_a_customer_have_one_turn_in_which_they_take_turns() -> 
     assert [queue.pop() for _ in range(len(queue))] == ["a0", "b1", "a1", "b2", "a2", "a3", "a0-again"]
 
 
+@pytest.mark.threat("many-networks-one-customer")
 def test_a_customer_with_a_place_in_each_of_many_networks_gives_them_to_others_soon() -> None:
     given, clients = places(100, "2001:db8:2::1", *(f"2001:db8:1:{number:x}::1" for number in range(9)))
     holders, crowd = given.crowd(3)

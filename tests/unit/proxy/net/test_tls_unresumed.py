@@ -55,6 +55,7 @@ def shaken(
     return ends
 
 
+@pytest.mark.threat("session-outlives-certificate")
 @pytest.mark.parametrize("name", ["server", "web"])
 @pytest.mark.parametrize("demand", ["true", "false"])
 @pytest.mark.parametrize(("version", "tickets"), [(MODERN, True), (OLD, True), (OLD, False)])

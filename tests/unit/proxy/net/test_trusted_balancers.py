@@ -25,6 +25,7 @@ def test_only_listed_addresses_are_trusted(address: str, trusted: bool) -> None:
     assert address in TrustedBalancers(["*"])
 
 
+@pytest.mark.threat("claimed-forwarded-for")
 @pytest.mark.parametrize(
     ("accepted_from", "said", "client"),
     [

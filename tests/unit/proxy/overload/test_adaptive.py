@@ -231,6 +231,7 @@ def test_slot_of_another_topic_loses_the_rate() -> None:
     assert [(made.change, made.slot) for made in found] == [(Change.RELEASE, 0)]
 
 
+@pytest.mark.threat("reconnect-escapes-rate")
 def test_topic_that_comes_back_at_another_slot_keeps_its_rate_and_its_baseline() -> None:
     plant = Plant()
     plant.settle()
@@ -279,6 +280,7 @@ def test_garbage_of_one_topic_is_counted_and_the_others_go_on() -> None:
     assert [made.topic for made in found] == [TOPIC]
 
 
+@pytest.mark.threat("million-throttled-topics")
 def test_topics_are_bounded_and_each_takes_what_the_budget_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.overload.adaptive.MOST_TOPICS", 3000)
     throttle = AdaptiveThrottle(SETTINGS)
@@ -417,6 +419,7 @@ ROTATIONS: dict[str, Callable[[int, float], str]] = {
 }
 
 
+@pytest.mark.threat("new-topic-escapes-rate")
 @pytest.mark.parametrize("rotation", ROTATIONS)
 @pytest.mark.parametrize("known", [0.0, 1e6])
 def test_new_topics_under_pressure_bring_no_more_than_one_topic(rotation: str, known: float) -> None:
@@ -432,6 +435,7 @@ def test_new_topic_under_pressure_is_bounded_from_its_first_message(ratio: float
     assert 60_000 < found < 1e6
 
 
+@pytest.mark.threat("new-topic-escapes-rate")
 def test_first_burst_under_pressure_is_no_natural_rate() -> None:
     plant, new = Plant(REAL), TOPIC + "-new"
     for _ in range(60):

@@ -57,6 +57,7 @@ def test_load_report_gives_the_heap_only() -> None:
     assert load_report_sample(body) == BrokerSample(1_572_864, 4_194_304, 0, 10_485_760)
 
 
+@pytest.mark.threat("garbage-load-statistics")
 @pytest.mark.parametrize(
     "body",
     [
@@ -89,6 +90,7 @@ def test_a_list_is_read_whole_however_it_is_cut(entries: list[object], step: int
         assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
 
 
+@pytest.mark.threat("garbage-load-statistics")
 def test_no_step_parses_more_than_an_entry_and_a_piece() -> None:
     metrics: Any = BrokerMetrics()
     usual, parsed = metrics._decode, []
@@ -109,6 +111,7 @@ def test_no_step_parses_more_than_an_entry_and_a_piece() -> None:
         broker_sample(answer({"x": "y" * 2 * LONGEST_ENTRY}, {"metrics": METRICS}))
 
 
+@pytest.mark.threat("garbage-load-statistics")
 async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     body = answer(*[{"metrics": {"x" * 100: 1.5}}] * 20_000, {"metrics": METRICS})
     turns = 0
@@ -130,6 +133,7 @@ async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed(monkeypat
     assert turns >= len(body) // 16_384
 
 
+@pytest.mark.threat("garbage-load-statistics")
 def test_statistics_of_many_small_values_are_refused_before_they_are_parsed() -> None:
     many = b"[],"
     body = b'{"backlogSize": 7, "memory": {"usage": 1, "limit": 2}, "x": [%b[]]}' % (many * bounds.MOST_STATS_VALUES)

@@ -421,6 +421,7 @@ def test_a_pause_of_all_producers_teaches_the_adaptive_throttle_nothing() -> Non
     play([FakeRelay()], THRESHOLD | ADAPTIVE | marks, act)
 
 
+@pytest.mark.threat("million-throttled-topics")
 def test_thousands_of_topics_make_a_bounded_number_of_events_and_lines() -> None:
     async def act(stage: Stage) -> None:
         many = [SlotSample(number, f"persistent://t/n/{number}", 0, 0, False, 1) for number in range(3000)]
@@ -580,6 +581,7 @@ def test_slow_reader_of_memory_stops_nothing_but_the_samples() -> None:
     play([], THRESHOLD, act)
 
 
+@pytest.mark.threat("million-throttled-topics")
 def test_full_table_is_walked_in_slices_and_never_in_a_step_of_the_loop() -> None:
     async def act(stage: Stage) -> None:
         taken, seen, loop = 0, set(), asyncio.get_running_loop()

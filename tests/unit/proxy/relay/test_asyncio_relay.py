@@ -44,6 +44,7 @@ async def test_the_end_of_a_pause_does_not_read_for_a_client_that_takes_nothing(
     assert reads(setting) == (True, True)
 
 
+@pytest.mark.threat("unread-pongs-before-connected")
 @played(room=0, unsent=PONG_FRAME)
 async def test_bytes_behind_those_of_the_protocol_before_wait_in_a_buffer_that_nobody_else_uses(
     setting: Setting,

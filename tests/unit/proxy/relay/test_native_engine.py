@@ -220,6 +220,7 @@ def spend(at: Bench) -> None:
     at.engine.loop_budget.charge(1.0)
 
 
+@pytest.mark.threat("native-watch-flood")
 @played
 async def test_events_have_a_little_time_when_the_loop_has_no_time_for_more(at: Bench) -> None:
     relay = await at.joined()
@@ -234,6 +235,7 @@ async def test_events_have_a_little_time_when_the_loop_has_no_time_for_more(at: 
     assert not at.pairs.waiting
 
 
+@pytest.mark.threat("tiny-relay-frames")
 @played
 async def test_frames_are_asked_about_in_turns_by_network_when_the_loop_has_no_time(at: Bench) -> None:
     crowd = [await at.joined() for _ in range(2 * EVENTS_A_STEP)]
@@ -279,6 +281,7 @@ def count_topics(at: Bench) -> None:
     at.engine.slots = TopicSlots(at.engine.loop.time, at.engine.loop.call_soon)
 
 
+@pytest.mark.threat("producer-open-storm")
 @played
 async def test_producers_get_their_slots_in_turns_by_network_when_the_loop_has_no_time(at: Bench) -> None:
     count_topics(at)
@@ -294,6 +297,7 @@ async def test_producers_get_their_slots_in_turns_by_network_when_the_loop_has_n
     assert set(answered(at)) == {relay.pair for relay in (*crowd, neighbour)}
 
 
+@pytest.mark.threat("producer-open-storm")
 @played
 async def test_however_many_producers_come_an_iteration_answers_a_few(at: Bench) -> None:
     count_topics(at)

@@ -110,6 +110,7 @@ def test_level_1_names_each_command_and_what_it_is_about() -> None:
     assert not shown.rates()
 
 
+@pytest.mark.threat("tiny-behind-large-frames")
 def test_a_command_with_more_fields_than_a_client_sends_is_shown_but_not_decoded() -> None:
     shown = Shown(1)
     tap = shown.tap()
@@ -121,6 +122,7 @@ def test_a_command_with_more_fields_than_a_client_sends_is_shown_but_not_decoded
     assert tap.names == 0
 
 
+@pytest.mark.threat("payload-in-log")
 def test_neither_payloads_nor_credentials_are_ever_written() -> None:
     shown = Shown(2)
     to_broker(shown.tap(), producer(), sent(payload=b"hush"), auth_response(b"hush"))
@@ -128,6 +130,7 @@ def test_neither_payloads_nor_credentials_are_ever_written() -> None:
     assert "hush" not in str(shown.lines())
 
 
+@pytest.mark.threat("refusal-log-storm")
 def test_lines_are_paced_for_all_and_say_for_how_many_they_stand() -> None:
     shown = Shown(1)
     for tap in (shown.tap(), shown.tap()):
@@ -182,6 +185,7 @@ def test_closed_producers_and_consumers_leave_nothing_behind(who: str) -> None:
     assert tap.names == 0
 
 
+@pytest.mark.threat("logged-topics-without-end")
 def test_one_connection_keeps_only_so_many_names_and_no_long_ones() -> None:
     shown = Shown(2)
     tap = shown.tap()

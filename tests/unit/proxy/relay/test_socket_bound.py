@@ -108,6 +108,7 @@ def test_a_wait_for_the_pool_or_for_a_permit_is_no_pause_of_ours() -> None:
     assert ended_of([FakeRelay(40), waits], 1) == [waits]
 
 
+@pytest.mark.threat("standing-relays-kernel-memory")
 def test_relays_to_strangers_end_before_all_others_however_little_each_holds() -> None:
     honest = [FakeRelay(size) for size in (2000, 250)]
     strangers = [FakeRelay(size, moved, of="192.0.2.66") for size, moved in ((100, 0), (90, 0), (110, 900))]
@@ -135,6 +136,7 @@ def test_the_network_with_most_memory_gives_until_another_has_more() -> None:
     assert ended_of([*large, *crowd], 100)[-1] is large[0]
 
 
+@pytest.mark.threat("standing-relays-kernel-memory")
 def test_the_networks_of_one_site_are_one_crowd_and_the_largest_of_them_gives() -> None:
     crowd = [FakeRelay(10, of=host_network(f"2001:db8:1:{number:x}::1")) for number in range(20)]
     neighbour = FakeRelay(30, of=host_network("2001:db8:2::1"))
@@ -221,6 +223,7 @@ class Steps(Origins):
         return SocketMemorySampler(lambda: relays, bound=bound).sweep(pause)
 
 
+@pytest.mark.threat("standing-relays-kernel-memory")
 @pytest.mark.parametrize("networks", [1, 50, 5000])
 @pytest.mark.parametrize("kind", ["known", "strangers", "known by now", "paused", "moving"])
 async def test_of_thousands_of_relays_few_are_looked_at_in_one_step(kind: str, networks: int) -> None:

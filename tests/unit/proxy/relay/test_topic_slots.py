@@ -69,6 +69,7 @@ def test_messages_and_bytes_of_a_topic_are_those_of_its_producers(make: Make) ->
     ]
 
 
+@pytest.mark.threat("endless-topic-names")
 @both
 def test_a_million_topics_are_bounded_and_the_rest_is_one_bucket(make: Make) -> None:
     slots = table(make, most_slots=100)
@@ -103,6 +104,7 @@ def test_messages_of_producers_that_never_came_are_counted_with_the_rest(make: M
     assert slots.samples()[0].relays == 0
 
 
+@pytest.mark.threat("endless-topic-names")
 @both
 def test_one_network_leaves_slots_to_the_topics_of_others(make: Make) -> None:
     slots = table(make, most_slots=1_000)
@@ -135,6 +137,7 @@ def test_slots_that_are_free_again_count_for_nobody(make: Make) -> None:
         assert len(slots) == 0
 
 
+@pytest.mark.threat("endless-topic-names")
 @both
 def test_a_connection_has_a_bounded_number_of_producers(make: Make) -> None:
     slots = table(make)

@@ -198,6 +198,7 @@ async def test_a_busy_relay_rests_when_its_share_is_used_up(kind: str) -> None:
         assert flooded.client.taken == sum(sizes)
 
 
+@pytest.mark.threat("tiny-relay-frames")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_however_many_relays_are_busy_an_iteration_reads_a_few_of_them(kind: str) -> None:
     async with bench() as on:
@@ -222,6 +223,7 @@ async def test_however_many_relays_are_busy_an_iteration_reads_a_few_of_them(kin
         assert max(gained) <= 4 * min(gained)
 
 
+@pytest.mark.threat("tiny-relay-frames")
 @pytest.mark.parametrize("kind", ["raw", "watched"])
 async def test_however_many_relays_bring_little_an_iteration_reads_a_few_of_them(kind: str) -> None:
     async with bench() as on:
@@ -243,6 +245,7 @@ async def test_however_many_relays_bring_little_an_iteration_reads_a_few_of_them
         assert max(reads) <= 4 * min(reads)
 
 
+@pytest.mark.threat("tiny-relay-frames")
 @pytest.mark.parametrize("kind", ["raw", "watched"])
 async def test_small_reads_wait_for_no_crowd_of_another_client(kind: str) -> None:
     async with bench() as on:
@@ -274,6 +277,7 @@ async def test_however_many_relays_bring_a_watch_frame_an_iteration_asks_for_a_f
         assert all(flooded.broker.read_on() for flooded in on.relays)
 
 
+@pytest.mark.threat("tiny-relay-frames")
 async def test_a_watch_frame_waits_for_no_crowd_of_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench() as on:
         on.asking_costs(monkeypatch)
@@ -303,6 +307,7 @@ async def test_a_relay_that_ends_before_its_turn_asks_for_nothing(monkeypatch: p
         assert (len(on.budget), on.limits.direct.held) == (0, 0)
 
 
+@pytest.mark.threat("tiny-relay-frames")
 @pytest.mark.parametrize("kind", ["watched", "logged", "logged watched"])
 async def test_tiny_frames_are_read_little_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench() as on:
@@ -336,6 +341,7 @@ async def test_a_relay_whose_frames_become_large_is_read_much_at_a_time_again(
         assert flooded.poll()[-1] == BULK
 
 
+@pytest.mark.threat("tiny-behind-large-frames")
 @pytest.mark.parametrize("kind", ["logged", "logged watched"])
 async def test_tiny_frames_after_large_ones_are_parsed_a_small_read_at_a_time(
     kind: str, monkeypatch: pytest.MonkeyPatch

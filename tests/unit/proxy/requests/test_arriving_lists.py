@@ -86,6 +86,7 @@ def two() -> Iterator[BetweenBrokers]:
     brokers.stage.close()
 
 
+@pytest.mark.threat("announced-lists-hold-heap")
 def test_answers_that_arrive_from_one_of_several_brokers_hold_a_quarter_of_the_heap(two: BetweenBrokers) -> None:
     two.announce(8)
     estimates = 6 * KIB

@@ -1,3 +1,5 @@
+import pytest
+
 from limiter.dual import AsyncDualMemoryLimiter
 from proxy.requests.topic_lists.unproven import FIRST_AVERAGE_BYTES, UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -26,11 +28,13 @@ def test_large_lists_of_several_namespaces_are_soon_the_average() -> None:
     assert learnt(*[LARGE] * 20)._average_bytes > LARGE * 3 // 4
 
 
+@pytest.mark.threat("tiny-namespace-lists")
 def test_lists_of_tiny_namespaces_do_not_make_the_average_small() -> None:
     assert learnt(*[LARGE] * 20, *[100] * 100_000)._average_bytes > LARGE * 3 // 4
     assert learnt(*[0] * 100_000)._average_bytes > FIRST_AVERAGE_BYTES // 2
 
 
+@pytest.mark.threat("tiny-namespace-lists")
 def test_lists_of_half_the_size_make_it_smaller_slowly() -> None:
     clock = ManualClock()
     found = readers(clock)
@@ -51,6 +55,7 @@ def test_a_large_list_after_smaller_ones_counts_at_once() -> None:
     assert found._average_bytes > average
 
 
+@pytest.mark.threat("tiny-namespace-lists")
 def test_lists_that_clients_choose_by_patterns_never_make_it_smaller() -> None:
     clock = ManualClock()
     found = readers(clock)
@@ -62,6 +67,7 @@ def test_lists_that_clients_choose_by_patterns_never_make_it_smaller() -> None:
     assert found._average_bytes > FIRST_AVERAGE_BYTES
 
 
+@pytest.mark.threat("tiny-namespace-lists")
 def test_a_client_that_asks_for_the_same_list_again_and_again_counts_once() -> None:
     found = learnt(LARGE)
     average = found._average_bytes

@@ -239,6 +239,7 @@ async def waits_behind(scene: Scene, heap_bytes: int) -> asyncio.Event:
     return taken
 
 
+@pytest.mark.threat("two-unread-lists")
 def test_second_lists_that_wait_for_their_own_clients_let_no_more_be_asked_for() -> None:
     async def story(scene: Scene) -> None:
         scene.free()
@@ -286,6 +287,7 @@ def test_a_second_list_gives_its_turn_to_others_if_too_many_came_before_it() -> 
     run(story)
 
 
+@pytest.mark.threat("ping-answering-crowd")
 def test_second_lists_that_are_out_keep_no_first_list_of_another_from_being_asked_for() -> None:
     async def story(scene: Scene) -> None:
         def asks(*, behind: bool) -> asyncio.Task[None]:
@@ -325,6 +327,7 @@ def test_a_second_list_of_a_client_that_is_awake_waits_for_its_turn_once() -> No
     run(story)
 
 
+@pytest.mark.threat("ping-answering-crowd")
 def test_who_answers_late_does_not_fill_the_part_that_lets_questions_of_those_awake_out() -> None:
     async def story(scene: Scene) -> None:
         rule = scene.rule
@@ -372,6 +375,7 @@ def test_a_list_of_a_client_awake_counts_with_its_turn_until_it_has_a_share() ->
     run(story)
 
 
+@pytest.mark.threat("ping-answering-crowd")
 def test_a_first_list_that_waits_for_its_client_counts_with_second_lists_or_is_asked_for_again() -> None:
     async def story(scene: Scene) -> None:
         async def ready() -> None:
@@ -403,6 +407,7 @@ def test_a_first_list_that_waits_for_its_client_counts_with_second_lists_or_is_a
     run(story)
 
 
+@pytest.mark.threat("members-in-one-step")
 async def test_members_of_a_large_group_are_asked_a_few_in_each_iteration() -> None:
     scene, looks = Scene(), list[int]()
     scene.free()

@@ -96,6 +96,7 @@ async def test_a_connection_with_one_question_waits_for_one_of_a_connection_with
     assert served.index("few") <= 2
 
 
+@pytest.mark.threat("lookups-of-many-connections")
 async def test_a_network_with_many_connections_has_one_turn_for_each_of_another() -> None:
     at = BrokerTurns(RequestCounters())
     served: list[str] = []
@@ -205,6 +206,7 @@ async def test_who_has_few_questions_outstanding_is_asked_for_at_once_behind_tho
     assert crowd.ask("neighbour", 2).turn is None
 
 
+@pytest.mark.threat("pipelined-lookups")
 async def test_a_crowd_of_one_network_leaves_half_of_the_reserve_to_others(crowd: Crowd) -> None:
     for _ in range(100):
         crowd.ask("flood", 1)

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from limiter.semaphore import AsyncSemaphore
 from limiter.sites import SiteKey
 from proxy.requests.topic_lists.heap_crowds import HeapCrowd
@@ -53,6 +55,7 @@ class Scene:
             await asyncio.sleep(0)
 
 
+@pytest.mark.threat("ping-answering-crowd")
 def test_a_question_that_is_out_counts_until_its_list_is_there() -> None:
     async def main() -> None:
         scene = Scene()
@@ -68,6 +71,7 @@ def test_a_question_that_is_out_counts_until_its_list_is_there() -> None:
     run_virtual(main())
 
 
+@pytest.mark.threat("ping-answering-crowd")
 def test_a_question_of_another_network_goes_before_the_line_of_the_first() -> None:
     async def main() -> None:
         scene = Scene()

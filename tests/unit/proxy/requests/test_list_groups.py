@@ -451,6 +451,7 @@ def test_a_list_above_the_clients_frame_limit_is_refused_with_both_sizes_and_the
         assert text in failure.message
 
 
+@pytest.mark.threat("large-questions")
 @on_a_loop
 async def test_a_group_whose_clients_have_left_a_question_at_a_broker_keeps_none_of_its_text() -> None:
     books = Books()

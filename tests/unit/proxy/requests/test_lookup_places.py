@@ -62,6 +62,7 @@ def client_of(sent: list[bytes]) -> TurnClient:
     return cast(TurnClient, SimpleNamespace(network="192.0.2.1", principal=None, output=Sent(sent)))
 
 
+@pytest.mark.threat("lookups-wait-for-ever")
 @pytest.mark.parametrize("waited_seconds", [0.0, 7.0])
 @pytest.mark.parametrize(
     "kind", [CommandType.LOOKUP, CommandType.PARTITIONED_METADATA, CommandType.GET_OR_CREATE_SCHEMA]
@@ -106,6 +107,7 @@ async def test_the_fewer_places_are_left_the_fewer_a_connection_may_have() -> No
     assert (most[750], most[875], most[-1]) == (FEW_OUTSTANDING, FEW_OUTSTANDING // 2, 0)
 
 
+@pytest.mark.threat("lookups-of-many-connections")
 async def test_a_crowd_of_pipelining_connections_leaves_places_to_newcomers() -> None:
     async with desk() as on:
         on.services.requests.lookups.forwarder.brokers = SilentBroker(BrokerAddress("broker", 6650))

@@ -76,6 +76,7 @@ def from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "randrange", lambda below: 0)
 
 
+@pytest.mark.threat("large-commands-silent-broker")
 @pytest.mark.parametrize("outstanding", [FEW, MANY])
 async def test_a_neighbour_waits_for_one_command_of_each_other_network(outstanding: int) -> None:
     line = Line()
@@ -91,6 +92,7 @@ async def test_a_neighbour_waits_for_one_command_of_each_other_network(outstandi
     assert len({client.network for client in line.order[:3]}) == 3
 
 
+@pytest.mark.threat("large-commands-silent-broker")
 async def test_the_line_is_empty_an_iteration_after_memory_is_free() -> None:
     line = Line()
     line.bytes.hold("198.51.100.1", LIMIT)
@@ -240,6 +242,7 @@ def crowd_of_networks(line: Line, count: int, size: int) -> list[Client]:
     return [line.crowd(1, f"network {number}", outstanding=FEW)[0] for number in range(count)]
 
 
+@pytest.mark.threat("large-commands-silent-broker")
 async def test_who_has_no_room_is_not_judged_again_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     line, judged = Line(), 0
     has_room = _Books.has_room

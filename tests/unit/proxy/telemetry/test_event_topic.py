@@ -257,6 +257,7 @@ async def test_own_credentials_are_for_own_brokers_alone(keys: dict[str, str], k
     await parts.close()
 
 
+@pytest.mark.threat("credentials-to-event-cluster")
 def test_foreign_cluster_is_not_shown_the_own_certificate() -> None:
     config = load(**TLS, brokerClientCertificateFilePath="cert.pem", brokerClientKeyFilePath="key.pem")
     own, foreign = topic_tls(config, own_cluster=True), topic_tls(config, own_cluster=False)

@@ -44,6 +44,7 @@ def test_a_complete_request_keeps_its_slot() -> None:
     assert slots.full
 
 
+@pytest.mark.threat("silent-admin-connections")
 def test_a_crowd_that_comes_again_ends_nobody_of_another_host() -> None:
     slots, connections = full_of("operator", "a", "a", "a")
     assert slots.victim_for("a", 60.0) is connections[1]

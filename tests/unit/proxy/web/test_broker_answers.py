@@ -49,6 +49,7 @@ async def answered(connection: BrokerAnswers) -> StreamReader:
     return body
 
 
+@pytest.mark.threat("bytes-behind-answer")
 @pytest.mark.parametrize("spent", [False, True])
 @pytest.mark.parametrize("behind", BEHIND)
 async def test_what_comes_while_a_connection_rests_ends_it_and_is_not_kept(behind: bytes, spent: bool) -> None:
@@ -63,6 +64,7 @@ async def test_what_comes_while_a_connection_rests_ends_it_and_is_not_kept(behin
     assert (len(connection), connection._held, connection._tail) == (0, b"", b"")
 
 
+@pytest.mark.threat("bytes-behind-answer")
 @pytest.mark.parametrize("behind", BEHIND)
 async def test_what_is_read_together_with_the_end_of_an_answer_keeps_its_connection_from_others(behind: bytes) -> None:
     connection, transport = asked()
@@ -89,6 +91,7 @@ async def test_an_answer_that_came_in_one_read_with_more_is_passed_on_and_the_mo
     assert len(connection) == 0
 
 
+@pytest.mark.threat("bytes-behind-answer")
 async def test_answers_without_end_during_an_upload_are_not_kept() -> None:
     """An upload may outlast its answer, and keeps the connection."""
     connection, transport = asked()
@@ -118,6 +121,7 @@ async def test_honest_answers_come_whole_and_leave_their_connection_to_others(
     assert not transport.closed
 
 
+@pytest.mark.threat("bytes-behind-answer")
 @pytest.mark.parametrize("behind", [FOREIGN, b""])
 async def test_what_nobody_has_read_yet_keeps_a_connection_from_the_next_request(
     behind: bytes, pair: tuple[socket.socket, socket.socket]
@@ -143,6 +147,7 @@ BODILESS = [
 ]
 
 
+@pytest.mark.threat("body-where-none-belongs")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize(("head", "status", "to_head"), BODILESS)
 async def test_an_answer_without_a_body_is_passed_on_also_if_one_follows(
@@ -185,6 +190,7 @@ async def test_a_header_without_an_end_is_parsed_in_few_pieces(size: int, monkey
     assert len(pieces) <= 2 * len(reads)
 
 
+@pytest.mark.threat("malformed-answer")
 @pytest.mark.parametrize(
     "answer",
     [

@@ -51,6 +51,7 @@ async def serving(clock: ChunkClock) -> AsyncIterator[Running]:
             yield at
 
 
+@pytest.mark.threat("tiny-body-chunks")
 @pytest.mark.parametrize("port", ["web", "metrics"])
 @pytest.mark.parametrize(("line", "status"), [(b"POST /x", 404), (b"PUT /metrics", 405), (b"GET /healthz", 200)])
 def test_an_iteration_parses_few_of_the_chunks_that_nobody_wants(
@@ -74,6 +75,7 @@ def test_an_iteration_parses_few_of_the_chunks_that_nobody_wants(
     run_on(asyncio.new_event_loop, main())
 
 
+@pytest.mark.threat("tiny-body-chunks")
 def test_what_comes_after_an_answer_that_ends_the_connection_is_dropped(clock: ChunkClock) -> None:
     async def main() -> None:
         async with serving(clock) as at:
@@ -149,6 +151,7 @@ def body_of(connection: HttpConnection, budget: LoopBudget) -> RequestBody:
     return RequestBody(asked, copy, counters, upload, 32_768, lambda: budget.client_turn("key", STEP_SECONDS))
 
 
+@pytest.mark.threat("tiny-body-chunks")
 async def test_uploads_of_tiny_chunks_that_wait_are_read_a_few_in_an_iteration(clock: ChunkClock) -> None:
     budget, loop = clock.budget(), asyncio.get_running_loop()
     connections = [connected(budget)[0] for _ in range(CONNECTIONS)]
@@ -168,6 +171,7 @@ async def test_uploads_of_tiny_chunks_that_wait_are_read_a_few_in_an_iteration(c
     await asyncio.wait(tasks)
 
 
+@pytest.mark.threat("tiny-body-chunks")
 def test_the_rests_of_bodies_that_nobody_wanted_are_read_a_few_in_an_iteration(clock: ChunkClock) -> None:
     async def main() -> None:
         budget, decided = clock.budget(), asyncio.Event()
@@ -195,6 +199,7 @@ def test_the_rests_of_bodies_that_nobody_wanted_are_read_a_few_in_an_iteration(c
     run_virtual(main())
 
 
+@pytest.mark.threat("tiny-body-chunks")
 def test_an_upgrade_that_was_parsed_in_a_turn_and_declined_leaves_the_socket_read() -> None:
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="x")
@@ -238,6 +243,7 @@ def requests(chance: random.Random) -> tuple[bytes, list[tuple[str, bytes]]]:
     return sent, expected
 
 
+@pytest.mark.threat("tiny-body-chunks")
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("reads", [True, False])
 def test_however_bytes_come_and_turns_are_given_requests_are_what_was_sent(seed: int, reads: bool) -> None:
@@ -380,6 +386,7 @@ async def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("not within so many iterations")
 
 
+@pytest.mark.threat("tiny-answer-chunks")
 async def test_answers_of_tiny_chunks_are_parsed_and_read_a_few_in_an_iteration(clock: ChunkClock) -> None:
     budget, loop = clock.budget(), asyncio.get_running_loop()
     connections = [asked(budget) for _ in range(CONNECTIONS)]

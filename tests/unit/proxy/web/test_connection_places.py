@@ -54,6 +54,7 @@ def test_nobody_leaves_for_a_host_that_would_then_have_most(host: str) -> None:
     assert places.victim_for(host) is None
 
 
+@pytest.mark.threat("many-networks-one-customer")
 def test_a_customer_with_a_place_for_each_of_its_networks_gives_one_to_another() -> None:
     crowd = [host_network(f"2001:db8:1:{number:x}::1") for number in range(9)]
     places, connections = full_of(*crowd)
@@ -117,6 +118,7 @@ def test_the_longest_at_rest_of_the_host_with_most_ends_for_another_host() -> No
     assert places.victim_for_newcomer("d") is connections[1]
 
 
+@pytest.mark.threat("returning-web-connections")
 @pytest.mark.parametrize("crowd", [{"silent": "a" * 14}, {"idle": "a" * 14}, {"requests": "a" * 14}])
 def test_who_comes_again_and_again_ends_nothing_that_others_ask_for_or_are_about_to(crowd: dict[str, str]) -> None:
     for others in ({"pages": "bc"}, {"silent": "bc" + crowd.get("silent", "")}):
@@ -124,6 +126,7 @@ def test_who_comes_again_and_again_ends_nothing_that_others_ask_for_or_are_about
         assert set(come_again(places, "a")) == {"a"}
 
 
+@pytest.mark.threat("returning-web-connections")
 @pytest.mark.parametrize("crowd", [{"silent": "a" * 14}, {"idle": "a" * 14}, {"requests": "a" * 14}])
 def test_whatever_one_host_holds_others_find_room(crowd: dict[str, str]) -> None:
     places, connections = all_used(**{"pages": "bc", **crowd})
@@ -162,6 +165,7 @@ def test_a_newcomer_goes_where_nothing_is_kept() -> None:
     assert places.victim_for_newcomer("b") is only
 
 
+@pytest.mark.threat("returning-web-connections")
 @pytest.mark.parametrize("kind", ["requests", "silent"])
 def test_a_customer_with_a_connection_for_each_of_its_networks_gives_way_as_one(kind: str) -> None:
     crowd = [host_network(f"2001:db8:1:{number:x}::1") for number in range(14)]

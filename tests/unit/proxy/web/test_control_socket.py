@@ -48,6 +48,7 @@ def mode(path: Path) -> int:
 # --- whose it is ----------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("control-socket-open")
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_only_its_owner_can_open_it_from_its_first_moment_on(
     tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +194,7 @@ def runs_as(user: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "credentials_of", lambda sock: PeerCredentials(1, user, user))
 
 
+@pytest.mark.threat("default-path-taken")
 def test_a_process_of_another_user_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, myself = tmp_path / "s", 1000
     monkeypatch.setattr(os, "geteuid", lambda: myself)
@@ -216,6 +218,7 @@ def test_root_believes_the_user_whose_directory_it_names(tmp_path: Path, monkeyp
             connected(path, 1)
 
 
+@pytest.mark.threat("default-path-taken")
 @pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR"])
 @pytest.mark.parametrize("theirs", ["mode", "owner", "symlink"])
 def test_nobody_is_asked_in_a_default_directory_that_others_own_or_write_to(

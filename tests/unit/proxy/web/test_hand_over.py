@@ -62,6 +62,7 @@ def test_only_a_name_that_the_kernel_chose_is_connected_to(name: str) -> None:
         send_sockets(name, [])
 
 
+@pytest.mark.threat("stolen-listening-sockets")
 def test_a_process_of_another_user_gets_nothing(waiting: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     myself = os.geteuid()
     monkeypatch.setattr(hand_over, "_ROOT", -1)
@@ -73,6 +74,7 @@ def test_a_process_of_another_user_gets_nothing(waiting: socket.socket, monkeypa
         assert accepted.recv(1) == b""
 
 
+@pytest.mark.threat("default-path-taken")
 def test_a_default_path_that_another_user_made_first_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as theirs:
         environ = {"TMPDIR": directory}
@@ -89,6 +91,7 @@ def test_a_default_path_that_another_user_made_first_is_passed_over(monkeypatch:
         assert b"nothing is taken over from another user's process" in written.getvalue()
 
 
+@pytest.mark.threat("stolen-listening-sockets")
 def test_a_stranger_who_connects_first_is_passed_over(waiting: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as held:
         held.enter_context(socket.socket(socket.AF_UNIX)).connect(waiting.getsockname())

@@ -64,6 +64,7 @@ def test_listed_origins_may_and_a_star_is_all() -> None:
     assert served(OriginRules(("*",), ("*",)), **CROSS_SITE)
 
 
+@pytest.mark.threat("malformed-host")
 @pytest.mark.parametrize(
     ("host", "expected"),
     [

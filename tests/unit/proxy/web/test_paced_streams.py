@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns, rest
 from tests.support.loops.loops import run_virtual
@@ -52,6 +54,7 @@ class Tunnels:
             self.iterations.append(0)
 
 
+@pytest.mark.threat("websocket-floods-loop")
 def test_an_iteration_passes_a_few_pieces_of_many_tunnels_and_keys_take_turns() -> None:
     async def main() -> None:
         tunnels, loop = Tunnels(), asyncio.get_running_loop()

@@ -271,6 +271,7 @@ async def test_an_address_that_waits_for_itself_ends_no_request_of_its_own() -> 
     await left(*waiting)
 
 
+@pytest.mark.threat("many-networks-one-customer")
 async def test_all_networks_of_a_customer_have_one_share() -> None:
     stage = Stage(10)
     crowd = [
@@ -291,6 +292,7 @@ async def test_all_networks_of_a_customer_have_one_share() -> None:
     await left(*waiting)
 
 
+@pytest.mark.threat("neighbours-in-a-site")
 async def test_the_networks_of_a_customer_share_what_the_customer_has() -> None:
     stage = Stage(10)
     nat = await stage.held("nat", 5)
@@ -370,6 +372,7 @@ async def test_a_cancelled_wait_and_a_second_release_leave_nothing() -> None:
     assert stage.clock.pending == 0
 
 
+@pytest.mark.threat("web-lists-one-address")
 async def test_lists_of_one_key_leave_places_to_lists_of_others_and_to_all_other_requests() -> None:
     stage = Stage(64)
     # Of 64 places 56 are for lists, and 7 of these for keys that hold none.

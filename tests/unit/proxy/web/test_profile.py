@@ -79,6 +79,7 @@ def test_no_value_of_a_variable_is_shown() -> None:
     assert secret not in str(document)
 
 
+@pytest.mark.threat("endless-profiles")
 def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
     with waiting("deep", 300), waiting("other"):
         document = sampled(most_stacks=1)

@@ -41,6 +41,7 @@ async def keys(url: str, _: Callable[[], Any]) -> None:
         await IssuerClient(IssuerAccess()).fetch(url)
 
 
+@pytest.mark.threat("tiny-chunks-own-questions")
 @pytest.mark.parametrize("ask", [statistics, brokers, keys])
 async def test_an_iteration_parses_few_of_the_chunks_of_an_answer(
     ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ class Site:
         return connection, socket
 
 
+@pytest.mark.threat("parsed-requests-ahead")
 @pytest.mark.parametrize("kind", FIELDS)
 async def test_heads_sent_ahead_stay_in_the_line_of_the_budget(kind: str) -> None:
     site = Site()
@@ -104,6 +105,7 @@ async def test_every_head_sent_ahead_is_answered_in_its_order(body: bytes) -> No
     await eventually(lambda: not socket.paused, "the socket to be read again")
 
 
+@pytest.mark.threat("parsed-requests-ahead")
 async def test_heads_behind_uploads_in_work_are_answered() -> None:
     """Requests that were in work before their body had come take no slot of the parser."""
     site = Site()
@@ -117,6 +119,7 @@ async def test_heads_behind_uploads_in_work_are_answered() -> None:
     assert site.asked == ["/upload", "/a", "/b"] * 5
 
 
+@pytest.mark.threat("parsed-requests-ahead")
 @pytest.mark.parametrize(
     ("name", "value", "too_large"),
     [("a", "v" * 8000, False), ("a", "v" * 8180, True), ("a", "\u00e4" * 4000, True), ("a" * 2700, "", False),

@@ -128,6 +128,7 @@ def test_the_end_of_the_proxy_ends_renderings_and_tells_their_clients() -> None:
     on_books(test, keep=1.0)
 
 
+@pytest.mark.threat("endless-own-pages")
 def test_the_loop_turns_between_slices_and_one_content_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
@@ -202,6 +203,7 @@ class Guarded:
     super_user_roles = ("admin",)
 
 
+@pytest.mark.threat("endless-own-pages")
 def test_access_is_checked_for_each_request_although_the_content_is_kept() -> None:
     async def main() -> None:
         made: list[int] = []
@@ -237,6 +239,7 @@ def test_rows_are_an_array_whatever_their_number() -> None:
     run_virtual(main())
 
 
+@pytest.mark.threat("endless-own-pages")
 async def test_metrics_are_rendered_once_for_all_who_ask_within_the_time_and_packed_for_those_who_want() -> None:
     made: list[int] = []
 

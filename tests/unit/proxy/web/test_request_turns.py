@@ -142,6 +142,7 @@ class Transport(asyncio.Transport):
         """Do nothing."""
 
 
+@pytest.mark.threat("websocket-floods-loop")
 def test_an_iteration_answers_a_few_of_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with answering(monkeypatch) as (at, work):
@@ -154,6 +155,7 @@ def test_an_iteration_answers_a_few_of_many_requests(monkeypatch: pytest.MonkeyP
     run_on(asyncio.new_event_loop, main())
 
 
+@pytest.mark.threat("path-of-slashes")
 def test_an_iteration_answers_fewer_requests_with_long_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     path = b"/admin/" + b"%25" * 2300
     request = LAST.replace(b"/healthz", path)
@@ -169,6 +171,7 @@ def test_an_iteration_answers_fewer_requests_with_long_paths(monkeypatch: pytest
     run_on(asyncio.new_event_loop, main())
 
 
+@pytest.mark.threat("websocket-floods-loop")
 def test_an_iteration_parses_the_requests_of_a_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with parsing(monkeypatch) as (at, work):
@@ -185,6 +188,7 @@ def test_an_iteration_parses_the_requests_of_a_few_connections(monkeypatch: pyte
     run_on(asyncio.new_event_loop, main())
 
 
+@pytest.mark.threat("websocket-floods-loop")
 def test_bytes_that_wait_for_a_turn_keep_their_order_and_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with parsing(monkeypatch) as (at, work):

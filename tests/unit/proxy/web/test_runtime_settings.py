@@ -3,6 +3,8 @@ import io
 import json
 from collections.abc import Mapping
 
+import pytest
+
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.core.log_level import LogLevels
@@ -26,6 +28,7 @@ class Holder:
         pass
 
 
+@pytest.mark.threat("refusal-log-storm")
 def test_a_storm_of_changes_is_a_line_a_second_that_says_how_many_and_where_they_ended() -> None:
     async def main() -> None:
         loop, file, holder = asyncio.get_running_loop(), io.BytesIO(), Holder()

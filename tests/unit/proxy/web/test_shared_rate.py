@@ -49,6 +49,7 @@ def test_the_rate_is_that_of_all_together_and_one_alone_has_it(rate: float) -> N
     assert sum(many.served.values()) <= 20 + max(1.0, rate) + max(1.0, rate / 4)
 
 
+@pytest.mark.threat("http-rate-used-up")
 def test_who_asks_for_less_than_its_share_is_never_refused() -> None:
     clients = Clients(100.0)
     for step in range(3000):
@@ -81,6 +82,7 @@ def test_the_books_are_bounded_and_forget_who_asks_no_more() -> None:
     assert len(clients.rate) == 1
 
 
+@pytest.mark.threat("many-networks-one-customer")
 def test_all_networks_of_a_customer_are_one_key() -> None:
     clients = Clients(10.0)
     networks = [host_network(f"2001:db8:1:{number:x}::1") for number in range(1000)]
@@ -92,6 +94,7 @@ def test_all_networks_of_a_customer_are_one_key() -> None:
             assert clients.ask(host_network("2001:db8:2::1"))
 
 
+@pytest.mark.threat("http-rate-used-up")
 @pytest.mark.parametrize(("rate", "others"), [(1.0, ()), (10.0, ("192.0.2.1",)), (100.0, ("192.0.2.1",))])
 def test_a_network_leaves_its_neighbours_in_a_site_something(rate: float, others: tuple[str, ...]) -> None:
     clients = Clients(rate)

@@ -58,6 +58,7 @@ def served(reads: list[bytes], *, spent: bool = False) -> tuple[list[tuple[str, 
     return found, *run_virtual(main())
 
 
+@pytest.mark.threat("upgrade-smuggling")
 @pytest.mark.parametrize("spent", [False, True])
 @pytest.mark.parametrize("protocol", ["h2c", "h2c, websocket", "TLS/1.0", "websoc\u212aet"])
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_nothing_behind_a_protocol_that_is_not_served_is_a_request(
     assert closed
 
 
+@pytest.mark.threat("upgrade-smuggling")
 @pytest.mark.parametrize("spent", [False, True])
 @pytest.mark.parametrize(
     "reads",

@@ -49,6 +49,7 @@ async def test_a_broker_learns_the_client_and_the_role_from_this_proxy_alone() -
     assert "X-Original-Principal" not in found
 
 
+@pytest.mark.threat("role-changed-by-header")
 @pytest.mark.parametrize("role", ["\u00fcber", "admin\u00b7", "admin\u4e2d"])
 async def test_a_role_that_would_arrive_as_another_is_refused_with_the_reason(role: str) -> None:
     with pytest.raises(UnsafeHeader, match="whose role is ASCII") as caught:
@@ -56,6 +57,7 @@ async def test_a_role_that_would_arrive_as_another_is_refused_with_the_reason(ro
     assert role not in str(caught.value)
 
 
+@pytest.mark.threat("websocket-as-proxy")
 def test_beside_a_certificate_of_the_proxy_a_broker_is_told_to_judge_by_the_client_s_credentials() -> None:
     claim = ("x-pulsar-AUTH-method-name", "tls")
     for authorization, method in (("Basic YTpi", "basic"), ("Bearer t", "token")):
@@ -65,6 +67,7 @@ def test_beside_a_certificate_of_the_proxy_a_broker_is_told_to_judge_by_the_clie
     assert judged_by_header([claim]) == [("X-Pulsar-Auth-Method-Name", "token")]
 
 
+@pytest.mark.threat("websocket-as-proxy")
 async def test_a_certificate_of_the_proxy_proves_nothing_for_a_client_without_credentials() -> None:
     with pytest.raises(HttpRefused, match="authorization header of their client"):
         await check_rights(None, "alice", certificate=True)
@@ -139,6 +142,7 @@ def test_only_reading_a_list_is_taken_for_one() -> None:
     assert ROUTES.find("DELETE", checked_segments("/admin/v2/persistent/t/n")) == Destination(Group.BROKERS)
 
 
+@pytest.mark.threat("path-read-otherwise")
 @pytest.mark.parametrize(
     "path",
     [
@@ -163,6 +167,7 @@ def test_paths_that_lead_elsewhere_than_they_say_are_refused(path: str) -> None:
         checked_segments(path)
 
 
+@pytest.mark.threat("path-of-slashes")
 @pytest.mark.parametrize("part", ["/", "/a", "/;a", "/%41"])
 def test_a_path_of_more_segments_than_any_is_refused(part: str) -> None:
     """Whatever is done for each segment is done for few: anybody may ask, before a proof and before a gate."""
@@ -171,6 +176,7 @@ def test_a_path_of_more_segments_than_any_is_refused(part: str) -> None:
         checked_segments(part * (MOST_SLASHES + 1))
 
 
+@pytest.mark.threat("path-read-otherwise")
 @pytest.mark.parametrize(
     "path",
     [
@@ -194,6 +200,7 @@ def test_what_stands_before_the_topic_s_name_hides_no_separator(path: str) -> No
         ROUTES.find("GET", checked_segments(path))
 
 
+@pytest.mark.threat("path-read-otherwise")
 @pytest.mark.parametrize(
     "path",
     [
@@ -286,6 +293,7 @@ def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
 # --- redirects ------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("malformed-redirect")
 @pytest.mark.parametrize(
     "location",
     [
@@ -404,6 +412,7 @@ def test_without_a_port_the_answer_stays() -> None:
     assert written({}) == ANSWER
 
 
+@pytest.mark.threat("json-brackets")
 @pytest.mark.parametrize("deep", [b"[" * 15_000, b'{"brokerUrl":"pulsar://b:6650","deep":' + b"[" * 15_000])
 def test_an_answer_of_nothing_but_brackets_stays(deep: bytes) -> None:
     assert rewritten(deep, "proxy", lambda url, tls: 1, (80, None)) == deep

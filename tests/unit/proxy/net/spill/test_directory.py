@@ -61,6 +61,7 @@ def test_a_relative_path_is_refused() -> None:
     assert refusal("lists") == "got 'lists', expected an absolute path"
 
 
+@pytest.mark.threat("spill-files-read")
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o720, 0o1777])
 def test_a_directory_that_others_may_write_to_is_refused(own: Path, mode: int) -> None:
     own.chmod(mode)

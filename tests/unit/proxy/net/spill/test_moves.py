@@ -470,6 +470,7 @@ def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> No
     stage(main, limit=3 * MIB)
 
 
+@pytest.mark.threat("disk-small-or-broken")
 def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
     async def main(on: Stage) -> None:
         body, _ = on.list(Reader())

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def test_a_key_leaves_files_to_others_whatever_it_does() -> None:
     reserved(books, 1, "greedy")
 
 
+@pytest.mark.threat("disk-small-or-broken")
 def test_three_greedy_keys_leave_files_to_a_fourth() -> None:
     books = space(files=100)
     for _ in range(100):
