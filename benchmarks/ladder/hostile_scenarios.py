@@ -3,6 +3,7 @@ address than the neighbours'. Runs nothing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.ladder.rows import Bound, Budget, Scenario, beside_before
@@ -43,6 +44,13 @@ FLOODS: Final = {
     "dripping-relays": "200 relays each that send a byte of a frame of 1 MiB each half second",
     "stopped-relays": "50 relays each whose broker sends without end, and that read nothing",
 }
+# Floods of one attacker who has many addresses: clients, and what they do.
+CROWDS: Final = {
+    "silent-addresses": (1000, "1,000 addresses, each of which asks for a list of its own and reads nothing"),
+    "slow-joiners": (200, "200 addresses, each of which asks for the neighbours' list and reads 34 KB/s of it"),
+}
+# Who comes while they are there.
+NEWCOMER_P99_MILLIS: Final = 1000.0
 
 SHOWN: Final = (
     "ping_p50_ms", "ping_max_ms", FLOOR, "lookup_p99_ms", "list_p99_ms", "flood_bytes", "grown_bytes",
@@ -57,17 +65,31 @@ def hostile() -> dict[str, Scenario]:
     """
     forms = ((1, False), (10, False), (10, True))
     return {
-        f"hostile-{name}-{count}{APART * apart}": _beside(name, count, apart=apart)
-        for name in FLOODS
+        f"hostile-{name}-{count}{APART * apart}": _beside(name, count, flood, apart=apart)
+        for name, flood in FLOODS.items()
         for count, apart in forms
-    }
+    } | {f"hostile-{name}": _beside_crowd(name) for name in CROWDS}
 
 
-def _beside(name: str, attackers: int, *, apart: bool = False) -> Scenario:
+def _beside_crowd(name: str) -> Scenario:
+    clients, what = CROWDS[name]
+    one = _beside(name, 1, flood=what)
+    newcomer = Bound("a newcomer's connection and list, p99, ms", "newcomer_p99_ms", NEWCOMER_P99_MILLIS)
+    return replace(
+        one,
+        title=f"honest clients, old and new, beside {what}",
+        options=(*one.options, "--newcomers"),
+        shown=(*one.shown, "newcomer_p50_ms", "newcomer_p99_ms", "newcomer_max_ms"),
+        budget=Budget(clients, 10_000 * 102),
+        bounds=(*one.bounds, newcomer),
+    )
+
+
+def _beside(name: str, attackers: int, flood: str, *, apart: bool = False) -> Scenario:
     who = "one attacker" if attackers == 1 else f"{attackers} attackers"
     where = " at another address," if apart else ""
     return Scenario(
-        f"honest clients beside {who}{where} of at most {RATE / 1e6:g} MB/s: {FLOODS[name]}",
+        f"honest clients beside {who}{where} of at most {RATE / 1e6:g} MB/s: {flood}",
         "memory", ("04", "04b"), "hostile",
         ("--flood", name, "--attackers", str(attackers), "--rate", str(RATE), "--pings",
          "--broker", "{broker}", "--control", "{second}", "--web", "{web}", "--metrics", "{web}",

@@ -26,6 +26,8 @@ const USED: [&str; 2] =
     ["pulsar_proxy_topic_list_heap_memory_used_bytes", "pulsar_proxy_topic_list_direct_memory_used_bytes"];
 const LOOKUP_EVERY: Duration = Duration::from_millis(20);
 const LIST_EVERY: Duration = Duration::from_millis(200);
+/// What the neighbours list.
+pub const NEIGHBOURS_NAMESPACE: &str = "bench/ns-00000";
 const SETTLE_LIMIT: Duration = Duration::from_secs(15);
 pub const TICK: Duration = Duration::from_millis(1);
 /// A server that ends an attacker's connection is asked for another, not in a busy loop.
@@ -95,6 +97,8 @@ fn attack_named(name: &str) -> Option<Attack> {
         "schemas" => memory_floods::schemas,
         "slow-readers" => memory_floods::slow_readers,
         "leaving-clients" => memory_floods::leaving_clients,
+        "silent-addresses" => memory_floods::silent_addresses,
+        "slow-joiners" => memory_floods::slow_joiners,
         "dripping-relays" => dripping_relays,
         "stopped-relays" => stopped_relays,
         _ => return None,
@@ -121,7 +125,7 @@ pub fn run(args: &Args, target: &Target) -> Result<(), String> {
     let sampler = PeakSampler::start(pid);
     let witnesses = Witnesses::call(args, &honest)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let neighbours = Neighbours::start(&honest, &names, &stop)?;
+    let neighbours = Neighbours::start(&honest, &names, args.switch("newcomers"), &stop)?;
     let threads: Vec<_> = (0..attackers).map(|_| attacker(attack, &stage, &stop)).collect();
     thread::sleep(args.seconds("seconds", 10.0)?);
     let peak = sampler.peak();
@@ -180,10 +184,12 @@ fn attacker(attack: Attack, stage: &Arc<Stage>, stop: &Arc<AtomicBool>) -> JoinH
     })
 }
 
-/// Honest clients beside the flood: one looks up, one lists. PINGs are the witnesses'.
+/// Honest clients beside the flood: one looks up, one lists, and for `--newcomers` one comes anew for each list. PINGs
+/// are the witnesses'.
 struct Neighbours {
     lookups: JoinHandle<Found>,
     lists: JoinHandle<Found>,
+    newcomers: Option<JoinHandle<Found>>,
 }
 
 #[derive(Default)]
@@ -195,39 +201,48 @@ struct Found {
 }
 
 impl Neighbours {
-    fn start(target: &Target, names: &Names, stop: &Arc<AtomicBool>) -> Result<Neighbours, String> {
+    fn start(
+        target: &Target,
+        names: &Names,
+        newcomers: bool,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Neighbours, String> {
         let least = names.least_bytes();
-        let look = |asker: &mut Asker| asker.lookup("persistent://bench/here/topic");
-        let list = move |asker: &mut Asker| asker.list("bench/ns-00000", least);
+        let (mut looking, mut listing) = (Asker::of(target)?, Asker::of(target)?);
+        let look = move || looking.lookup("persistent://bench/here/topic");
+        let list = move || listing.list(NEIGHBOURS_NAMESPACE, least);
+        let target = target.clone();
+        let come = move || Asker::of(&target).map_err(io::Error::other)?.list(NEIGHBOURS_NAMESPACE, least);
         Ok(Neighbours {
-            lookups: neighbour(Asker::of(target)?, LOOKUP_EVERY, Arc::clone(stop), look),
-            lists: neighbour(Asker::of(target)?, LIST_EVERY, Arc::clone(stop), list),
+            lookups: neighbour(LOOKUP_EVERY, Arc::clone(stop), look),
+            lists: neighbour(LIST_EVERY, Arc::clone(stop), list),
+            newcomers: newcomers.then(|| neighbour(LIST_EVERY, Arc::clone(stop), come)),
         })
     }
 
-    fn report(self, report: Report) -> Result<Report, String> {
-        let mut lookups = self.lookups.join().map_err(|_| "a neighbour panicked".to_owned())?;
-        let mut lists = self.lists.join().map_err(|_| "a neighbour panicked".to_owned())?;
-        Ok(report
-            .named_latencies("lookup", &mut lookups.latencies)
-            .named_latencies("list", &mut lists.latencies)
-            .count("refused", lookups.refused + lists.refused)
-            .count("wrong", lookups.wrong + lists.wrong)
-            .count("lost", lookups.lost + lists.lost))
+    fn report(self, mut report: Report) -> Result<Report, String> {
+        let (mut refused, mut wrong, mut lost) = (0, 0, 0);
+        let all =
+            [("lookup", Some(self.lookups)), ("list", Some(self.lists)), ("newcomer", self.newcomers)];
+        for (name, thread) in all.into_iter().filter_map(|(name, thread)| Some((name, thread?))) {
+            let mut found = thread.join().map_err(|_| "a neighbour panicked".to_owned())?;
+            report = report.named_latencies(name, &mut found.latencies);
+            (refused, wrong, lost) = (refused + found.refused, wrong + found.wrong, lost + found.lost);
+        }
+        Ok(report.count("refused", refused).count("wrong", wrong).count("lost", lost))
     }
 }
 
 fn neighbour(
-    mut asker: Asker,
     every: Duration,
     stop: Arc<AtomicBool>,
-    ask: impl Fn(&mut Asker) -> io::Result<Answer> + Send + 'static,
+    mut ask: impl FnMut() -> io::Result<Answer> + Send + 'static,
 ) -> JoinHandle<Found> {
     thread::spawn(move || {
         let mut found = Found::default();
         while !stop.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            match ask(&mut asker) {
+            match ask() {
                 Ok(Answer::Right) => found.latencies.add(begun.elapsed()),
                 Ok(Answer::Wrong) => found.wrong += 1,
                 Ok(Answer::Refused) => found.refused += 1,

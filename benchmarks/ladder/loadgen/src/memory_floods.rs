@@ -1,13 +1,14 @@
 //! Floods that fill the server's memory: for commands of clients, for topic lists, for answers that nobody reads.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::asker;
 use crate::broker::UNHURRIED;
-use crate::hostile::{Stage, Watch, CHUNK_BYTES, COME_BACK, TICK};
+use crate::hostile::{Stage, Watch, CHUNK_BYTES, COME_BACK, NEIGHBOURS_NAMESPACE, TICK};
 use crate::link::Link;
 use crate::lists;
 use crate::session::{self, Reader, Target};
@@ -28,6 +29,9 @@ const DRAWLING: usize = 60;
 const DRAWN_BYTES: usize = 1700;
 const DRAW_EVERY: Duration = Duration::from_millis(50);
 const PONG_EVERY: u32 = 6;
+/// Clients of one attacker each, at addresses in /24 networks of their own.
+const SILENT: u16 = 1000;
+const JOINERS: u16 = 200;
 /// A standing client's first list; who waits longer comes back.
 const LIST_LIMIT: Duration = Duration::from_secs(2);
 
@@ -220,12 +224,54 @@ pub fn leaving_clients(stage: &Stage, watch: &Watch) -> io::Result<u64> {
 pub fn slow_readers(stage: &Stage, watch: &Watch) -> io::Result<u64> {
     let slow = Target { receive_buffer_bytes: Some(4096), ..stage.target.clone() };
     let questions: Vec<u8> = (1..=4).flat_map(distinct_question).collect();
+    drawl(&vec![slow; DRAWLING], &questions, watch)
+}
+
+/// 200 clients, an address each, that ask for the list that the neighbours ask for, and read it at 34 KB/s.
+pub fn slow_joiners(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let slow = |index| Target { receive_buffer_bytes: Some(4096), ..apart(&stage.target, index) };
+    let targets: Vec<Target> = (0..JOINERS).map(slow).collect();
+    drawl(&targets, &lists::question(1, NEIGHBOURS_NAMESPACE), watch)
+}
+
+/// 1,000 clients, an address each, that ask for a list that nobody else asks for, and read nothing. A client that is
+/// ended comes back.
+pub fn silent_addresses(stage: &Stage, watch: &Watch) -> io::Result<u64> {
+    let deaf = |index| Target { receive_buffer_bytes: Some(8192), ..apart(&stage.target, index) };
+    let targets: Vec<Target> = (0..SILENT).map(deaf).collect();
+    let (mut held, mut sent): (Vec<Option<Link>>, u64) = (targets.iter().map(|_| None).collect(), 0);
+    while !watch.over() {
+        for (target, place) in targets.iter().zip(&mut held) {
+            if watch.over() {
+                break;
+            }
+            if place.as_ref().is_some_and(|link| !ended(link)) {
+                continue;
+            }
+            let question = distinct_question(1);
+            // A server that serves nobody else is what an attacker wants.
+            *place = target.open().ok().and_then(|mut link| link.write_all(&question).ok().map(|()| link));
+            sent += if place.is_some() { question.len() as u64 } else { 0 };
+        }
+        thread::sleep(50 * TICK);
+    }
+    Ok(sent)
+}
+
+/// The same target for a client of another network of this machine.
+fn apart(target: &Target, index: u16) -> Target {
+    let [high, low] = index.to_be_bytes();
+    Target { source: Some(Ipv4Addr::new(127, 1 + high, low, 1)), ..target.clone() }
+}
+
+/// Ask as each of the targets, read slowly, and send a PONG now and then; who is ended comes back.
+fn drawl(targets: &[Target], questions: &[u8], watch: &Watch) -> io::Result<u64> {
     let pong = wire::frame(wire::PONG, &Message::new());
     let mut buffer = [0u8; DRAWN_BYTES];
     let (mut held, mut sent, mut round): (Vec<Option<Link>>, u64, u32) =
-        ((0..DRAWLING).map(|_| None).collect(), 0, 0);
+        (targets.iter().map(|_| None).collect(), 0, 0);
     while !watch.over() {
-        for place in &mut held {
+        for (target, place) in targets.iter().zip(&mut held) {
             if watch.over() {
                 break;
             }
@@ -236,8 +282,8 @@ pub fn slow_readers(stage: &Stage, watch: &Watch) -> io::Result<u64> {
                 }
             }
             // A server that serves nobody else is what an attacker wants.
-            *place = slow.open().ok().and_then(|mut link| {
-                link.write_all(&questions).and_then(|()| link.set_nonblocking(true)).ok().map(|()| link)
+            *place = target.open().ok().and_then(|mut link| {
+                link.write_all(questions).and_then(|()| link.set_nonblocking(true)).ok().map(|()| link)
             });
             sent += if place.is_some() { questions.len() as u64 } else { 0 };
         }
@@ -275,6 +321,16 @@ mod tests {
         names.dedup();
         assert_eq!(names.len() as u64, LOOKUPS);
         assert!(PIPELINES * questions.len() > 32 * 1024 * 1024);
+    }
+
+    #[test]
+    fn each_client_of_a_crowd_has_a_network_of_its_own() {
+        let target = Target::plain("127.0.0.1:6650".parse().unwrap());
+        let mut networks: Vec<_> =
+            (0..SILENT).map(|index| apart(&target, index).source.unwrap().octets()).collect();
+        assert!(networks.iter().all(|octets| octets[0] == 127 && octets[1] > 0));
+        networks.dedup_by_key(|octets| [octets[1], octets[2]]);
+        assert_eq!(networks.len(), usize::from(SILENT));
     }
 
     #[test]

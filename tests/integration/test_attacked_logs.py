@@ -1,0 +1,80 @@
+"""What clients can make a proxy write: a log of a process of its own, read as an operator's tools do."""
+
+import json
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.commands import frame
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.cli.demo.broker import EmbeddedBroker
+from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.clients.async_client import connect_frame, eventually
+from tests.support.proxies.running_proxy import child_proxy
+from tests.support.sockets.producer_frames import send_frame
+
+FORGED = '\n{"event":"forged","level":"error"}\r\n\x1b[2J\u202e\u2028' + "x" * 50_000
+LONGEST_LINE = 16_384
+STORM = 200
+
+
+def broker() -> EmbeddedBroker:
+    return EmbeddedBroker(GeneratedTopics(1, 10, 100))
+
+
+@pytest.mark.threat("log-injection")
+async def test_no_name_of_a_client_makes_a_line_of_its_own(tmp_path: Path) -> None:
+    async with broker() as behind, child_proxy(tmp_path, behind, connectionLogPercent=100) as running:
+        for field in ("client_version", "auth_method_name", "proxy_to_broker_url"):
+            client = await running.client()
+            named = pb.CommandConnect(**{"client_version": "c", field: FORGED})
+            await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=named)))
+            await client.command()
+            client.close()
+        await eventually(lambda: running.said("connection ended") == 3, "the ends of all")
+        text = running.log.read_bytes()
+        lines = [json.loads(line) for line in text.split(b"\n") if line]
+        assert "forged" not in [line["event"] for line in lines]
+        assert b"\x1b" not in text
+        assert b"\r" not in text
+        assert max(map(len, text.split(b"\n"))) < LONGEST_LINE
+
+
+@pytest.mark.threat("payload-in-log")
+async def test_a_log_of_commands_has_neither_payloads_nor_credentials(tmp_path: Path) -> None:
+    keys = {"brokerProxyAllowedTargetPorts": "*", "proxyLogLevel": 2}
+    async with broker() as behind, child_proxy(tmp_path, behind, **keys) as running:
+        client = await running.client()
+        await client.send(
+            connect_frame(f"127.0.0.1:{behind.port}", auth_method_name="token", auth_data=b"a secret token")
+        )
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        producer = pb.CommandProducer(topic="persistent://t/n/seen", producer_id=1, request_id=1)
+        await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=producer)))
+        await client.send(send_frame(1, payload=b"a secret message" * 10))
+        await eventually(lambda: b"SEND" in running.log.read_bytes(), "a line about the message")
+        text = running.log.read_bytes()
+        assert b"persistent://t/n/seen" in text
+        assert b"secret" not in text
+
+
+@pytest.mark.threat("refusal-log-storm")
+async def test_a_storm_of_refusals_is_a_line_a_second(tmp_path: Path) -> None:
+    async with broker() as behind, child_proxy(tmp_path, behind) as running:
+        began = time.monotonic()
+        for _ in range(STORM):
+            client = await running.client()
+            await client.send(connect_frame("no target at all"))
+            await client.rest()
+            client.close()
+        seconds = time.monotonic() - began
+        await eventually(lambda: running.said("client disconnected"), "a line about the refusals")
+        assert running.said("client disconnected") <= seconds + 2
+
+
+@pytest.mark.threat("control-socket-open")
+async def test_the_control_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
+    async with broker() as behind, child_proxy(tmp_path, behind):
+        assert stat.S_IMODE((tmp_path / "control.sock").stat().st_mode) == 0o600

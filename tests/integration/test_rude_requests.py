@@ -1,0 +1,103 @@
+"""HTTP requests that two servers could read differently: the proxy refuses them, and no broker sees them."""
+
+import base64
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.support.auth.tokens import SECRET, signed
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
+
+TOKENS: dict[str, Any] = {
+    "authenticationEnabled": "true",
+    "authenticationProviders": "token",
+    "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
+}
+
+
+async def status(at: WebStage, path: str, host: str = "proxy") -> int:
+    return await at.status_of(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+
+
+@pytest.mark.threat("path-of-slashes")
+async def test_a_path_of_thousands_of_slashes_is_refused_before_anybody_is_asked() -> None:
+    async with web_staged() as at:
+        for part in ("/", "/a", "/;a", "/%41"):
+            assert await status(at, "/admin/v2" + part * 127) == 400, part
+        assert at.broker.asked == []
+        assert await status(at, "/admin/v2" + "/a" * 100) == 200
+
+
+@pytest.mark.threat("path-read-otherwise")
+async def test_a_path_that_a_server_reads_otherwise_reaches_none() -> None:
+    async with web_staged() as at:
+        for path in (
+            "/admin/v2/a/../b", "/admin/v2/a/%2e%2E/b", "/admin/v2/a/%252e%252e/b", "/admin/v2/a/..;x/b",
+            "/admin/v2/a/..%3b/b", "/admin/v2/a/..%253B/b", "/admin/v2/a/%00", "/admin/v2/a/\\..\\b",
+            "/admin/v2%2fpersistent/t/n", "/admin/v2%252fpersistent/t/n", "/admin/v2/persistent/t%2Fn",
+            "/admin/v2/persistent%3bx/t/n", "/admin/v2/persistent/t/n%2Fpartitioned",
+        ):  # fmt: skip
+            assert await status(at, path) == 400, path
+        assert at.broker.asked == []
+        # A topic's own name may have any.
+        assert await status(at, "/admin/v2/persistent/t/n/a%2Fb%3B") == 200
+
+
+@pytest.mark.threat("malformed-host")
+async def test_only_a_name_of_the_list_is_served_and_nothing_that_begins_like_one() -> None:
+    async with web_staged(webServiceAllowedHosts="pulsar.example.org,*.inner.example") as at:
+        for host in (
+            "pulsar.example.org:80:evil", "pulsar.example.org:evil", "pulsar.example.org.evil.example", "evil.example",
+            "[::1]evil", "[pulsar.example.org]", "10.0.0.1.evil.example", "inner.example", "localhost:80",
+        ):  # fmt: skip
+            assert await status(at, ADMIN, host) == 421, host
+        assert at.broker.asked == []
+        for host in ("PULSAR.example.org.:8080", "a.inner.example", "10.0.0.1:8080", "[::1]:8080"):
+            assert await status(at, ADMIN, host) == 200, host
+
+
+@pytest.mark.threat("upgrade-smuggling")
+@pytest.mark.parametrize("protocol", ["h2c", "h2c, websocket", "TLS/1.0"])
+@pytest.mark.parametrize("body", ["", "Content-Length: 5\r\n"])
+async def test_nothing_behind_a_request_for_another_protocol_is_a_request(protocol: str, body: str) -> None:
+    async with web_staged() as at:
+        method = "POST" if body else "GET"
+        asks = f"{method} {ADMIN} HTTP/1.1\r\nHost: proxy\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{body}\r\n"
+        behind = f"GET {ADMIN}/evil HTTP/1.1\r\nHost: proxy\r\n\r\n"
+        answer = await at.raw(asks.encode() + b"hello" * bool(body) + behind.encode() * 3)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert [asked.path for asked in at.broker.asked] == [ADMIN]
+
+
+@pytest.mark.threat("role-changed-by-header")
+async def test_a_role_that_a_header_would_change_reaches_no_broker() -> None:
+    async with web_staged(**TOKENS) as at:
+        for role in (
+            " admin",
+            "admin ",
+            "admin\u3000",
+            "\u00a0admin",
+            "\tadmin",
+            "admin\r",
+            "\u00fcber",
+            "admin\u4e2d",
+        ):
+            headers = {"Authorization": f"Bearer {signed({'sub': role}).decode()}"}
+            async with at.client.get(at.url + ADMIN, headers=headers) as answer:
+                assert answer.status in {401, 403}, role
+        assert at.broker.asked == []
+
+
+@pytest.mark.threat("json-brackets")
+async def test_an_answer_of_thousands_of_brackets_passes_as_it_is_and_breaks_nothing() -> None:
+    deep = b'{"brokerUrl":"pulsar://b:6650","deep":' + b"[" * 15_000
+
+    async def brackets(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=deep, content_type="application/json")
+
+    async with web_staged() as at:
+        at.broker.answer = brackets
+        for _ in range(2):
+            async with at.client.get(at.url + "/lookup/v2/topic/persistent/t/n/x") as answer:
+                assert (answer.status, await answer.read()) == (200, deep)
