@@ -75,6 +75,7 @@ const OPTIONS: [&str; 41] = [
     "send-buffer-bytes",
     "attackers",
     "neighbours-from",
+    "newcomers",
     "rate",
     "web",
     "watch",
