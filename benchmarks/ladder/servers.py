@@ -198,10 +198,12 @@ def _start_ours(name: str, row: Row, settings: tuple[tuple[str, str], ...], plac
     lines = [*_proxy_conf(place), "shutdownPreDrainMillis=0"]
     known = {"lists": str(RUN.resolve() / f"{name}-lists")}
     lines += [f"{key}={value.format_map(known)}" for key, value in dict(row.settings + settings).items()]
-    # The code of one checkout, whichever the environment was made for (-P: not that of the working directory).
+    # The code of one checkout, whichever the environment was made for (-P: not that of the working directory). An
+    # earlier version has the native extension that fits it in an environment of its own.
     checkout = _before() if row.before else CHECKOUT
-    python = str(_console_script().with_name("python"))
-    command = [python, "-P", "-m", "proxy", "serve", "--config", _write(f"{name}.conf", lines)]
+    own = checkout / ".venv" / "bin" / "python"
+    python = own if row.before and own.exists() else _console_script().with_name("python")
+    command = [str(python), "-P", "-m", "proxy", "serve", "--config", _write(f"{name}.conf", lines)]
     # An installation has its modules compiled; a shell that forbids that would have changed ones compiled each time.
     inherited = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return Child(name, command, inherited | {"PYTHONPATH": str(checkout)})
