@@ -10,7 +10,7 @@ from tests.support.clients.async_client import PING, connect_frame
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, namespace, staged
 
 HERE = HostPort("2001:db8::1", 6650)
-PINGS = 200_000
+PINGS = 3_000_000
 
 
 @pytest.mark.threat("many-ipv6-addresses")

@@ -23,7 +23,7 @@ def hello(version: int) -> bytes:
 async def test_versions_before_1_2_end_in_an_alert(tmp_path: Path, narrowed: str) -> None:
     keys = PemFiles.write(tmp_path).server_keys
     async with staged(**keys, tlsProtocols=narrowed) as stage:
-        for version in (0x0300, 0x0301, 0x0302, *((0x0303,) if narrowed else ())):
+        for version in (0x0301, 0x0302, *((0x0303,) if narrowed else ())):
             client = await AsyncClient.open(stage.proxy.tls_port)
             stage.clients.append(client)
             await client.send(hello(version))
