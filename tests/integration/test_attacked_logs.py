@@ -29,7 +29,8 @@ async def test_no_name_of_a_client_makes_a_line_of_its_own(tmp_path: Path) -> No
     async with broker() as behind, child_proxy(tmp_path, behind, connectionLogPercent=100) as running:
         for field in ("client_version", "auth_method_name", "proxy_to_broker_url"):
             client = await running.client()
-            named = pb.CommandConnect(protocol_version=21, **{"client_version": "c", field: FORGED})
+            named = pb.CommandConnect(client_version="c", protocol_version=21)
+            setattr(named, field, FORGED)
             await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=named)))
             await client.command()
             client.close()

@@ -1,5 +1,7 @@
 """Clients that have many of something: addresses of one network, answers that they do not read."""
 
+from typing import Any
+
 import pytest
 
 from protocol.errors import ServerError
@@ -15,7 +17,7 @@ PINGS = 3_000_000
 
 @pytest.mark.threat("many-ipv6-addresses")
 async def test_all_addresses_of_a_64_bit_network_have_the_connections_of_one() -> None:
-    keys = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+    keys: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
     async with staged(maxConcurrentInboundConnectionsPerIp=3, **keys) as stage:
         for number, host in enumerate(("::1", "::2", "::ffff:1", ":1:2:3:4")):
             client = await stage.client()
