@@ -222,8 +222,7 @@ impl Neighbours {
 
     fn report(self, mut report: Report) -> Result<Report, String> {
         let (mut refused, mut wrong, mut lost) = (0, 0, 0);
-        let all =
-            [("lookup", Some(self.lookups)), ("list", Some(self.lists)), ("newcomer", self.newcomers)];
+        let all = [("lookup", Some(self.lookups)), ("list", Some(self.lists)), ("newcomer", self.newcomers)];
         for (name, thread) in all.into_iter().filter_map(|(name, thread)| Some((name, thread?))) {
             let mut found = thread.join().map_err(|_| "a neighbour panicked".to_owned())?;
             report = report.named_latencies(name, &mut found.latencies);

@@ -37,7 +37,7 @@ use session::{Target, Tokens};
 
 const SCENARIOS: [&str; 8] =
     ["lists", "late-readers", "mixed-storm", "relay", "idle", "stopped-consumers", "connects", "hostile"];
-const OPTIONS: [&str; 41] = [
+const OPTIONS: [&str; 42] = [
     "address",
     "via",
     "connections",
