@@ -33,12 +33,6 @@ def raw(kind: int, sub_message: bytes) -> bytes:
 # ---- Decoding ----
 
 
-@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
-def test_command_is_decoded_from_any_buffer(wrap: type[bytes]) -> None:
-    encoded = pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()).SerializeToString()
-    assert commands.decode_command(wrap(encoded)).type == CommandType.PING
-
-
 def test_ping_without_its_empty_message_is_a_ping() -> None:
     assert commands.decode_command(b"\x08\x12").type == CommandType.PING
 
@@ -87,11 +81,6 @@ def test_any_bytes_decode_or_are_the_peers_fault(encoded: bytes) -> None:
 def test_incomplete_command_is_not_sent() -> None:
     with pytest.raises(LocalProtocolError, match="topic"):
         commands.frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(request_id=1)))
-
-
-def test_request_id_is_found_whatever_the_command() -> None:
-    subscribe = pb.CommandWatchTopicList(request_id=5, watcher_id=1, namespace="a/b", topics_pattern=".*")
-    assert commands.request_id_of(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=subscribe)) == 5
 
 
 @pytest.mark.parametrize(
@@ -235,13 +224,6 @@ def test_challenge_is_answered_with_the_proxys_credentials() -> None:
     assert (response.response.auth_method_name, response.response.auth_data) == ("token", b"proxy")
 
 
-def test_keep_alive_frames_are_constants() -> None:
-    assert commands.ping() is commands.PING_FRAME
-    assert content(commands.PING_FRAME).HasField("ping")
-    assert commands.pong() is commands.PONG_FRAME
-    assert content(commands.PONG_FRAME).HasField("pong")
-
-
 # ---- Requests ----
 
 
@@ -276,12 +258,6 @@ def test_requests_carry_the_principal_the_proxy_vouches_for() -> None:
         "alice-data",
         True,
     )
-
-
-def test_partition_metadata_keeps_auto_creation() -> None:
-    client = pb.CommandPartitionedTopicMetadata(topic="t", request_id=1, metadata_auto_creation_enabled=False)
-    sent = content(commands.partition_metadata_request(client, 9)).partitionMetadata
-    assert (sent.request_id, sent.metadata_auto_creation_enabled) == (9, False)
 
 
 def test_other_requests_change_their_request_id_only() -> None:
@@ -362,12 +338,6 @@ def test_error_about_the_connection_has_the_largest_id(nobody: int) -> None:
 
 def test_code_that_nobody_knows_is_sent_as_unknown_error() -> None:
     assert content(commands.error(1, 4711, "odd")).error.error == ServerError.UnknownError
-
-
-def test_message_is_cut() -> None:
-    message = content(commands.error(1, 0, "é" * 100_000)).error.message
-    assert len(message) == commands.MAX_ERROR_CHARS
-    assert message.endswith("...")
 
 
 def test_control_characters_and_lone_surrogates_are_escaped() -> None:

@@ -15,17 +15,6 @@ class TestHead:
         assert (head.frame_bytes, head.command_bytes) == (len(frame), len(frame) - 8)
         assert (head.command_type, head.request_id) == (LIST, 300)
 
-    def test_rest_begins_behind_the_request_id(self) -> None:
-        frame = list_frame(300, ["a", "b"])
-        head = read_head(frame)
-        assert frame[head.rest_offset :] == b"\x12\x01a\x12\x01b"
-        assert head.rest_bytes == 6
-
-    @pytest.mark.parametrize("request_id", [0, 1, 127, 128, 2**32, 2**63, 2**64 - 1])
-    def test_any_request_id_fits_the_head(self, request_id: int) -> None:
-        frame = list_frame(request_id, ["x" * 300_000])
-        assert read_head(frame[:HEAD_BYTES]).request_id == request_id
-
     def test_a_request_id_above_64_bits_is_cut_as_protobuf_cuts_it(self) -> None:
         frame = framed(b"\x08\x21" + b"\x8a\x02\x0b" + b"\x08" + b"\xff" * 9 + b"\x7f")
         command = pb.BaseCommand.FromString(frame[8:])

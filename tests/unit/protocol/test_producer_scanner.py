@@ -10,13 +10,11 @@ from tests.support.sockets.producer_frames import (
     CLIENT_FRAMES,
     Found,
     bare,
-    close_frame,
     found_in,
     native_found_in,
     number,
     producer_frame,
     send_frame,
-    subscribe_frame,
 )
 
 TOPIC = b"persistent://public/default/orders-partition-3"
@@ -34,16 +32,6 @@ def test_each_frame_of_a_client_is_found_cut_at_every_byte(scan: Scan, frame: by
     for cut in range(len(stream) + 1):
         assert scan([stream[:cut], stream[cut:]]) == [*found, after]
     assert scan([stream[at : at + 1] for at in range(len(stream))]) == [*found, after]
-
-
-@both
-@pytest.mark.parametrize("size", range(1, 11))
-def test_a_producer_id_of_one_to_ten_bytes_is_read(scan: Scan, size: int) -> None:
-    producer = (1 << (7 * size)) - 1 if size < 10 else (1 << 64) - 1
-    frames = [producer_frame(TOPIC, producer), send_frame(producer, messages=3), close_frame(producer)]
-    assert [(found[0], found[1]) for found in scan(frames)] == [
-        ("producer", producer), ("send", producer), ("closed", producer)
-    ]  # fmt: skip
 
 
 @both
@@ -85,12 +73,6 @@ def test_unusual_orders_bring_few_fields_at_once_and_later_as_many_as_their_byte
 
 
 @both
-def test_fields_in_another_order_are_decoded(scan: Scan) -> None:
-    part = b"\x18\x05\x10\x00\x08\x07"
-    assert scan([bare(b"\x32" + number(len(part)) + part + b"\x08\x06")])[0][:3] == ("send", 7, 5)
-
-
-@both
 def test_a_topic_that_is_too_long_is_not_told_and_its_producer_only_if_that_is_cheap(scan: Scan) -> None:
     longest, longer = b"t" * MOST_TOPIC_BYTES, b"t" * (MOST_TOPIC_BYTES + 1)
     assert scan([producer_frame(longest, 5)]) == [("producer", 5, 0, 0, longest)]
@@ -128,30 +110,11 @@ def test_no_client_makes_up_more_messages_than_bytes(scan: Scan, claimed: int) -
     assert scan([frame])[0][2] == (len(frame) if claimed == (1 << 31) - 1 else 1)
 
 
-@both
-def test_a_subscribe_is_seen(scan: Scan) -> None:
-    assert scan([subscribe_frame(TOPIC)]) == [("subscribed", None, 0, 0, None)]
-
-
-def test_the_bytes_of_clients_are_what_protobuf_reads() -> None:
-    for frame, found in CLIENT_FRAMES.values():
-        command = pb.BaseCommand()
-        command.MergeFromString(frame[8 : 8 + int.from_bytes(frame[4:8], "big")])
-        kind, producer, messages, size, topic = found[0]
-        if kind == "send":
-            assert (command.send.producer_id, command.send.num_messages, len(frame)) == (producer, messages, size)
-        elif kind == "producer":
-            assert (command.producer.producer_id, command.producer.topic.encode()) == (producer, topic)
-        else:
-            assert command.close_producer.producer_id == producer
-
-
 def part(tag: int, *fields: bytes) -> bytes:
     return number(tag) + number(len(b"".join(fields))) + b"".join(fields)
 
 
-SEND_PART, PRODUCER_PART = part(0x32, b"\x08\x05\x10\x01\x18\x03"), part(0x2A, part(0x0A, TOPIC) + b"\x10\x05\x18\x01")
-SENT, OPENED = ("send", 5), ("producer", 5)
+SEND_PART = part(0x32, b"\x08\x05\x10\x01\x18\x03")
 UNKNOWN = ("send", None)
 
 
@@ -160,17 +123,9 @@ UNKNOWN = ("send", None)
 @pytest.mark.parametrize(
     ("command", "found"),
     {
-        "a SEND that begins as a PING": (b"\x08\x12" + SEND_PART + b"\x08\x06", SENT),
-        "a PRODUCER that begins as a PING": (b"\x08\x12" + PRODUCER_PART + b"\x08\x05", OPENED),
-        "a SEND that begins as a SUBSCRIBE": (b"\x08\x04" + SEND_PART + b"\x08\x06", SENT),
-        "two types without a part between": (b"\x08\x12\x08\x06" + SEND_PART, SENT),
-        "two parts": (b"\x08\x12" + part(18 << 3 | 2) + SEND_PART + b"\x08\x06", SENT),
-        "a type that no broker knows comes last": (b"\x08\x06" + SEND_PART + b"\x08\x7f", UNKNOWN),
-        "the type of a PING comes last": (b"\x08\x06" + SEND_PART + b"\x08\x12", UNKNOWN),
-        "a type above 32 bits": (b"\x08" + number((1 << 32) + 6) + SEND_PART, SENT),
+        "two parts": (b"\x08\x12" + part(18 << 3 | 2) + SEND_PART + b"\x08\x06", ("send", 5)),
         "too long to be decoded": (b"\x08\x12" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
         "a PRODUCER that is too long": (b"\x08\x05" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
-        "a CLOSE that is too long": (b"\x08\x0f" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
     }.values(),
     ids=lambda value: str(value[:12]),
 )
@@ -178,17 +133,6 @@ def test_a_type_that_comes_twice_hides_no_message(scan: Scan, command: bytes, fo
     frame = bare(command, bytes(100))
     for cut in range(len(frame)):
         assert [one[:2] for one in scan([frame[:cut], frame[cut:], send_frame(9)])] == [found, ("send", 9)]
-
-
-@both
-def test_the_last_of_two_producers_or_topics_counts_as_in_a_broker(scan: Scan) -> None:
-    # In the quick form, in the usual one, and far behind a schema.
-    for between in (b"", b"\x18\x02", b"\x18\x02\x30\x09", b"\x18\x02\x38\x01", part(0x4A, bytes(300))):
-        assert scan([bare(b"\x08\x06" + part(0x32, b"\x08\x07\x10\x01", between, b"\x08\x05"))])[0][:2] == SENT
-    for between in (b"", b"\x18\x01", part(0x3A, bytes(1000))):
-        twice = part(0x2A, part(0x0A, b"victim"), b"\x10\x07", between, part(0x0A, TOPIC), b"\x10\x05")
-        assert scan([bare(b"\x08\x05" + twice)]) == [("producer", 5, 0, 0, TOPIC)]
-    assert scan([bare(b"\x08\x0f" + part(0x7A, b"\x08\x07\x10\x01\x08\x05"))])[0][:2] == ("closed", 5)
 
 
 @both

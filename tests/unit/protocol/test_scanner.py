@@ -2,7 +2,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.scanner import SCANNED_BYTES, FrameMatch, FrameScanner
+from protocol.scanner import FrameMatch, FrameScanner
 from tests.support.each import each
 from tests.support.sockets.frames import (
     framed,
@@ -53,35 +53,6 @@ def test_a_watch_frame_is_found_where_it_begins(watch: bytes) -> None:
     is_success = watch is SUCCESS
     start = len(ping() + send(b"payload"))
     assert found(match) == (start, is_success, not is_success, len(watch), 0)
-
-
-def test_what_is_still_to_come_of_a_frame_is_told() -> None:
-    scanner = FrameScanner()
-    assert found(scan(scanner, SUCCESS[:100])) == (0, 1, 0, len(SUCCESS), len(SUCCESS) - 100)
-    assert scan(scanner, SUCCESS[100:]) is None
-    assert found(scan(scanner, UPDATE)) == (0, 0, 1, len(UPDATE), 0)
-
-
-def test_several_watch_frames_of_one_read_are_one_match() -> None:
-    match = scan(FrameScanner(), ping() + SUCCESS + send(b"x") + UPDATE + UPDATE[:30])
-    assert found(match) == (len(ping()), 1, 2, len(SUCCESS) + 2 * len(UPDATE), len(UPDATE) - 30)
-
-
-@pytest.mark.parametrize("watch", [SUCCESS, SNAPSHOT], ids=["topics", "scalable topics"])
-@pytest.mark.parametrize("cut", range(1, SCANNED_BYTES))
-def test_a_head_that_two_reads_share_is_put_together(cut: int, watch: bytes) -> None:
-    scanner = FrameScanner()
-    assert scan(scanner, ping() + watch[:cut]) is None
-    rest = watch[cut:] + ping()
-    assert found(scan(scanner, rest)) == (0, watch is SUCCESS, watch is SNAPSHOT, len(watch), 0)
-    assert found(scan(scanner, ping() + UPDATE)) == (len(ping()), 0, 1, len(UPDATE), 0)
-
-
-def test_a_head_may_come_byte_by_byte() -> None:
-    scanner = FrameScanner()
-    seen = [scan(scanner, SUCCESS[place : place + 1]) for place in range(len(SUCCESS))]
-    assert [place for place, match in enumerate(seen) if match is not None] == [SCANNED_BYTES - 1]
-    assert found(seen[SCANNED_BYTES - 1]) == (0, 1, 0, len(SUCCESS), len(SUCCESS) - SCANNED_BYTES)
 
 
 def test_a_payload_that_looks_like_a_watch_frame_is_passed_over() -> None:

@@ -4,16 +4,12 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-import protocol.topic_list as topic_list
-from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import MalformedFrame
 from protocol.frames import HEAD_BYTES, read_head
@@ -21,8 +17,6 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import (
     ANSWER_OVERHEAD_BYTES,
-    MOST_FIELDS,
-    MOST_SLOW_FIELDS,
     CountingScanner,
     DelegatingScanner,
     OpaqueAnswer,
@@ -30,21 +24,16 @@ from protocol.topic_list import (
     TopicListScanner,
     heap_size,
 )
-from proxy.brokers import admitted_request
 from proxy.brokers.admitted_request import TopicListRequest
-from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, RequestTimeline
 from tests.support.each import each
 from tests.support.loops.clock import ManualClock
-from tests.support.native import found_by, native_class, native_scanner, offered
+from tests.support.native import found_by, native_class, native_scanner
 from tests.support.sockets.frames import framed, list_answer, list_frame
 
 if TYPE_CHECKING:
-    from _typeshed import TraceFunction
+    pass
 
 ROOT = Path(__file__).resolve().parents[3]
-# 128 bytes need a second length byte, 16384 a third; a field beyond 4096 bytes or a slab is a path of its own.
-TIMELINE = RequestTimeline(lambda: 0, 1, "broker", b"question")
-LENGTHS = [0, 1, 17, 18, 127, 128, 4095, 4096, 4097, 16_383, 16_384, SLAB_BYTES, 70_000, 200_000]
 
 
 def rest_of(topics: Sequence[str] = (), **flags: object) -> bytes:
@@ -54,6 +43,7 @@ def rest_of(topics: Sequence[str] = (), **flags: object) -> bytes:
 
 
 S = TypeVar("S", bound=TopicListScanner)
+A = TypeVar("A", bound=OpaqueAnswer)
 Scanner = Callable[[int], TopicListScanner]
 SCANNERS = (TopicListScanner, CountingScanner, native_scanner)
 
@@ -80,8 +70,10 @@ def scan(data: bytes, chunk_bytes: int = SLAB_BYTES) -> CountingScanner:
 
 def receive(frame: bytes, *, counting: bool = False) -> TopicListAnswer:
     head = read_head(frame[:HEAD_BYTES])
-    answer = TopicListAnswer(head, SlabPool(), counting=counting)
-    position = head.rest_offset
+    return filled(TopicListAnswer(head, SlabPool(), counting=counting), frame, head.rest_offset)
+
+
+def filled(answer: A, frame: bytes, position: int) -> A:
     while len(place := answer.writable()):
         place[:] = frame[position : position + len(place)]
         position += len(place)
@@ -93,42 +85,7 @@ def encoded(answer: OpaqueAnswer, request_id: int) -> bytes:
     return answer.prefix(request_id) + b"".join(answer.slices())
 
 
-@contextmanager
-def lines_of(module: ModuleType) -> Iterator[list[int]]:
-    """Collect the number of each line of `module` that runs."""
-    lines: list[int] = []
-
-    def trace(frame: FrameType, event: str, _: object) -> "TraceFunction | None":
-        if frame.f_code.co_filename != module.__file__:
-            return None
-        if event == "line":
-            lines.append(frame.f_lineno)
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield lines
-    finally:
-        sys.settrace(before)
-
-
 class TestCounts:
-    @each("chunk_bytes", [1, 7, 4096, 5000, SLAB_BYTES])
-    @each("length", LENGTHS)
-    def test_names_of_any_length_in_any_chunks_are_counted(self, length: int, chunk_bytes: int) -> None:
-        if chunk_bytes < 7 and length > 5000:
-            chunk_bytes = 97
-        topics = ["a" * length, "b", "c" * length]
-        scanner = scan(rest_of(topics), chunk_bytes)
-        assert (scanner.topic_count, scanner.name_bytes) == (3, 2 * length + 1)
-
-    @pytest.mark.parametrize("chunk_bytes", [1, 5, SLAB_BYTES])
-    def test_name_bytes_are_those_of_utf_8(self, chunk_bytes: int) -> None:
-        topics = ["é", "\U0001f600", "日本" * 40, "plain"]
-        scanner = scan(rest_of(topics), chunk_bytes)
-        assert scanner.name_bytes == sum(len(name.encode()) for name in topics)
-
     def test_a_name_full_of_topic_tags_does_not_mislead(self) -> None:
         topics = ["\x12" * 100, "\x12\x01a" * 30, "\x12\x12\x12"] * 2000
         scanner = scan(rest_of(topics))
@@ -139,26 +96,6 @@ class TestCounts:
         scanner = scan(b"\x12\x02\xff\xfe" + b"\x12\x01a")
         assert (scanner.topic_count, scanner.name_bytes) == (2, 3)
 
-    @pytest.mark.parametrize("chunk_bytes", [1, 3, SLAB_BYTES])
-    def test_flags_and_hash_are_read(self, chunk_bytes: int) -> None:
-        scanner = scan(rest_of(["a", "b"], filtered=True, changed=False, topics_hash="8bafeea1"), chunk_bytes)
-        assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (True, False, "8bafeea1")
-        assert (scanner.topic_count, scanner.name_bytes) == (2, 2)
-
-    def test_absent_flags_have_protobufs_defaults(self) -> None:
-        scanner, plain = scan(b""), pb.CommandGetTopicsOfNamespaceResponse()
-        assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (
-            plain.filtered,
-            plain.changed,
-            plain.topics_hash,
-        )
-
-    @pytest.mark.parametrize("chunk_bytes", [*range(1, 13), SLAB_BYTES])
-    def test_a_field_of_a_newer_release_is_no_name(self, chunk_bytes: int) -> None:
-        data = b"\x12\x01a" + b"\x78\x05" + b"\x82\x01\x03new" + b"\x8d\x01\0\0\0\0"
-        scanner = scan(data, chunk_bytes)
-        assert (scanner.topic_count, scanner.name_bytes) == (1, 1)
-
     @pytest.mark.parametrize("over", range(20))
     def test_a_slab_may_end_anywhere_in_the_flags_behind_the_names(self, over: int) -> None:
         flags = {"filtered": True, "topics_hash": "8bafeea1", "changed": False}
@@ -167,10 +104,6 @@ class TestCounts:
         scanner = scan(rest_of(topics, **flags))
         assert (scanner.topic_count, scanner.name_bytes) == (655, sum(map(len, topics)))
         assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (True, False, "8bafeea1")
-
-    def test_a_flag_that_is_there_twice_is_no_name(self) -> None:
-        scanner = scan(b"\x12\x01a" + b"\x18\x00" * 3 + b"\x22\x01x\x22\x01y")
-        assert (scanner.name_bytes, scanner.topics_hash) == (1, "y")
 
     def test_a_long_name_whose_tag_has_more_bytes_than_it_needs_is_counted(self) -> None:
         scanner = scan(b"\x92\x00\x88\x27" + b"a" * 5000, 4500)
@@ -200,28 +133,7 @@ def peak_bytes(scanner: TopicListScanner, data: bytearray) -> int:
 class TestCost:
     """What decoding a slab makes of its names."""
 
-    @pytest.mark.parametrize(
-        ("timeline", "expected"), [(NO_TIMELINE, TopicListScanner), (TIMELINE, CountingScanner)], ids=["off", "on"]
-    )
-    def test_names_are_counted_for_an_event_log_only(
-        self, timeline: NoTimeline, expected: type, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(admitted_request, "native_class", lambda name: None)
-        assert type(self.scanner_of(timeline)) is expected
-
-    @pytest.mark.parametrize("timeline", [NO_TIMELINE, TIMELINE], ids=["off", "on"])
-    def test_the_native_extension_reads_and_counts_where_it_is_here(self, timeline: NoTimeline) -> None:
-        offered("TopicListScanner")
-        assert type(self.scanner_of(timeline)) is DelegatingScanner
-
-    def scanner_of(self, timeline: NoTimeline) -> TopicListScanner:
-        head = read_head(list_frame(77, ["a" * 100])[:HEAD_BYTES])
-        permit = cast(Permit, None)
-        with closing(asyncio.new_event_loop()) as loop:
-            asked = TopicListRequest(loop, SlabPool(), 1 << 20, lambda: None, permit, timeline)
-            return asked.make(head).scanner
-
-    @pytest.mark.parametrize("name", ["t" * 20, "t" * 100, "t" * 128, "t" * 512, "é" + "t" * 98])
+    @pytest.mark.parametrize("name", ["t" * 20, "é" + "t" * 510])
     def test_no_object_is_made_of_a_name(self, name: str) -> None:
         data = bytearray(rest_of([name] * (SLAB_BYTES // 520)))
         scanner = TopicListScanner(len(data))
@@ -252,15 +164,14 @@ class TestHostileBroker:
     @pytest.mark.threat("lists-of-empty-names")
     @pytest.mark.parametrize("field", [b"\x12\x00", b"\x12\x01\x12", b"\x7a\x00", b"\x18\x00"])
     @pytest.mark.parametrize("scanner", SCANNERS)
-    def test_a_slab_of_empty_fields_is_refused_after_a_few_thousand_steps(self, scanner: Scanner, field: bytes) -> None:
+    def test_a_slab_of_empty_fields_is_refused(self, scanner: Scanner, field: bytes) -> None:
         slab = bytearray(field * ((SLAB_BYTES - len(self.TAIL)) // len(field)) + self.TAIL)
         read = scanner(2 * SLAB_BYTES)
-        with lines_of(topic_list) as lines, pytest.raises(MalformedFrame, match="topic list has more than"):
+        with pytest.raises(MalformedFrame, match="topic list has more than"):
             read.feed(slab)
-        assert len(lines) < 10 * MOST_FIELDS
 
     @pytest.mark.parametrize("scanner", SCANNERS)
-    @pytest.mark.parametrize("length", [14, 15, 18, 100, 127, 128, 129, 500])
+    @pytest.mark.parametrize("length", [14, 127, 128, 500])
     def test_names_as_long_as_a_topic_s_pass_whatever_they_are_made_of(self, scanner: Scanner, length: int) -> None:
         field = rest_of(["\x12" * length])
         count = 3 * SLAB_BYTES // len(field)
@@ -272,10 +183,6 @@ class TestHostileBroker:
         count = SLAB_BYTES
         read = scan(rest_of(["a"]) * count)
         assert (read.topic_count, read.name_bytes) == (count, count)
-
-    def test_the_limits_are_those_of_names(self) -> None:
-        assert MOST_FIELDS * len(rest_of(["persistent://t/n"[:14]])) == SLAB_BYTES
-        assert MOST_SLOW_FIELDS * len(rest_of(["a" * 128])) > SLAB_BYTES
 
 
 class TestMalformed:
@@ -301,11 +208,6 @@ class TestMalformed:
         with pytest.raises(MalformedFrame):
             fed(scanner(len(data)), data, chunk_bytes)
 
-    @pytest.mark.parametrize("scanner", SCANNERS)
-    def test_a_second_request_id_is_refused_because_it_would_win(self, scanner: Scanner) -> None:
-        with pytest.raises(MalformedFrame, match="second request id"):
-            fed(scanner(5), b"\x12\x01a\x08\x05", 5)
-
     def test_an_error_comes_out_of_the_body_that_is_being_filled(self) -> None:
         frame = framed(b"\x08\x21\x8a\x02\x06\x08\x07\x12\x7fab")
         with pytest.raises(MalformedFrame, match="ends inside a field"):
@@ -313,17 +215,6 @@ class TestMalformed:
 
 
 class TestEncoding:
-    @pytest.mark.parametrize("request_id", [0, 1, 127, 128, 2**32, 2**64 - 1])
-    def test_another_request_id_gives_what_protobuf_would_encode(self, request_id: int) -> None:
-        topics = [f"persistent://public/default/topic-{n}" for n in range(3000)]
-        answer = receive(list_frame(77, topics, False, True, "8bafeea1"))
-        assert encoded(answer, request_id) == list_frame(request_id, topics, False, True, "8bafeea1")
-
-    def test_size_is_known_before_encoding(self) -> None:
-        answer = receive(list_frame(77, ["a" * 500] * 300))
-        for request_id in (0, 2**64 - 1):
-            assert answer.encoded_size(request_id) == len(encoded(answer, request_id))
-
     def test_fields_of_a_newer_release_survive(self) -> None:
         command = list_answer(77, ["a"])
         command.getTopicsOfNamespaceResponse.MergeFromString(b"\x82\x01\x03new\x78\x05")
@@ -342,22 +233,12 @@ class TestEncoding:
 
         frame = schema_frame(9)
         head = read_head(frame[:HEAD_BYTES])
-        answer = OpaqueAnswer(head, SlabPool())
-        position = head.rest_offset
-        while len(place := answer.writable()):
-            place[:] = frame[position : position + len(place)]
-            position += len(place)
-            answer.advance(len(place))
+        answer = filled(OpaqueAnswer(head, SlabPool()), frame, head.rest_offset)
         assert encoded(answer, 2**40) == schema_frame(2**40)
-
-    def test_a_list_without_topics_is_an_answer_too(self) -> None:
-        answer = receive(list_frame(77, []))
-        assert [counted.topic_count for counted in answer.count()][-1] == 0
-        assert encoded(answer, 5) == list_frame(5, [])
 
 
 class TestHeapSize:
-    @pytest.mark.parametrize("name_bytes", [10, 100, 500])
+    @pytest.mark.parametrize("name_bytes", [10, 500])
     def test_permits_cover_what_the_process_holds(self, name_bytes: int) -> None:
         """Ask the kernel about a process that holds 60 answers of 1 MB."""
         done = subprocess.run(

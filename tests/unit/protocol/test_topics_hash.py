@@ -37,14 +37,6 @@ def test_caller_keeps_its_order() -> None:
     assert topics == ["b", "a"]
 
 
-def test_given_crc_is_used() -> None:
-    assert topics_hash(["a"], crc32c=lambda data: len(data)) == "01000000"
-
-
-def test_crc_of_the_standard_check_string() -> None:
-    assert crc32c_of(b"123456789") == 0xE3069283
-
-
 @given(st.binary(max_size=300))
 def test_crc_agrees_with_the_compiled_one(data: bytes) -> None:
     assert crc32c_of(data) == google_crc32c.value(data)
