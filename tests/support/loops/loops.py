@@ -58,6 +58,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._selector_in_use.now
 
+    def stand_still(self, seconds: float) -> None:
+        """Let time pass in the middle of a step, as a step that takes long does."""
+        self._selector_in_use.now += seconds
+
 
 def run_on(loop_factory: LoopFactory, main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end; an exception that nobody took fails the test."""

@@ -1,14 +1,13 @@
 """Which targets clients may name, and when connections may go to an address that a name had until lately."""
 
-from typing import TYPE_CHECKING, cast
+import asyncio
 
 import pytest
 
 from proxy.app.broker_side import _stale_serves, _validator
-from proxy.config.config import Config
-
-if TYPE_CHECKING:
-    from proxy.brokers.target import NameResolver
+from proxy.brokers.target import BrokerAddress
+from proxy.core.errors import TargetRefused
+from tests.support.configured import configured
 
 TOKEN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:x"}
 TLS = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker:6651"}
@@ -33,18 +32,22 @@ FORWARDS_NOTHING = {**FORWARDS, "forwardAuthorizationCredentials": "false"}
     ],
 )
 def test_secret_credentials_need_a_broker_that_proves_its_name(keys: dict[str, str], serves: bool) -> None:
-    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650", **keys})
-    assert _stale_serves(config) is serves
+    assert _stale_serves(configured(**keys)) is serves
 
 
-class NoNames:
-    """Resolves nothing."""
+class OneName:
+    """Resolves each name to a link-local address."""
 
-    async def resolve(self, host: str, port: int) -> list[str]:
-        return []
+    async def resolve(self, host: str, port: int, *, network: str = "") -> list[str]:
+        return ["169.254.1.2"]
 
 
 @pytest.mark.parametrize(("role", "allowed"), [("gateway", False), ("sidecar", True)])
 def test_clients_of_a_sidecar_only_may_name_link_local_targets(role: str, allowed: bool) -> None:
-    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650", "proxyRole": role})
-    assert _validator(config, cast("NameResolver", NoNames()), ("*",))._link_local is allowed
+    keys = {"proxyRole": role, "brokerProxyAllowedHostNames": "*", "brokerProxyAllowedIPAddresses": "*"}
+    target = _validator(configured(**keys), OneName(), ("*",)).resolve(BrokerAddress("metadata", 80))
+    if allowed:
+        assert asyncio.run(target) == ["169.254.1.2"]
+    else:
+        with pytest.raises(TargetRefused, match="link-local"):
+            asyncio.run(target)

@@ -16,13 +16,6 @@ def told(plan: ShutdownPlan, what: StopSignal = StopSignal.TERMINATE) -> Shutdow
     return shutdown
 
 
-def test_a_proxy_that_was_told_nothing_serves_for_ever() -> None:
-    shutdown = Shutdown()
-    assert shutdown.update(0, NOW + 1e9) is Phase.SERVING
-    assert shutdown.ready
-    assert shutdown.accepting
-
-
 def test_a_gateway_is_not_ready_at_once_but_accepts_until_balancers_know() -> None:
     shutdown = told(GATEWAY)
     assert shutdown.update(7, NOW) is Phase.LEAVING
@@ -52,11 +45,6 @@ def test_a_look_that_comes_late_does_not_lengthen_the_drain() -> None:
     assert shutdown.update(2, NOW + 30) is Phase.CLOSING
 
 
-def test_without_a_delay_the_drain_begins_at_once() -> None:
-    shutdown = told(ShutdownPlan(DeploymentRole.GATEWAY, 0.0, 15.0))
-    assert shutdown.update(1, NOW) is Phase.DRAINING
-
-
 def test_somebody_at_a_terminal_does_not_wait_for_balancers() -> None:
     assert told(GATEWAY, StopSignal.INTERRUPT).update(1, NOW) is Phase.DRAINING
     assert told(SIDECAR, StopSignal.INTERRUPT).update(1, NOW) is Phase.DRAINING
@@ -82,12 +70,6 @@ def test_an_application_that_connects_anew_keeps_its_sidecar() -> None:
         assert shutdown.update(tenths % 9 == 0, NOW + tenths / 10) is Phase.LEAVING
 
 
-def test_a_sidecar_without_clients_waits_for_a_moment_only() -> None:
-    shutdown = told(SIDECAR)
-    assert shutdown.update(0, NOW) is Phase.LEAVING
-    assert shutdown.update(0, NOW + QUIET_SECONDS) is Phase.CLOSING
-
-
 def test_a_sidecar_does_not_wait_beyond_its_time() -> None:
     assert told(SIDECAR).update(5, NOW + 15) is Phase.CLOSING
 
@@ -102,11 +84,6 @@ def test_a_second_signal_is_the_end(plan: ShutdownPlan, seconds: float, second: 
     assert shutdown.update(1, NOW + seconds) is Phase.CLOSING
     shutdown.signalled(second, plan, NOW + seconds)
     assert shutdown.phase is Phase.CLOSING
-
-
-def test_the_longest_end_is_known_beforehand() -> None:
-    assert GATEWAY.longest_seconds == 20.0
-    assert SIDECAR.longest_seconds == 15.0
 
 
 @pytest.mark.parametrize("plan", [GATEWAY, SIDECAR])

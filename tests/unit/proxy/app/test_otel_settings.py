@@ -1,5 +1,3 @@
-from importlib.util import find_spec
-
 import pytest
 
 from proxy.app.metrics import otel_settings as module
@@ -23,11 +21,6 @@ def test_an_endpoint_alone_exports_nothing_and_says_what_is_missing() -> None:
     assert settings is None
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in note
     assert "OTEL_SDK_DISABLED=false" in note
-
-
-def test_who_disables_it_hears_nothing_of_an_endpoint() -> None:
-    environ = {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
-    assert otel_settings(environ) == (None, [])
 
 
 def test_times_and_temporality_are_read() -> None:
@@ -92,16 +85,6 @@ def test_an_endpoint_that_is_no_url_is_said_and_left_to_the_exporter(name: str, 
     )
 
 
-@pytest.mark.parametrize("value", ["http://c:4318", "https://me:word@[::1]:4318/v1", "http://collector", ""])
-def test_an_endpoint_that_is_one_is_no_matter_for_a_note(value: str) -> None:
-    assert otel_settings(ON | {"OTEL_EXPORTER_OTLP_ENDPOINT": value}) == (OtelSettings(), [])
-
-
-def test_the_endpoint_of_metrics_is_asked_before_that_of_everything() -> None:
-    both = {"OTEL_EXPORTER_OTLP_ENDPOINT": "c", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}
-    assert otel_settings(ON | both) == (OtelSettings(), [])
-
-
 def test_metrics_may_have_no_exporter() -> None:
     assert otel_settings(ON | {"OTEL_METRICS_EXPORTER": "none"}) == (None, [])
     settings, (note,) = otel_settings(ON | {"OTEL_METRICS_EXPORTER": "console"})
@@ -114,7 +97,3 @@ def test_a_library_that_is_missing_is_named_by_its_extra(monkeypatch: pytest.Mon
     settings, (note,) = otel_settings(ON)
     assert settings is None
     assert "extra `otel`" in note
-
-
-def test_the_library_is_looked_for_where_it_is() -> None:
-    assert find_spec(module._LIBRARY) is not None

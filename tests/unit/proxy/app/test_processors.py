@@ -47,7 +47,3 @@ def test_quota_bounds_the_processors(files: dict[str, str], processors: int, tmp
 
 def test_affinity_bounds_the_processors(tmp_path: Path) -> None:
     assert usable(tmp_path, V2 | {"cgroup/cpu.max": "500000 100000\n"}, allowed=2) == 2
-
-
-def test_this_process_has_a_processor() -> None:
-    assert usable_processors() >= 1

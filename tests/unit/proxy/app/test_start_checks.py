@@ -5,16 +5,12 @@ from pathlib import Path
 import pytest
 
 from proxy.app.start_checks import start_faults
-from proxy.config.config import Config, ConfigError
+from proxy.config.config import ConfigError
 from proxy.core.native import NativeExtension
 from proxy.telemetry.events import requirements
+from tests.support.configured import configured
 
 TOPIC = "persistent://public/log/events"
-
-
-def load(**keys: object) -> Config:
-    overrides = {"brokerServiceURL": "pulsar://broker:6650"} | {key: str(value) for key, value in keys.items()}
-    return Config.load(overrides=overrides)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +54,7 @@ def load(**keys: object) -> Config:
 )
 def test_contradictions_are_faults(keys: dict[str, object], expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(**keys)
+        configured(**keys)
     assert expected in str(caught.value)
 
 
@@ -84,7 +80,7 @@ def test_contradictions_are_faults(keys: dict[str, object], expected: str) -> No
     ],
 )  # fmt: skip
 def test_what_has_no_effect_is_a_warning(keys: dict[str, object], warning: str) -> None:
-    assert any(warning in str(found) for found in load(**keys).warnings)
+    assert any(warning in str(found) for found in configured(**keys).warnings)
 
 
 @pytest.mark.parametrize(
@@ -97,44 +93,40 @@ def test_what_has_no_effect_is_a_warning(keys: dict[str, object], warning: str) 
 )
 def test_password_in_a_url_is_a_fault_and_not_shown(key: str, url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(eventLogTopic=TOPIC, **{key: url})
+        configured(eventLogTopic=TOPIC, **{key: url})
     assert f"{key}: got user info (hidden)" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
 def test_urls_that_can_work_are_taken() -> None:
     for url in ("pulsar://a:6650,b", "pulsar+ssl://a,b:7000", "pulsar://[::1]:6650", "pulsar://a:6650/"):
-        load(eventLogTopic=TOPIC, eventLogTopicServiceURL=url)
+        configured(eventLogTopic=TOPIC, eventLogTopicServiceURL=url)
     for url in ("http://a", "https://a:8443/", "https://[::1]:8443", "https://gateway/pulsar"):
-        load(eventLogTopic=TOPIC, eventLogTopicWebServiceURL=url)
-
-
-def test_sum_of_zero_goes_with_any_size() -> None:
-    assert load(eventLogFilesMaxTotalMB=0).event_log_files_max_total_mb == 0
+        configured(eventLogTopic=TOPIC, eventLogTopicWebServiceURL=url)
 
 
 def test_missing_client_library_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda name: None)
-    (fault,) = start_faults(load(eventLogTopic=TOPIC))
+    (fault,) = start_faults(configured(eventLogTopic=TOPIC))
     assert (fault.key, "the extra `events`" in fault.problem) == ("eventLogTopic", True)
 
 
 def test_directory_that_is_a_file_is_told_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        (fault,) = start_faults(load(eventLogDirectory=path))
+        (fault,) = start_faults(configured(eventLogDirectory=path))
         assert fault.key == "eventLogDirectory"
 
 
 def test_directory_that_can_be_made_is_no_fault(tmp_path: Path) -> None:
-    assert start_faults(load(eventLogDirectory=tmp_path / "a" / "b", eventLogTopic=TOPIC)) == []
+    assert start_faults(configured(eventLogDirectory=tmp_path / "a" / "b", eventLogTopic=TOPIC)) == []
 
 
 def test_a_native_engine_that_is_not_here_is_found_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = NativeExtension(None, missing="pulsar-proxy-native is not installed")
     monkeypatch.setattr("proxy.app.start_checks.native", lambda: missing)
-    assert start_faults(load()) == []
-    (fault,) = start_faults(load(relayEngine="native"))
+    assert start_faults(configured()) == []
+    (fault,) = start_faults(configured(relayEngine="native"))
     assert str(fault) == (
         "command line: relayEngine: got native, expected auto or asyncio, or the extension of this version: "
         "pulsar-proxy-native is not installed"
