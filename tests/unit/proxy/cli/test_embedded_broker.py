@@ -11,15 +11,12 @@ import uvloop
 
 from protocol import commands
 from protocol.command_type import CommandType
-from protocol.errors import ServerError
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.topics_hash import topics_hash
 from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.names import PIECE_BYTES, ListedNames
-from proxy.cli.demo.script import AfterHandshake, Failure, Redirect
-from proxy.cli.demo.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
+from proxy.cli.demo.names import PIECE_BYTES
+from proxy.cli.demo.topics import GeneratedTopics, ListedTopics, topic_list
 from proxy.cli.demo.watchers import MOST_WATCHERS, Watchers
 
 TOPIC = "persistent://public/default/t1"
@@ -93,14 +90,6 @@ def test_generated_names_have_the_length_asked_for_and_their_namespace(name_byte
     assert (answer.filtered, answer.changed) == (False, True)
 
 
-@pytest.mark.parametrize("namespace", ["demo/ns-20", "demo/ns-7", "other/ns-07"])
-def test_a_namespace_that_was_not_generated_is_empty(namespace: str) -> None:
-    store = GeneratedTopics(namespaces=20, topics=10, name_bytes=100)
-    body = topic_list(store, pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace))
-    answer = decoded(b"".join(body.pieces))
-    assert (list(answer.topics), answer.topics_hash) == ([], "00000000")
-
-
 def test_a_generated_list_has_no_memory_of_its_own() -> None:
     store = GeneratedTopics(namespaces=4000, topics=10_000, name_bytes=100)
     gc.collect()
@@ -114,31 +103,10 @@ def question(namespace: str, **fields: object) -> pb.CommandGetTopicsOfNamespace
     return pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, **fields)  # type: ignore[arg-type]
 
 
-def test_a_hash_differs_between_namespaces_and_comes_back_as_unchanged() -> None:
-    store = GeneratedTopics(namespaces=2, topics=10, name_bytes=100)
-    hashes = [
-        decoded(b"".join(topic_list(store, question(store.namespace(number))).pieces)).topics_hash
-        for number in range(2)
-    ]
-    assert hashes[0] != hashes[1]
-    again = decoded(b"".join(topic_list(store, question("demo/ns-1", topics_hash=hashes[1])).pieces))
-    assert (list(again.topics), again.changed) == ([], False)
-
-
 @pytest.mark.parametrize("size", [28, 5000])
 def test_names_that_cannot_have_the_length_asked_for_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match=f"got {size} name bytes, expected 29 to 4096"):
         GeneratedTopics(namespaces=1, topics=10_000, name_bytes=size)
-
-
-def test_listed_names_come_sorted_in_pieces_with_pulsars_hash() -> None:
-    names = ListedNames(f"persistent://a/b/{number:05}-{'é' * 50}" for number in reversed(range(2000)))
-    pieces = list(names.pieces())
-    assert len(pieces) > 3
-    assert max(map(len, pieces)) <= PIECE_BYTES
-    assert names.encoded_bytes == sum(map(len, pieces))
-    assert list(decoded(b"".join(pieces)).topics) == list(names) == sorted(names)
-    assert names.hash() == topics_hash(names)
 
 
 @pytest.mark.parametrize(
@@ -158,54 +126,7 @@ def test_a_pattern_loses_its_domain_and_matches_whole_names(pattern: str, expect
     assert answer.filtered
 
 
-@pytest.mark.parametrize("pattern", ["foo://demo/.*", "demo/(", "*"])
-def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
-    with pytest.raises(BadRequest, match="invalid pattern"):
-        topic_list(ListedTopics(), question("demo/ns", topics_pattern=pattern))
-
-
 # ---- Requests ----
-
-
-async def test_handshake_negotiates_the_older_version(client: Client) -> None:
-    connected = (await client.connect(version=15)).connected
-    assert connected.protocol_version == 15
-    assert connected.max_message_size == 5 * 1024 * 1024
-
-
-async def test_redirects_are_used_up_before_the_broker_names_itself(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.redirects.append(Redirect("pulsar://other:6650", authoritative=False))
-    await client.connect()
-    client.look_up()
-    redirected = (await client.receive()).lookupTopicResponse
-    client.look_up()
-    served = (await client.receive()).lookupTopicResponse
-    assert redirected.response == pb.CommandLookupTopicResponse.Redirect
-    assert (redirected.brokerServiceUrl, redirected.authoritative) == ("pulsar://other:6650", False)
-    assert (served.response, served.brokerServiceUrl) == (pb.CommandLookupTopicResponse.Connect, broker.service_url)
-
-
-async def test_a_schema_gets_a_new_version_only_when_it_is_new(client: Client) -> None:
-    await client.connect()
-    versions = []
-    for data in (b"one", b"two", b"one"):
-        schema = pb.Schema(name="s", schema_data=data, type=pb.Schema.Json)
-        request = pb.CommandGetOrCreateSchema(request_id=1, topic=TOPIC, schema=schema)
-        client.send(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request)
-        versions.append((await client.receive()).getOrCreateSchemaResponse.schema_version)
-    assert versions == [bytes(8), bytes(7) + b"\x01", bytes(8)]
-    client.send(type=pb.BaseCommand.GET_SCHEMA, getSchema=pb.CommandGetSchema(request_id=2, topic=TOPIC))
-    assert (await client.receive()).getSchemaResponse.schema.schema_data == b"two"
-
-
-async def test_what_is_not_served_gets_an_error_and_the_connection_lives(client: Client) -> None:
-    await client.connect()
-    producer = pb.CommandProducer(topic=TOPIC, producer_id=1, request_id=9)
-    client.send(type=pb.BaseCommand.PRODUCER, producer=producer)
-    refused = (await client.receive()).error
-    assert (refused.request_id, refused.error) == (9, ServerError.NotAllowedError)
-    client.ping()
-    assert (await client.receive()).type == pb.BaseCommand.PONG
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x05\0\0\0\x01\xff", b"\xff" * 12])
@@ -215,12 +136,6 @@ async def test_garbage_closes_that_connection_only(broker: EmbeddedBroker, clien
     assert await reader.read() == b""
     writer.close()
     assert (await client.connect()).type == pb.BaseCommand.CONNECTED
-
-
-async def test_a_second_connect_closes_the_connection(client: Client) -> None:
-    await client.connect()
-    client.send(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="again"))
-    assert await client.reader.read() == b""
 
 
 # ---- Faults ----
@@ -240,83 +155,6 @@ async def test_a_gate_holds_one_type_and_lets_the_others_pass(broker: EmbeddedBr
     assert broker.record.max_outstanding_topic_questions == 2
 
 
-async def test_a_silent_type_is_seen_and_never_answered(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.silent.add(CommandType.LOOKUP)
-    await client.connect()
-    client.look_up()
-    client.ping()
-    assert (await client.receive()).type == pb.BaseCommand.PONG
-    assert broker.record.received[CommandType.LOOKUP] == 1
-
-
-async def test_a_silent_handshake_leaves_the_connection_open(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.silent.add(CommandType.CONNECT)
-    client.send(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="test"))
-    await broker.record.seen(CommandType.CONNECT)
-    assert len(broker.connections) == 1
-
-
-async def test_a_refused_connect_is_an_error_about_the_connection_and_its_end(
-    broker: EmbeddedBroker, client: Client
-) -> None:
-    broker.script.refuse_connect = Failure(ServerError.ServiceNotReady, "not now")
-    refused = (await client.connect()).error
-    assert (refused.request_id, refused.error) == (commands.REQUEST_ID_NONE, ServerError.ServiceNotReady)
-    assert await client.reader.read() == b""
-
-
-async def test_a_cut_answer_ends_inside_its_frame(broker: EmbeddedBroker, client: Client) -> None:
-    await client.connect()
-    broker.script.cut_mid_frame[CommandType.GET_TOPICS_OF_NAMESPACE] = 30
-    client.ask_topics()
-    received = await client.reader.read()
-    assert len(received) == 30 < int.from_bytes(received[:4], "big")
-
-
-async def test_an_answer_under_a_foreign_request_id(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.unknown_request_id.add(CommandType.LOOKUP)
-    await client.connect()
-    client.look_up(5)
-    assert (await client.receive()).lookupTopicResponse.request_id not in (5, commands.REQUEST_ID_NONE)
-
-
-@pytest.mark.parametrize(
-    ("kind", "field"), [(CommandType.LOOKUP, "lookupTopicResponse"), (CommandType.GET_TOPICS_OF_NAMESPACE, "error")]
-)
-async def test_a_failure_comes_in_the_form_of_its_request(
-    broker: EmbeddedBroker, client: Client, kind: CommandType, field: str
-) -> None:
-    broker.script.failures[kind] = Failure(ServerError.MetadataError, "no")
-    await client.connect()
-    if kind is CommandType.LOOKUP:
-        client.look_up(3)
-    else:
-        client.ask_topics(3)
-    failed = getattr(await client.receive(), field)
-    assert (failed.request_id, failed.error, failed.message) == (3, ServerError.MetadataError, "no")
-
-
-async def test_sliced_writes_lose_nothing(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.slice_writes = 1
-    await client.connect()
-    client.ask_topics()
-    assert list((await client.receive()).getTopicsOfNamespaceResponse.topics) == [TOPIC]
-
-
-async def test_an_echo_gives_every_byte_back(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.after_handshake = AfterHandshake.ECHO
-    await client.connect()
-    client.writer.write(b"\xff" * 100_000)
-    assert await client.reader.readexactly(100_000) == b"\xff" * 100_000
-
-
-async def test_a_flood_is_a_stream_of_frames(broker: EmbeddedBroker, client: Client) -> None:
-    broker.script.after_handshake = AfterHandshake.FLOOD
-    await client.connect()
-    for _ in range(3):
-        assert (await client.receive()).type == pb.BaseCommand.MESSAGE
-
-
 async def test_a_client_that_does_not_read_costs_one_piece() -> None:
     async with EmbeddedBroker(GeneratedTopics(1, 10_000, 100)) as broker:
         reader, writer = await asyncio.open_connection(broker.host, broker.port, limit=1024)
@@ -329,27 +167,6 @@ async def test_a_client_that_does_not_read_costs_one_piece() -> None:
         assert session.unsent_bytes <= PIECE_BYTES
         assert broker.record.outstanding_topic_questions > 0
         writer.close()
-
-
-async def test_a_client_that_leaves_while_its_answer_is_held_leaves_nothing_behind(
-    broker: EmbeddedBroker, client: Client
-) -> None:
-    broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
-    await client.connect()
-    client.ask_topics()
-    await broker.record.seen(CommandType.GET_TOPICS_OF_NAMESPACE)
-    client.writer.close()
-    await broker.all_left()
-    assert not broker.connections
-    assert broker.record.outstanding_topic_questions == 0
-
-
-async def test_an_aborted_connection_is_gone_for_its_client(broker: EmbeddedBroker, client: Client) -> None:
-    await client.connect()
-    (session,) = broker.connections
-    session.abort()
-    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-        await client.reader.readexactly(1)
 
 
 async def test_the_record_is_bounded(broker: EmbeddedBroker, client: Client) -> None:
@@ -394,14 +211,6 @@ def started(watchers: Watchers, watcher_id: int, pattern: str = ".*") -> pb.Base
     event = decoder.next_event()
     assert isinstance(event, Frame)
     return commands.decode_command(event.command)
-
-
-def test_a_watch_answer_of_many_names_is_one_valid_frame() -> None:
-    names = [f"persistent://public/default/{'x' * 200}{number}" for number in range(1000)]
-    success = started(Watchers(ListedTopics(names)), 3).watchTopicListSuccess
-    assert (success.request_id, success.watcher_id) == (5, 3)
-    assert sorted(success.topic) == sorted(names)
-    assert success.topics_hash == topics_hash(names)
 
 
 def test_the_watchers_of_a_connection_are_bounded() -> None:

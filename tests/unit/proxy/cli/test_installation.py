@@ -5,12 +5,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from proxy.cli import installation
-from proxy.cli.installation import ADVICE, NAMES, misplaced, shared_names, versions
+from proxy.cli.installation import ADVICE, NAMES, shared_names, versions
 from proxy.cli.main import FAILED, main
 from proxy.core.native import NativeExtension
 from proxy.core.version import VERSION
@@ -68,7 +67,6 @@ def test_the_version_warns_of_another_owner(capsys: pytest.CaptureFixture[str]) 
     ("extension", "told"),
     [
         (NativeExtension(object(), "1.2"), "1.2"),
-        (NativeExtension(None, missing="pulsar-proxy-native is not installed"), "none (pulsar-proxy-native is not"),
         (NativeExtension(None, "1.2", "pulsar-proxy-native 1.2 does not fit"), "none (pulsar-proxy-native 1.2 does"),
     ],
 )
@@ -82,20 +80,11 @@ def test_the_version_names_the_native_extension(
     assert third.startswith("relay engine with the defaults: asyncio (pulsar-proxy-native")
 
 
-def test_the_version_names_the_engine_of_relays(monkeypatch: pytest.MonkeyPatch) -> None:
-    extension = NativeExtension(SimpleNamespace(RelayEngine=object), "1.2")
-    monkeypatch.setattr(installation, "native", lambda: extension)
-    monkeypatch.setattr(installation, "usable_processors", lambda: 2)
-    assert versions().splitlines()[2] == "relay engine with the defaults: native, 2 threads (2 processors)"
-
-
 @pytest.mark.parametrize(
     ("name", "files", "owned"),
     [
         ("one-file", {"RECORD": "limiter.py,sha256=a,1\n"}, "limiter"),
-        ("extension", {"RECORD": "protocol.cpython-311-x86_64-linux-gnu.so,,\n"}, "protocol"),
         ("by-its-list", {"top_level.txt": "other\nproxy\n"}, "proxy"),
-        ("of-the-pipeline", {"RECORD": "pipeline/__init__.py,sha256=a,1\n"}, "pipeline"),
         ("another", {"RECORD": "my/proxy/a.py,,\nproxy_tools/a.py,,\nproxy.x-1.dist-info/METADATA,,\n"}, None),
         ("without-files", {}, None),
         ("Pulsar_Proxy.Sidecar", {"RECORD": "proxy/__init__.py,,\n"}, None),
@@ -110,8 +99,10 @@ def test_an_owner_is_known_by_its_files(
     assert shared_names() == expected
 
 
-@pytest.mark.parametrize("command", ["serve", "check-config"])
-@pytest.mark.parametrize(("file", "got"), [("limiter/__init__.py", "limiter"), ("limiter.py", "limiter.py")])
+@pytest.mark.parametrize(
+    ("command", "file", "got"),
+    [("serve", "limiter/__init__.py", "limiter"), ("check-config", "limiter.py", "limiter.py")],
+)
 def test_a_stranger_in_the_place_of_a_package_is_refused(command: str, file: str, got: str, tmp_path: Path) -> None:
     code, said = ended_with_a_stranger(tmp_path / file, tmp_path, command)
     expected = f"got {tmp_path / got}, expected {ROOT / 'limiter'}: {ADVICE}"
@@ -121,7 +112,3 @@ def test_a_stranger_in_the_place_of_a_package_is_refused(command: str, file: str
 def test_every_package_of_the_wheel_is_looked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert set(NAMES) == set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-
-
-def test_own_packages_are_in_their_place() -> None:
-    assert misplaced() == []
