@@ -3,7 +3,6 @@ import pytest
 from proxy.telemetry.heavy_hitters import (
     HALF_LIFE_SECONDS,
     LONGEST_NAME,
-    NO_PRINCIPAL,
     HeavyHitters,
     Usage,
     UsageTracker,
@@ -31,16 +30,6 @@ def test_both_the_namespace_and_the_principal_are_charged() -> None:
     assert top.principals == [Usage("alice", 15.0, 400.0, 0.0), Usage("bob", 0.0, 0.0, 1.0)]
 
 
-def test_the_first_of_each_measure_is_shown() -> None:
-    book = book_at(ManualClock())
-    book.charge("holds", None, byte_seconds=9.0, sent_bytes=1)
-    book.charge("sends", None, byte_seconds=1.0, sent_bytes=9)
-    book.charge("neither", None, byte_seconds=2.0, sent_bytes=2)
-    book.refused("refused", None)
-    assert names(book.top(1).namespaces) == ["holds", "sends", "refused"]
-    assert names(book.top(1).principals) == [NO_PRINCIPAL]
-
-
 def test_what_was_used_halves_with_each_half_life() -> None:
     clock = ManualClock()
     book = book_at(clock)
@@ -64,18 +53,7 @@ def test_after_a_long_silence_the_past_is_forgotten_and_the_book_goes_on(half_li
     assert book.top(5).namespaces == [Usage("t/new", 3.0, 4.0, 0.0)]
 
 
-def test_time_goes_by_without_a_jump_in_what_is_shown() -> None:
-    clock = ManualClock()
-    book = book_at(clock)
-    expected = 0.0
-    for _ in range(1000):
-        clock.advance(HALF_LIFE_SECONDS / 4)
-        expected = expected * 0.5**0.25 + 7.0
-        book.charge("t/a", None, byte_seconds=7.0, sent_bytes=0)
-    assert book.top(1).namespaces[0].byte_seconds == pytest.approx(expected)
-
-
-def test_the_heavy_ones_are_found_among_any_number_of_names_in_bounded_memory() -> None:
+def test_the_heavy_ones_are_found_among_any_number_of_names() -> None:
     book = book_at(ManualClock())
     for number in range(20_000):
         book.charge(f"noise/{number}", number, byte_seconds=1.0, sent_bytes=1)
@@ -86,7 +64,6 @@ def test_the_heavy_ones_are_found_among_any_number_of_names_in_bounded_memory() 
     top = book.top(2)
     assert names(top.namespaces)[:2] == ["heavy/a", "heavy/b"]
     assert names(top.principals)[:2] == ["alice", "bob"]
-    assert all(len(measure) <= ENTRIES for measure in book._namespaces.measures + book._principals.measures)
 
 
 def test_nobody_is_shown_with_more_than_was_used() -> None:
@@ -98,14 +75,6 @@ def test_nobody_is_shown_with_more_than_was_used() -> None:
         sketch.add(name, weight)
     assert len(sketch) == 8
     assert all(sketch.get(name) <= used[name] for name in sketch.top(8))
-
-
-def test_a_name_without_weight_takes_nobodys_place() -> None:
-    sketch = HeavyHitters(1)
-    sketch.add("a", 1.0)
-    for nothing in (0.0, -1.0, float("nan")):
-        sketch.add("b", nothing)
-    assert sketch.top(2) == ["a"]
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
