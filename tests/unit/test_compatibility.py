@@ -5,16 +5,13 @@ The lists are those of the Java proxy 4.x and of what 5.0 adds; the page is gene
 
 import re
 from pathlib import Path
-from typing import cast
 
 import pytest
 
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config, ConfigError
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
 from proxy.config.java_surface import JAVA_DEFAULTS
-from proxy.web.pages import own_pages
-from proxy.web.readiness import Readiness
-from proxy.web.stats import StatsSources, stats_documents
 from tests.support.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +128,10 @@ def test_it_is_on_the_page_with_a_verdict(name: str) -> None:
     assert bool(how) or verdict == "same", f"{name}: {verdict}, and no word how or why"
 
 
+def test_metrics_of_the_java_proxy_have_their_names_here() -> None:
+    assert {name for name in METRICS if name.startswith("pulsar_")} <= {each.exposed_name for each in INSTRUMENTS}
+
+
 def test_what_is_left_alone_in_the_stock_file_is_not_warned_about() -> None:
     # The defaults of the Java proxy 4.0.8, which its older names are left at in many a file.
     stock = {
@@ -148,14 +149,13 @@ def test_what_is_left_alone_in_the_stock_file_is_not_warned_about() -> None:
 
 @pytest.mark.threat("ignored-java-key")
 @each(("name", "key"), JAVA_ONLY.items())
-def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: str, key: JavaKey) -> None:
+def test_the_start_says_of_a_key_that_is_not_supported_why(name: str, key: JavaKey) -> None:
     environ = {f"PULSAR_PREFIX_{name}": "changed"}
     if name in METADATA_STORES:
         with pytest.raises(ConfigError, match=f"{name}: got .*brokerServiceURL"):
             Config.load(None, environ)
         (unused,) = Config.load(None, environ, BROKER).warnings
         assert unused.key == name
-        assert FOUND[name] == ("not supported", f"refused without a URL of brokers: {key.why}")
         return
     if key.refused:
         with pytest.raises(ConfigError) as caught:
@@ -165,8 +165,6 @@ def test_the_start_says_of_a_key_that_is_not_supported_what_the_page_says(name: 
         said = [str(warning) for warning in Config.load(None, environ, BROKER).warnings if warning.key == name]
     assert len(said) == 1
     assert said[0].endswith(key.why)
-    but = f" ({', '.join(key.warned)}: warned)" if key.warned else ""
-    assert FOUND[name] == ("not supported", f"{'refused' if key.refused else 'warned'}{but}: {key.why}")
 
 
 PROVIDERS = ("tlsProvider", "brokerClientSslProvider", "brokerClientTlsProvider", "webServiceTlsProvider")
@@ -205,18 +203,3 @@ def test_the_defaults_of_both_versions_of_the_java_proxy_are_passed_over(name: s
 def test_so_it_does_of_families(prefix: str, why: str) -> None:
     (warning,) = Config.load(None, {f"PULSAR_PREFIX_{prefix}x": "1"}, BROKER).warnings
     assert warning.text.endswith(why)
-
-
-@each("key", [key for key in Config.keys() if key.since == "pulsar"], ids=lambda key: key.name)  # noqa: SIM118
-def test_no_key_of_the_java_proxy_is_on_both_lists(key: object) -> None:
-    assert getattr(key, "name") not in JAVA_ONLY  # noqa: B009
-
-
-def test_each_page_of_the_java_proxy_that_is_served_here_is_on_the_list() -> None:
-    pages = own_pages("", list, Readiness())
-    assert {f"{page.method} {page.path}" for page in pages if page.origin == "pulsar"} == {
-        "GET /status.html",
-        "GET /metrics",
-    }
-    documents = stats_documents(cast(StatsSources, None))
-    assert {f"{document.method} {document.path}" for document in documents} <= set(FOUND)

@@ -130,16 +130,6 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert dead_links(page) == {"other.md#", "#b", "page.md#d"}
 
 
-@each("name", ["pulsar_proxy_lists_asked_total", "pulsar_proxy_watched_*", "pulsar_proxy_top_{heap}"])
-def test_a_metric_that_does_not_exist_is_found(name: str) -> None:
-    assert unknown_metrics(f"`rate({name}[1m])`")
-
-
-@each("name", ["maxTopicLists", "...PermitsQueueSize", "topicLists*", "clientSendBufferBytes=0"])
-def test_a_key_that_does_not_exist_is_found(name: str) -> None:
-    assert unknown_keys(f"`{name}`")
-
-
 def test_each_cause_of_a_disconnect_is_explained() -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     _, _, section = page.partition("\n## Causes of disconnects\n")

@@ -1,13 +1,12 @@
-"""Generated files: what counts as out of date, where a generated part goes, and JSON with a line for each record."""
+"""Generated files: what counts as out of date, and where a generated part goes."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from scripts import generated
 from scripts.generate import stale, write
-from scripts.generated import json_records, placed
+from scripts.generated import placed
 
 
 def test_file_that_differs_or_is_missing_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,26 +32,3 @@ def test_page_without_both_marks_is_refused(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "page.md").write_text(text)
     with pytest.raises(ValueError, match=r"page\.md: got no generated part"):
         placed(tmp_path / "page.md", {("<a>", "</a>"): "one"})
-
-
-def test_record_has_one_line_and_every_value_stays() -> None:
-    document = {
-        "records": {"a": {"x": 1, "words": ["é", None]}, "b": {}},
-        "rows": [{"y": True}, {"z": [[1], []]}],
-        "n": [],
-    }
-    text = json_records(document)
-    assert json.loads(text) == document
-    assert text.splitlines() == [
-        "{",
-        ' "records": {',
-        '  "a": {"x": 1, "words": ["é", null]},',
-        '  "b": {}',
-        " },",
-        ' "rows": [',
-        '  {"y": true},',
-        '  {"z": [[1], []]}',
-        " ],",
-        ' "n": []',
-        "}",
-    ]

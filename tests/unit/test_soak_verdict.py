@@ -3,9 +3,7 @@
 import random
 from dataclasses import replace
 
-import pytest
-
-from tests.soak.slope import slope, student
+from tests.soak.slope import slope
 from tests.soak.verdict import (
     MOST_BYTES_AN_HOUR,
     Quiet,
@@ -17,17 +15,6 @@ from tests.soak.verdict import (
 from tests.support.each import each
 
 QUIET = Quiet(10.0, 60_000_000, {"socket": 20}, 6, {"sessions": 0}, {"run": 2}, {"builtins.dict": 500}, {})
-
-
-@each(("probability", "freedom", "value"), [(0.95, 4, 2.132), (0.95, 43, 1.681), (0.95, 1e9, 1.645)])
-def test_the_quantiles_are_those_of_the_tables(probability: float, freedom: float, value: float) -> None:
-    assert student(probability, freedom) == pytest.approx(value, abs=0.01)
-
-
-def test_a_straight_line_has_its_slope_and_no_doubt() -> None:
-    found = slope([number / 100 for number in range(100)], [7.0 + 3.0 * number / 100 for number in range(100)])
-    assert found.per_hour == pytest.approx(3.0)
-    assert found.at_most == pytest.approx(3.0)
 
 
 def test_the_bound_holds_in_19_of_20_series_that_remember_their_last_value() -> None:
@@ -60,12 +47,8 @@ def test_a_process_that_grows_breaks_the_promise_and_a_noisy_one_does_not() -> N
     [
         ({"books": {"sessions": 1}}, "sessions: 1, expected 0"),
         ({"descriptors": {"socket": 21}}, "descriptors of socket: 20 before, 21 after"),
-        ({"descriptors": {"socket": 20, "/a": 1}}, "descriptors of /a: 0 before, 1 after"),
-        ({"descriptors": {"pipe": 66}}, "descriptors of pipe: 0 before, 66 after"),
         ({"threads": 13}, "threads: 6 before, 13 after"),
-        ({"tasks": {"run": 3}}, "tasks of run: 2 before, 3 after"),
         ({"tasks": {"run": 2, "read": 1}}, "tasks of read: 0 before, 1 after"),
-        ({"objects": {"builtins.dict": 600}}, "objects of builtins.dict: 500 before, 600 after"),
         ({"objects": {"proxy.Session": 80}}, "objects of proxy.Session: 0 before, 80 after"),
     ],
 )

@@ -1,6 +1,5 @@
 """The alert rules, evaluated by promtool over series that fire them and series that do not."""
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -121,51 +120,17 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return said
 
 
-def failed(kind: str, verdicts: Mapping[str, str]) -> dict[str, str]:
-    """Return what promtool says of each case that it fails, by the case."""
+@each("kind", ["fires", "told", "silent"])
+def test_it_fires_once_it_has_held_tells_its_values_and_is_silent_beside_the_threshold(
+    kind: str, verdicts: Mapping[str, str]
+) -> None:
     said = {str(case): verdicts[f"{kind}-{number}"] for number, case in enumerate(CASES)}
-    return {case: verdict for case, verdict in said.items() if verdict != "SUCCESS"}
-
-
-def test_it_fires_once_it_has_held_and_ends_with_its_cause(verdicts: Mapping[str, str]) -> None:
-    assert failed("fires", verdicts) == {}
-
-
-def test_its_text_has_the_values(verdicts: Mapping[str, str]) -> None:
-    assert failed("told", verdicts) == {}
-
-
-def test_it_is_silent_beside_the_threshold(verdicts: Mapping[str, str]) -> None:
-    assert failed("silent", verdicts) == {}
-
-
-def test_a_text_names_the_pod_where_there_is_one(tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.alert == "PulsarProxyHeapMemoryHigh")
-    told = dataclasses.replace(case, summary=case.summary.replace(LABELS["instance"], "proxy-7d9f-x2"))
-    pod = {"pod": "proxy-7d9f-x2"}
-    expected = firing(dataclasses.replace(told, labels=told.labels | pod), told=True)
-    tests = at(told, told.fires, (told.told_seconds, [expected]))
-    for one in tests["input_series"]:
-        one["series"] = one["series"].replace("{", '{pod="proxy-7d9f-x2",', 1)
-    given = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [tests]}
-    (tmp_path / "rules.yaml").write_text(json.dumps(rule_of(told, told=True)))
-    (tmp_path / "tests.yaml").write_text(json.dumps(given))
-    asked = [tool("promtool"), "test", "rules", "tests.yaml"]
-    run = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=patient(60), check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert {case: verdict for case, verdict in said.items() if verdict != "SUCCESS"} == {}
 
 
 def test_each_alert_has_series_that_fire_it_and_series_that_do_not() -> None:
     assert {(case.alert, case.severity) for case in CASES} == set(TABLE)
     assert {(case.alert, case.severity) for case in CASES if case.silent} == set(TABLE)
-
-
-def test_the_rule_file_is_one_that_prometheus_loads() -> None:
-    run = subprocess.run(
-        [tool("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True, timeout=patient(60)
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert f"{len(ALERTS) + len(RECORDS)} rules found" in run.stdout
 
 
 def test_the_four_of_pip_442_are_its_own_expressions() -> None:

@@ -4,16 +4,15 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from proxy.app.metrics.table import INSTRUMENTS
-from scripts.dashboard_table import COLUMNS, ROWS, VARIABLES, Panel
+from scripts.dashboard_table import ROWS, VARIABLES, Panel
 from scripts.generate_dashboard import FILE
 from tests.support.each import each
 from tests.support.patience import patient
-from tests.support.promql import FOREIGN_METRICS, substituted, unknown_names
+from tests.support.promql import substituted, unknown_names
 from tests.support.tools import tool
 
 BOARD: dict[str, Any] = json.loads(FILE.read_text())
@@ -56,33 +55,6 @@ def test_its_metrics_and_labels_exist(panel: Panel) -> None:
         assert unknown_names(query.expression, INSTRUMENTS, VARIABLES) == set()
 
 
-@panel_by_panel
-def test_each_label_of_a_legend_is_one_that_the_query_leaves(panel: Panel) -> None:
-    for query in panel.queries:
-        kept = {
-            label.strip() for group in re.findall(r"by \(([^)]*)\)", query.expression) for label in group.split(",")
-        }
-        assert set(re.findall(r"{{(\w+)}}", query.legend)) <= kept, query
-
-
-def test_a_certificate_that_has_expired_is_on_the_axis() -> None:
-    (panel,) = (panel for panel in PANELS if "cert_expiration" in json.dumps(panel.get("targets")))
-    assert "min" not in panel["fieldConfig"]["defaults"]
-
-
-def test_panels_have_numbers_of_their_own_and_lie_side_by_side() -> None:
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
-    places = [panel["gridPos"] for panel in PANELS]
-    assert all(place["x"] >= 0 and place["x"] + place["w"] <= COLUMNS for place in places)
-    assert not [(a, b) for a, b in combinations(places, 2) if overlap(a, b)]
-
-
-def overlap(a: dict[str, int], b: dict[str, int]) -> bool:
-    beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
-    above = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
-    return not beside and not above
-
-
 def test_all_proxies_include_those_without_a_cluster_name() -> None:
     whole = {
         variable["name"]: variable["allValue"] for variable in BOARD["templating"]["list"] if "allValue" in variable
@@ -117,31 +89,3 @@ def test_every_metric_of_a_query_is_of_the_proxies_that_are_chosen() -> None:
 )
 def test_a_name_that_does_not_exist_is_found(query: str) -> None:
     assert unknown_names(query, INSTRUMENTS)
-
-
-def test_names_that_exist_pass() -> None:
-    query = 'sum by (cause) (rate(pulsar_proxy_disconnects_total{cause=~"up|pulsar_x"}[5m])) > 0 and up == 1'
-    assert unknown_names(query, INSTRUMENTS) == set()
-    assert "up" in FOREIGN_METRICS
-
-
-def unit_of(query: str) -> set[str]:
-    """Say in which units a query may be shown, by the names in it."""
-    if query.endswith("/ 86400"):
-        return {"suffix: d"}
-    if re.search(r"rate\(.* / sum \(rate\(", query):
-        return {"percentunit"}
-    if "rate(" in query:
-        return {"Bps"} if "_bytes_total{" in query else {"reqps", "ops", "cps"}
-    if re.search(r"_bytes\{.* / \w+_bytes\{", query):
-        return {"percentunit"}
-    units = {"_bytes": "bytes", "_ms": "ms", "_seconds": "s"}
-    (name,) = set(re.findall(r"\b((?:pulsar|process)_\w+)\{", query))
-    found = next((unit for suffix, unit in units.items() if name.endswith((suffix, f"{suffix}_total"))), "short")
-    return {"short"} if "changes(" in query else {found}
-
-
-@panel_by_panel
-def test_its_unit_is_that_of_its_numbers(panel: Panel) -> None:
-    for query in panel.queries:
-        assert panel.unit in unit_of(query.expression) or query.expression.endswith("== bool 0)"), query

@@ -1,14 +1,10 @@
-import errno
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.patience import patient
 from tests.support.relay_engines import VARIABLE
-from tests.support.tools import PACKAGES, ipv6_loopback, native_extension, tool, tools, unusable
+from tests.support.tools import native_extension, tool, unusable
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -21,18 +17,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("REQUIRE_TOOLS", raising=False)
     monkeypatch.delenv(VARIABLE, raising=False)
     return tmp_path
-
-
-def install(file: Path) -> str:
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("#!/bin/sh\n")
-    file.chmod(0o755)
-    return str(file)
-
-
-def test_a_tool_is_found_on_the_path_by_any_of_its_names_and_beside_the_interpreter(machine: Path) -> None:
-    here = [install(machine / "google-chrome"), install(machine / "bin" / "hadolint")]
-    assert tools("chromium", "hadolint") == here
 
 
 def test_a_missing_tool_skips_the_test_and_says_where_it_is_had() -> None:
@@ -58,15 +42,6 @@ def test_what_is_missing_skips_the_test_where_it_is_not_required(
         unusable(name, "no such thing")
 
 
-def test_a_machine_without_ipv6_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
-
-    monkeypatch.setattr(socket, "create_server", refuse)
-    with pytest.raises(pytest.skip.Exception, match="ipv6: no loopback: cannot assign requested address"):
-        ipv6_loopback()
-
-
 @pytest.mark.parametrize("choice", ["asyncio", "none"])
 def test_an_extension_that_a_run_was_asked_to_do_without_is_never_required(
     choice: str, monkeypatch: pytest.MonkeyPatch
@@ -75,15 +50,3 @@ def test_an_extension_that_a_run_was_asked_to_do_without_is_never_required(
     monkeypatch.setenv(VARIABLE, choice)
     with pytest.raises(pytest.skip.Exception, match=f"{VARIABLE}={choice}"):
         native_extension()
-
-
-def test_packages_are_named_before_anything_is_installed(machine: Path) -> None:
-    install(machine / "mandoc")
-    # Without site-packages, as on a machine that has nothing but Python.
-    python = Path(sys.base_exec_prefix) / "bin" / "python3"
-    done = subprocess.run(
-        [python, "-S", "-m", "tests.support.tools", "--packages"],
-        cwd=ROOT, env={"PATH": str(machine)}, capture_output=True, text=True, timeout=patient(60), check=True,
-    )  # fmt: skip
-    assert {"promtool", "mandoc"} & set(done.stdout.split()) == set()
-    assert {"prometheus", "golang-go"} <= set(done.stdout.split()) <= set(PACKAGES.values())
