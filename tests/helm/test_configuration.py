@@ -4,19 +4,15 @@ import json
 from typing import Any
 
 import jsonschema
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
-from proxy.app.memory.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.config.keys.key import BadValue, Key
-from scripts.helm.render import GATEWAY, read_values
+from scripts.helm.render import GATEWAY
 from tests.helm.charts import BROKERS, conf_of, config_of, gateway, proxy_container
 from tests.support.each import each
 
 SCHEMA = json.loads((GATEWAY / "values.schema.json").read_text())
 KEYS = {key.name: key for key in Config.keys()}  # noqa: SIM118
-DEFAULTS = read_values(GATEWAY / "values.yaml")["configData"]
 TRIED: list[Any] = [
     "", "0", "1", "7", "-1", "65536", "99999999999", "1.5", "x", "true", "TRUE", "no", "none", "fifo", "FIFO",
     "127.0.0.1:7070", "[::1]:7070", "localhost:0", "pulsar://b:6650", "pulsar+ssl://b:6651", "http://b:8080",
@@ -100,13 +96,6 @@ def checksum(**changes: Any) -> Any:
     return metadata["annotations"].get("checksum/config")
 
 
-def test_pods_are_restarted_for_keys_that_need_it_alone() -> None:
-    usual = checksum()
-    assert checksum(configData={"topicListFairness": "tenant"}) == usual, "SIGHUP changes it"
-    assert checksum(configData={"logFormat": "console"}) != usual
-    assert checksum(configData={"eventLogSalt": "${SALT}"}) != usual
-
-
 def template(**values: Any) -> Any:
     return gateway(values).one("Deployment")["spec"]["template"]
 
@@ -123,56 +112,3 @@ def test_pods_are_restarted_for_every_change_or_for_none_if_that_is_said() -> No
     live = {"configData": {"topicListFairness": "tenant"}}
     assert checksum(restartPodsOnConfigMapChange=True) != checksum(restartPodsOnConfigMapChange=True, **live)
     assert checksum(restartPodsOnConfigMapChange=False, **live) is None
-
-
-NUMBERS = {
-    "maxTopicListInFlightHeapMemSizeMB": st.integers(1, 4096),
-    "maxTopicListInFlightDirectMemSizeMB": st.integers(1, 4096),
-    "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": st.integers(1, 1_000_000),
-    "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": st.integers(1, 1_000_000),
-    "maxConcurrentInboundConnections": st.integers(1, 1_000_000),
-    "maxConcurrentLookupRequests": st.integers(1, 1_000_000),
-    "clientSocketSendBufferBytes": st.integers(1, 1 << 24),
-    # Four threads of the largest fit the chart's relay pool.
-    "relayBufferBytes": st.integers(65_536, 1 << 23),
-    "brokerConnectionsTotal": st.integers(2, 65_536),
-    "brokerSocketReceiveBufferBytes": st.integers(1, 1 << 24),
-    "maxHttpServerConnections": st.integers(1, 100_000),
-    "maxConcurrentHttpRequests": st.integers(1, 100_000),
-    "httpOutputBufferSize": st.integers(1024, 1 << 24),
-    "httpMaxRequestHeaderSize": st.integers(1024, 1 << 20),
-    "topicListMaxAnswerBytes": st.one_of(st.just(""), st.integers(1024, 1 << 20)),
-    "eventLogBufferMB": st.integers(1, 1024),
-    "proxyLogLevel": st.sampled_from([0, "1", 2]),
-    "topicListFairness": st.sampled_from(["fifo", "FIFO", "tenant"]),
-    "authenticationEnabled": st.booleans(),
-    "authenticationProviders": st.sampled_from(["tls", "tls,token", "tls, x.AuthenticationProviderBasic"]),
-    "forwardAuthorizationCredentials": st.sampled_from([True, False, "TRUE", "false"]),
-    "servicePortTls": st.sampled_from(["", 6651]),
-    "webServicePortTls": st.sampled_from(["", "8443"]),
-    "tlsEnabledWithBroker": st.booleans(),
-    "brokerWebServiceURL": st.sampled_from(["", "http://b:8080"]),
-    "brokerWebServiceURLTLS": st.sampled_from(["", "https://b:8443"]),
-    "functionWorkerWebServiceURL": st.sampled_from(["", "http://f:8080"]),
-    "controlSocketPath": st.sampled_from(["", "none", "/run/proxy.sock"]),
-    "adminApiAddress": st.sampled_from(["", "127.0.0.1:7070"]),
-    "eventLogDirectory": st.sampled_from(["", "/pulsar/events"]),
-    "eventLogTopic": st.sampled_from(["", "persistent://a/b/c"]),
-}
-
-
-# Each render compiles the schemas of both charts anew: shrinking would take minutes.
-@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
-@given(st.fixed_dictionaries({}, optional=NUMBERS))
-def test_the_chart_and_the_proxy_add_up_the_same_memory(given_values: dict[str, Any]) -> None:
-    # What keys above need beside them.
-    given_values |= {
-        "checkActiveBrokers": True,
-        "brokerServiceURLTLS": "pulsar+ssl://b:6651",
-        "adminApiTokenFilePath": "/pulsar/tokens/admin",
-    }
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value)
-             for name, value in {**DEFAULTS, **BROKERS, **given_values}.items()}  # fmt: skip
-    expected_mib = -(-worst_case_bytes(Config.load(overrides=texts)) // (1 << 20))
-    render = gateway({"configData": given_values, "memory": {"extra": 0}})
-    assert proxy_container(render)["resources"]["limits"]["memory"] == f"{expected_mib}Mi"

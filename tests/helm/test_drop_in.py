@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 from helm_python import HelmError
 
-from scripts.generated import ROOT
-from scripts.helm.render import GATEWAY, read_values
+from scripts.helm.render import GATEWAY
 from tests.helm.charts import chart, config_of, gateway
 
-GUIDE = (ROOT / "docs/helm.md").read_text()
-DEFAULTS = read_values(GATEWAY / "values.yaml")
 # Of its version 4.7.0: what means the same here, with the values that it has there; null where the chart has no value.
 SAME: dict[str, Any] = {
     "replicaCount": 3,
@@ -71,24 +68,11 @@ def test_all_that_means_the_same_is_taken_as_it_stands() -> None:
     assert "null" not in render.all_text()
 
 
-def test_an_autoscaler_of_that_section_scales_by_cpu() -> None:
-    scaling = {**SAME["autoscaling"], "enabled": True}
-    spec = chart(GATEWAY).render({**SAME, "autoscaling": scaling, "pulsar": {"release": "p"}}).one(
-        "HorizontalPodAutoscaler")["spec"]  # fmt: skip
-    assert [metric["resource"]["name"] for metric in spec["metrics"]] == ["cpu"]
-    assert "behavior" not in spec, "null takes the chart's away"
-
-
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_there_is_refused_by_name(name: str) -> None:
     with pytest.raises(HelmError) as refused:
         gateway({name: REFUSED[name]})
     assert name in str(refused.value)
-
-
-def test_a_strategy_other_than_rolling_has_no_settings_of_one() -> None:
-    strategy = gateway({"updateStrategy": {"type": "Recreate"}}).one("Deployment")["spec"]["strategy"]
-    assert strategy == {"type": "Recreate"}
 
 
 def test_a_budget_may_name_the_pods_that_must_stay() -> None:
@@ -100,19 +84,6 @@ def test_a_budget_may_name_the_pods_that_must_stay() -> None:
     assert spec(maxUnavailable=0) == {"maxUnavailable": 0}, "0 is a number, not nothing"
     assert spec(maxUnavailable="", minAvailable="50%") == {"minAvailable": "50%"}
     assert spec(maxUnavailable=None, minAvailable=2) == {"minAvailable": 2}
-
-
-@pytest.mark.parametrize(("given", "expected"), [
-    ({}, {"algorithm": "ECDSA"}),
-    ({"algorithm": "RSA"}, {"algorithm": "RSA"}),
-    ({"algorithm": "RSA", "size": 4096}, {"algorithm": "RSA", "size": 4096}),
-])  # fmt: skip
-def test_the_size_of_a_key_is_left_to_cert_manager_unless_it_is_given(
-    given: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    certificate = {"enabled": True, "issuerRef": {"name": "ca"}, "privateKey": given}
-    key = gateway({"tls": {"enabled": True}, "certificate": certificate}).one("Certificate")["spec"]["privateKey"]
-    assert {name: key[name] for name in ("algorithm", "size") if name in key} == expected
 
 
 def test_a_port_that_is_off_opens_no_other_in_the_network_policy() -> None:

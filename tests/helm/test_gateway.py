@@ -1,104 +1,16 @@
 """What single values of the gateway chart bring, and what they leave alone."""
 
 import json
-import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from helm_python import HelmError, dependency_list, lint, package
+from helm_python import dependency_list, lint, package
 
 from proxy.core.version import VERSION
-from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, LoadedChart, Render, read_values
+from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
 from tests.helm.charts import BROKERS, chart, config_of, gateway, proxy_container
-
-RULES = """\
-groups:
-  - name: fixture
-    rules:
-      - record: job:fixture:sum
-        expr: sum by (job) (up)
-      - alert: FixtureDown
-        expr: up == 0
-        for: 5m
-        labels:
-          severity: critical
-        annotations:
-          summary: '{{ $labels.pod }} is down, {{ $value | humanize }}'
-      - alert: FixtureOther
-        expr: up > 1
-      - alert: FixtureThird
-        expr: up > 2
-        labels:
-          severity: warning
-        annotations:
-          runbook_url: https://wiki.example/third
-"""
-DASHBOARD = '{"title": "Fixture", "panels": [{"legendFormat": "{{pod}}", "expr": "up{job=\\"proxy\\"}"}]}\n'
-
-
-@pytest.fixture
-def with_files(tmp_path: Path) -> LoadedChart:
-    """A copy of the chart with rules and a dashboard of its own."""
-    copy = tmp_path / "pulsar-proxy-gateway"
-    shutil.copytree(GATEWAY, copy, ignore=shutil.ignore_patterns("rules", "dashboards"))
-    for name, text in (("rules/fixture.yaml", RULES), ("dashboards/a_fixture.json", DASHBOARD)):
-        (copy / name).parent.mkdir()
-        (copy / name).write_text(text)
-    return LoadedChart(copy)
-
-
-def monitored(copied: LoadedChart, **more: Any) -> Render:
-    enabled = {"enabled": True}
-    return copied.render({"configData": BROKERS, "dashboards": enabled, "prometheusRule": enabled, **more})
-
-
-def test_every_rule_file_is_in_the_prometheus_rule_with_its_templates_untouched(with_files: LoadedChart) -> None:
-    rule = monitored(with_files).one("PrometheusRule")
-    assert rule["spec"] == yaml.safe_load(RULES)
-
-
-def test_alerts_get_labels_and_can_be_left_out(with_files: LoadedChart) -> None:
-    given = {"enabled": True, "runbookBaseUrl": "https://git.example",
-             "labels": {"release": "p"}, "extraLabels": {"team": "m"}, "disabled": ["FixtureOther"],
-             "groups": [{"name": "own", "rules": []}]}  # fmt: skip
-    rule = monitored(with_files, prometheusRule=given).one("PrometheusRule")
-    fixture, own = rule["spec"]["groups"]
-    assert own["name"] == "own"
-    recording, down, third = fixture["rules"]
-    assert "labels" not in recording
-    assert down["labels"] == {"severity": "critical", "team": "m"}
-    assert third["labels"] == {"severity": "warning", "team": "m"}
-    assert third["annotations"]["runbook_url"] == "https://wiki.example/third", "a runbook elsewhere stays there"
-    assert rule["metadata"]["labels"]["release"] == "p"
-
-
-def test_a_rule_file_that_is_none_is_refused_by_name(with_files: LoadedChart) -> None:
-    (with_files.path / "rules/broken.yaml").write_text("groups: [\n")
-    with pytest.raises(HelmError, match=r"rules/broken\.yaml: got no groups"):
-        monitored(LoadedChart(with_files.path))
-
-
-def test_every_dashboard_is_in_a_config_map_as_it_stands(with_files: LoadedChart) -> None:
-    (found,) = (each for each in monitored(with_files).of_kind("ConfigMap") if "dashboard" in each["metadata"]["name"])
-    assert found["metadata"]["name"] == "pulsar-proxy-dashboard-a-fixture"
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert found["data"] == {"a_fixture.json": DASHBOARD}
-
-
-def test_no_rules_and_no_dashboards_are_nothing(tmp_path: Path) -> None:
-    copy = tmp_path / "pulsar-proxy-gateway"
-    shutil.copytree(GATEWAY, copy, ignore=shutil.ignore_patterns("rules", "dashboards"))
-    render = monitored(LoadedChart(copy))
-    assert render.of_kind("PrometheusRule") == []
-    assert len(render.of_kind("ConfigMap")) == 1
-
-
-def test_alerts_and_dashboards_come_without_a_gateway_too(with_files: LoadedChart) -> None:
-    kinds = [each["kind"] for each in monitored(with_files, gateway={"enabled": False}).documents]
-    assert sorted(kinds) == ["ConfigMap", "PrometheusRule"]
 
 
 def test_rules_and_dashboards_of_this_repository_are_all_in_it() -> None:
@@ -163,30 +75,11 @@ def test_names_stay_within_what_kubernetes_takes() -> None:
         assert len(document["metadata"]["name"]) <= (52 if document["kind"] == "CronJob" else 63)
 
 
-def test_the_number_of_pods_is_left_to_the_autoscaler() -> None:
-    spec = gateway({"autoscaling": {"enabled": True}}).one("Deployment")["spec"]
-    assert "replicas" not in spec
-
-
-def test_a_pod_that_is_replaced_stays_until_another_serves_and_no_node_or_zone_has_them_all() -> None:
-    spec = gateway({}).one("Deployment")["spec"]
-    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-    assert spec["minReadySeconds"] > 0
-    spread = {each["topologyKey"] for each in spec["template"]["spec"]["topologySpreadConstraints"]}
-    assert spread == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
-
-
 def test_who_drains_gets_no_clients_and_is_not_restarted_for_it() -> None:
     container = proxy_container(gateway({}))
     asked = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
     # A drain fails /readyz; a liveness probe that asked there would cut it short.
     assert asked == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"}
-
-
-def test_a_digest_goes_before_a_tag() -> None:
-    digest = "sha256:" + "0" * 64
-    image = proxy_container(gateway({"image": {"tag": "1", "digest": digest}}))["image"]
-    assert image == f"pulsar-proxy@{digest}"
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY, EXAMPLE], ids=lambda path: path.name)
@@ -196,13 +89,6 @@ def test_helm_s_own_lint_finds_nothing(path: Path) -> None:
     assert report["errors"] == []
     assert [each for each in report["messages"] if each["severity"] > 1 and "icon" not in each["error"]] == []
     assert {each["status"] for each in dependency_list(path)} <= {"ok", "unpacked"}
-
-
-@pytest.mark.parametrize("path", [GATEWAY, EXAMPLE], ids=lambda path: path.name)
-def test_a_packed_chart_has_its_library_inside(path: Path, tmp_path: Path) -> None:
-    packed = LoadedChart(Path(package(path, destination=tmp_path)))
-    values = {"configData": BROKERS} if path == GATEWAY else {}
-    assert packed.render(values).texts == chart(path).render(values).texts
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)

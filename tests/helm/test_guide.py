@@ -17,13 +17,11 @@ from proxy.cli.main import whole_parser
 from proxy.config.config import Config
 from scripts.generated import ROOT
 from scripts.helm.render import GATEWAY, LIBRARY, Render, read_values
-from tests.helm.charts import chart, example, gateway, proxy_container
+from tests.helm.charts import chart, gateway, proxy_container
 from tests.support.patience import patient
 from tests.support.tools import tool
-from tests.support.walkthrough import not_run
 
 GUIDE = (ROOT / "docs/helm.md").read_text()
-README = (GATEWAY / "README.md").read_text()
 DEFAULTS = [read_values(chart / "values.yaml") for chart in (GATEWAY, LIBRARY)]
 # Values of Pulsar's chart.
 OF_PULSAR = {
@@ -122,29 +120,6 @@ def test_kubectl_is_given_objects_and_ports_that_the_chart_makes() -> None:
     assert seen == {"rollout", "exec", "port-forward", "get", "create", "apply"}
 
 
-def test_pods_are_found_by_the_selector_of_the_guide() -> None:
-    (selector,) = {
-        options["--selector"] for words in commands("kubectl") if "--selector" in (options := split(words)[1])
-    }
-    labels = installed().one("Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert dict(pair.split("=") for pair in selector.split(",")).items() <= labels.items()
-
-
-def test_the_secret_of_the_guide_is_the_one_that_is_mounted() -> None:
-    (words,) = (words for words in commands("kubectl") if "secret" in words)
-    (_, _, kind, name), options = split(words[1:])
-    (mounted,) = (volume["secret"] for volume in installed().one("Deployment")["spec"]["template"]["spec"]["volumes"]
-                  if "secret" in volume)  # fmt: skip
-    assert (kind, name) == ("tls", mounted["secretName"])
-    assert {item["key"] for item in mounted["items"]} == {options["--cert"], options["--key"]} == {"tls.crt", "tls.key"}
-
-
-def test_operations_replace_the_secret_that_the_guide_mounts() -> None:
-    lines = "\n".join(not_run((ROOT / "docs/operations.md").read_text()))
-    (mounted,) = (values["tls"]["secretName"] for text in blocks("yaml") if "tls" in (values := yaml.safe_load(text)))
-    assert re.findall(r" create secret tls (\S+)", lines) == [mounted], "another one would be mounted nowhere"
-
-
 def test_the_proxy_takes_every_command_that_is_run_in_a_pod() -> None:
     conf = proxy_container(installed())["args"][-1]
     seen = set()
@@ -178,21 +153,6 @@ def test_the_notes_name_what_is_there(tls: dict[str, Any]) -> None:
         assert int(port) in ports
 
 
-def test_a_sample_of_the_guide_for_the_application_is_what_the_example_has() -> None:
-    (text,) = (text for text in blocks("yaml") if text.startswith("# Chart.yaml"))
-    both = yaml.safe_load(text)
-    assert both["dependencies"] == read_values(ROOT / "helm/examples/orders/Chart.yaml")["dependencies"]
-    assert example(both["pulsarProxy"]).documents
-
-
-def test_the_adapter_s_rule_makes_the_metric_that_the_autoscaler_asks_for() -> None:
-    (text,) = (text for text in blocks("yaml") if text.startswith("rules:"))
-    (rule,) = yaml.safe_load(text)["rules"]["custom"]
-    hpa = gateway({"autoscaling": {"enabled": True, "limiter": {"enabled": True}}}).one("HorizontalPodAutoscaler")
-    (pods,) = (metric["pods"] for metric in hpa["spec"]["metrics"] if metric["type"] == "Pods")
-    assert rule["name"]["as"] == pods["metric"]["name"]
-
-
 def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path) -> None:
     (text,) = (text for text in blocks("yaml") if text.startswith("rules:"))
     (rule,) = yaml.safe_load(text)["rules"]["custom"]
@@ -216,12 +176,3 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
         timeout=patient(60),
     )
     assert run.returncode == 0, run.stdout + run.stderr
-
-
-def test_the_command_of_the_readme_renders() -> None:
-    (command,) = re.findall(r"^\$ (helm install .*)", README.replace("\\\n", ""), re.MULTILINE)
-    arguments, options = split(shlex.split(command)[1:])
-    assert Path(ROOT, arguments[-1], "Chart.yaml").is_file()
-    path, _, value = options["--set"].partition("=")
-    assert path == "configData.brokerServiceURL"
-    assert chart(GATEWAY).render({"configData": {"brokerServiceURL": value}}).texts

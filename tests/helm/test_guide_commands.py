@@ -67,13 +67,3 @@ def test_each_command_renders_a_proxy(line: str) -> None:
     assert config_of(render).broker_service_url == BROKERS["brokerServiceURL"]
     tag = command.values.get("image", {}).get("tag")
     assert tag is None or proxy_container(render)["image"].endswith(f":{tag}")
-
-
-def test_commands_are_found() -> None:
-    assert len(commands()) >= 2
-    assert parsed("helm upgrade it helm/x -n pulsar --set a.b=c --reset-then-reuse-values") == (
-        "it",
-        "helm/x",
-        {"a": {"b": "c"}},
-        True,
-    )

@@ -79,8 +79,7 @@ def test_the_chart_takes_the_proxys_own_sum_and_refuses_a_byte_less(
         asked(expected - 1)
 
 
-@pytest.mark.parametrize("answer", ["", 1024, MIB])
-@pytest.mark.parametrize("limits_mb", [(1, 4096), (4096, 1), (4096, 4096)])
+@pytest.mark.parametrize(("answer", "limits_mb"), [("", (1, 4096)), ("", (4096, 1)), (MIB, (4096, 4096))])
 def test_the_chart_knows_the_largest_answer_that_the_proxy_reads(limits_mb: tuple[int, int], answer: Any) -> None:
     heap, direct = limits_mb
     sizes = {"maxTopicListInFlightHeapMemSizeMB": heap, "maxTopicListInFlightDirectMemSizeMB": direct}

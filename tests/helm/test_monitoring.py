@@ -1,6 +1,5 @@
 """The rules and dashboards of this repository, as the gateway chart gives them to a cluster."""
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 import yaml
 
 from scripts.alert_table import ALERTS, RECORDS
-from scripts.generated import ROOT
 from scripts.helm.render import Document, Render
 from tests.helm.charts import gateway
 from tests.support.tools import tool
@@ -48,11 +46,6 @@ def test_both_monitors_drop_times_of_creation_unless_told_otherwise(kind: str) -
         assert regexes == ([] if kept else [".*_created"])
 
 
-def test_a_runbook_is_a_path_of_this_repository_unless_there_is_a_base() -> None:
-    for alert in alerts(monitored()):
-        assert Path(ROOT, alert["annotations"]["runbook_url"]).is_file()
-
-
 @pytest.mark.parametrize("base", ["https://git.example/proxy/blob/v1", "https://git.example/proxy/blob/v1/"])
 def test_a_base_goes_before_every_runbook(base: str) -> None:
     plain, based = alerts(monitored()), alerts(monitored(runbookBaseUrl=base))
@@ -69,18 +62,6 @@ def test_a_runbook_elsewhere_stays_where_it_is() -> None:
     assert own in alerts(render)
 
 
-def test_the_dashboard_is_json_under_the_label_that_grafana_s_sidecar_looks_for() -> None:
-    maps = monitored().of_kind("ConfigMap")
-    (found,) = (each for each in maps if "grafana_dashboard" in each["metadata"]["labels"])
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1", "a text: Kubernetes takes no number for a label"
-    ((name, text),) = found["data"].items()
-    dashboard = json.loads(text)
-    assert name == "pulsar-proxy.json"
-    assert dashboard["uid"]
-    assert dashboard["panels"]
-    assert len(text.encode()) < 1 << 20, "more does not fit into a ConfigMap"
-
-
 def annotations(**values: Any) -> dict[str, str]:
     found: dict[str, str] = gateway(values).one("Deployment")["spec"]["template"]["metadata"]["annotations"]
     return found
@@ -94,8 +75,3 @@ def test_pods_are_marked_for_a_prometheus_without_the_operator() -> None:
 @pytest.mark.parametrize("kind", ["podMonitor", "serviceMonitor"])
 def test_with_a_monitor_they_are_not_or_samples_would_come_twice(kind: str) -> None:
     assert not [name for name in annotations(**{kind: {"enabled": True}}) if name.startswith("prometheus.io/")]
-
-
-def test_annotations_of_the_operator_go_over_those_of_the_chart() -> None:
-    given = annotations(annotations={"prometheus.io/scrape": "false", "own": "1"})
-    assert (given["prometheus.io/scrape"], given["own"]) == ("false", "1")

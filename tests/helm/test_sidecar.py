@@ -3,8 +3,7 @@
 from typing import Any
 
 from proxy.app.memory.budget import worst_case_parts
-from scripts.helm.render import EXAMPLE
-from tests.helm.charts import chart, config_of, example, proxy_container
+from tests.helm.charts import config_of, example, proxy_container
 
 
 def pod(**values: Any) -> dict[str, Any]:
@@ -29,21 +28,10 @@ def test_the_plain_form_is_a_container_beside_the_application() -> None:
     assert "startupProbe" not in proxy, "it would hold nobody back"
 
 
-def test_both_forms_are_the_same_container_otherwise() -> None:
-    (native,), (_, plain) = pod(mode="native")["initContainers"], pod(mode="plain")["containers"]
-    assert {name: value for name, value in native.items() if name not in ("restartPolicy", "startupProbe")} == plain
-
-
 def test_a_native_sidecar_ends_after_the_application_a_plain_one_beside_it() -> None:
     drain = {"configData": {"shutdownDrainMillis": 30_000}}
     assert pod(mode="native", **drain)["terminationGracePeriodSeconds"] == 20 + 30 + 5
     assert pod(mode="plain", **drain)["terminationGracePeriodSeconds"] == 30 + 5
-
-
-def test_a_sidecar_stays_until_its_application_has_gone() -> None:
-    config = config_of(example({}))
-    assert config.proxy_role == "sidecar"
-    assert config.bind_address == ("127.0.0.1",)
 
 
 def test_probes_and_prometheus_ask_a_port_of_its_own_while_all_else_is_on_loopback() -> None:
@@ -107,8 +95,3 @@ def test_a_change_that_needs_a_restart_restarts_the_pod() -> None:
 
     assert annotation(logFormat="console") != annotation()
     assert annotation(logLevel="debug") == annotation(), "SIGHUP changes it"
-
-
-def test_two_applications_of_one_release_share_no_config_map() -> None:
-    name = chart(EXAMPLE).render({}, release="shop").one("ConfigMap")["metadata"]["name"]
-    assert name == "shop-orders-pulsar-proxy"

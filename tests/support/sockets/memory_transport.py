@@ -5,8 +5,7 @@ the same contract): a write that the peer takes whole never pauses its protocol,
 `resume_writing` comes when the last byte has left. What is unsent at `abort` is lost.
 
 Lists are written past the transport, to its descriptor (`proxy.requests.topic_lists.bodies`): those calls are answered
-here, as a socket answers them that has exactly `room` (tests/unit/support/test_memory_transport.py holds both to one
-contract).
+here, as a socket answers them that has exactly `room`.
 """
 
 import asyncio
