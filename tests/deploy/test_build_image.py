@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.build_image import Images, Tools, arguments, context, digest, stage_extension
+from scripts.build_image import arguments, digest, stage_extension
 from scripts.build_native import Build, key_of
-from scripts.generated import ROOT
 from scripts.image_base import ARCHIVE, MOMENT, SNAPSHOT, NoSnapshot, base_from
-from tests.deploy.test_dockerfiles import copied
 
 MADE = {"BASE": "base", "VERSION": "1"}
 
@@ -47,20 +45,6 @@ def test_what_the_image_does_not_hold_makes_no_other_image(sources: Path) -> Non
     assert digest(MADE, sources) == before
 
 
-def test_another_version_or_text_that_moves_to_another_file_makes_another_image(sources: Path) -> None:
-    before = digest(MADE, sources)
-    assert digest(MADE | {"VERSION": "2"}, sources) != before
-    (sources / "proxy/serve.py").write_text("")
-    (sources / "proxy/deep/under.py").write_text("twoone")
-    assert digest(MADE, sources) != before
-
-
-def test_all_that_the_dockerfile_copies_counts() -> None:
-    files = {path.relative_to(ROOT) for path in context()}
-    for name in copied(ROOT / "deploy/image/Dockerfile"):
-        assert any(path.is_relative_to(name) for path in files), name
-
-
 def test_the_image_gets_the_wheel_of_this_tree_and_no_other(tmp_path: Path) -> None:
     build, folder = Build(tmp_path), tmp_path / "deploy/image/wheels"
     folder.mkdir(parents=True)
@@ -76,17 +60,6 @@ def test_the_image_gets_the_wheel_of_this_tree_and_no_other(tmp_path: Path) -> N
     (folder / "older-1-none.whl").write_text("of an older tree")
     assert stage_extension(build) == folder / "extension-1.whl"
     assert [path.read_text() for path in folder.iterdir()] == ["of this tree"]
-
-
-def test_what_was_built_of_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
-    # A buildah that says it has the image and would fail at anything else.
-    buildah = tmp_path / "buildah"
-    buildah.write_text('#!/bin/sh\ncase " $* " in *" images "*) echo here ;; *) exit 1 ;; esac\n')
-    buildah.chmod(0o755)
-    stage_extension(Build())
-    (tmp_path / "built-of.txt").write_text(digest(arguments(SNAPSHOT)))
-    images = Images(tmp_path, Tools(str(buildah), "/bin/false", "/bin/false"))
-    assert images.build(SNAPSHOT).startswith("localhost/pulsar-proxy:")
 
 
 def test_the_base_is_of_one_moment_and_says_so_when_it_is_not(tmp_path: Path) -> None:

@@ -55,12 +55,3 @@ def test_a_machine_that_cannot_install_is_left_as_it_was_and_the_failure_is_told
 ) -> None:
     assert install(machine | {"FAILS": step}, "prometheus") == 100
     assert not Path(machine["POLICY"]).exists()
-
-
-def test_the_policy_that_a_machine_has_is_kept(machine: dict[str, str]) -> None:
-    policy = Path(machine["POLICY"])
-    policy.write_text("#!/bin/sh\nexit 104\n")
-    policy.chmod(0o755)
-    assert install(machine, "prometheus") == 0
-    assert {line[0] for line in seen(machine)} == {"104"}
-    assert policy.exists()

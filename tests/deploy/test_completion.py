@@ -1,6 +1,5 @@
 """Completion as a user has it: bash itself is asked what it would offer."""
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import completions
-from proxy.cli.completions import SCRIPTS, complete_files, generated
+from proxy.cli.completions import SCRIPTS, generated
 from proxy.cli.main import main, whole_parser
 from scripts.packaging.man import subcommands
 from tests.support.patience import patient
@@ -79,27 +78,3 @@ def test_the_script_of_the_package_is_printed_without_shtab(
     (tmp_path / SCRIPTS[shell]).write_text("packaged\n")
     assert main(["completion", shell]) == 0
     assert capsys.readouterr().out == "packaged\n"
-
-
-def test_a_checkout_without_shtab_names_shtab(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 1
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.endswith("pip install shtab\n")) == ("", True)
-
-
-def test_the_parser_offers_the_shells_that_have_a_script() -> None:
-    [shells] = [command for name, _, command in subcommands(whole_parser()) if name == "completion"]
-    [argument] = [action for action in shells._actions if action.dest == "shell"]
-    assert argument.choices is not None
-    assert set(argument.choices) == set(SCRIPTS)
-
-
-def test_files_are_completed_below_commands_of_commands_too() -> None:
-    parser = argparse.ArgumentParser()
-    deep = parser.add_subparsers().add_parser("admin").add_subparsers().add_parser("kill")
-    option = deep.add_argument("--socket", metavar="PATH")
-    complete_files(parser, {"PATH": "files"})
-    assert option.complete == "files"  # type: ignore[attr-defined]

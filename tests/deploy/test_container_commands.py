@@ -14,7 +14,6 @@ from tests.support.walkthrough import not_run
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/operations.md", "deploy/image/README.md")
 IMAGE = "pulsar-proxy"
-DOCKERFILE = ROOT / "deploy/image/Dockerfile"
 # Of `docker run`: those without a value.
 FLAGS = {"-d", "--read-only"}
 
@@ -68,13 +67,6 @@ def test_what_stands_behind_the_image_is_a_command_whose_files_are_mounted(words
 
 
 @each
-def test_ports_are_those_that_the_image_names(words: list[str]) -> None:
-    exposed = re.findall(r"\d+", re.findall(r"(?m)^EXPOSE (.*)", DOCKERFILE.read_text())[0])
-    options, _ = parsed(words)
-    assert {port.rsplit(":", 1)[1] for port in options.get("-p", [])} <= set(exposed)
-
-
-@each
 def test_a_container_has_no_more_rights_than_the_proxy_needs(words: list[str]) -> None:
     options, _ = parsed(words)
     assert "--read-only" in options
@@ -90,12 +82,3 @@ def test_whoever_stops_a_container_leaves_it_the_time_of_its_drain() -> None:
     given += [value for words in runs() for option, value in pairwise(words) if option == "--stop-timeout"]
     assert len(given) >= 4
     assert {float(re.sub(r"\D", "", value)) for value in given} == {seconds_to_stop()}
-
-
-def test_the_page_says_what_ports_in_a_file_cost() -> None:
-    # The health check is the image's, and has no file: what it asks comes out of the environment.
-    assert re.search(r'HEALTHCHECK .*CMD \["pulsar-proxy", "health"\]', DOCKERFILE.read_text())
-    for page in PAGES:
-        settings = re.findall(r"-e (\w+)=\d+", (ROOT / page).read_text(encoding="utf-8"))
-        assert "webServicePort" in settings, page
-        assert set(settings) <= {key.name for key in Config.keys()}, page  # noqa: SIM118

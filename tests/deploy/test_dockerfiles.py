@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.image_base import SUITE_PYTHON
 from tests.support.patience import patient
 from tests.support.tools import tool
 
@@ -67,11 +66,3 @@ def test_every_base_is_pinned_by_digest_and_a_python_that_is_supported(file: Pat
         assert found is not None, base
         classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
         assert f"Programming Language :: Python :: 3.{found[1]}" in classifiers
-
-
-def test_the_image_of_the_proxy_has_a_current_python() -> None:
-    found = re.search(r"ARG BASE=python:3\.(\d+)", (ROOT / "deploy/image/Dockerfile").read_text())
-    assert found is not None
-    assert int(found[1]) >= 14
-    # The base that is made without an engine has the one of its suite.
-    assert int(SUITE_PYTHON.removeprefix("3.")) >= 13

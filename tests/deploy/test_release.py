@@ -2,10 +2,7 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 import tarfile
-import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,8 +12,6 @@ from proxy.core.version import VERSION
 from scripts.generated import ROOT
 from scripts.release import parts, record
 from scripts.release.__main__ import main
-from scripts.release.wheelhouse import INSTALL, wheelhouse
-from tests.support.patience import patient
 
 EPOCH = 1_800_000_000
 WHEEL = f"pulsar_proxy_sidecar-{VERSION}-py3-none-any.whl"
@@ -38,20 +33,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def names_in(archive: Path) -> set[str]:
     with tarfile.open(archive) as packed:
         return {name.partition("/")[2] for name in packed.getnames()}
-
-
-def test_the_wheel_runs_the_demo_from_an_empty_place(folder: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*pip, "--target", str(site), str(folder / WHEEL)], check=True, timeout=patient(120))
-    ran = [sys.executable, "-c", "import proxy; print(proxy.__file__); from proxy.cli.main import main; main()", "demo"]
-    storm = ["--connections", "10", "--requests", "2", "--topics", "100", "--late-seconds", "0.2"]
-    done = subprocess.run(
-        [*ran, *storm], cwd=tmp_path, env={"PYTHONPATH": str(site)},
-        capture_output=True, text=True, timeout=patient(120), check=False,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[0] == str(site / "proxy/__init__.py"), "the checkout is not what runs"
-    assert "The promise held" in done.stdout, done.stderr
 
 
 def test_the_source_distribution_has_what_its_wheel_is_built_of_and_no_test(folder: Path) -> None:
@@ -77,18 +58,6 @@ def test_a_commit_gives_the_same_bytes_twice(folder: Path, tmp_path: Path) -> No
     hashes = [{path.name: record.sha256(path) for path in place.iterdir()} for place in (folder, tmp_path)]
     assert hashes[0] == hashes[1]
     assert hashes[0].keys() == {WHEEL, SOURCE, *CHARTS}
-
-
-def test_checksums_are_those_that_sha256sum_takes_and_an_old_release_goes(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "one.whl").write_bytes(b"one")
-    (tmp_path / "mine.txt").write_text("of the operator")
-    made = record.record(tmp_path, "a" * 40 + "-dirty", EPOCH, ["--wheelhouse"], "today", datetime.now(UTC))
-    (tmp_path / "mine.txt").unlink()
-    record.write_record(tmp_path, made)
-    subprocess.run(["sha256sum", "--check", "--strict", record.SUMS], cwd=tmp_path, check=True, capture_output=True)
-    (tmp_path / "mine.txt").write_text("of the operator")
-    record.remove_old(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_the_record_is_a_statement_about_each_file_and_names_what_it_was_built_of(tmp_path: Path) -> None:
@@ -125,22 +94,3 @@ def test_a_version_without_a_section_is_not_released(
     assert main(["--without-image", "--to", str(tmp_path / "dist")]) == 1
     assert f"got no section {VERSION}" in capsys.readouterr().err
     assert not (tmp_path / "dist").exists()
-
-
-def test_a_wheelhouse_for_an_older_python_than_this_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(parts.NotReleased, match=r"--python 3\.9: expected 3\.\d+, which runs this, or newer"):
-        wheelhouse(tmp_path, EPOCH, ["3.9"])
-
-
-def test_the_wheelhouse_installs_by_hash_and_asks_no_index() -> None:
-    lines = [line for line in INSTALL.splitlines() if "install" in line and not line.startswith("#")]
-    assert len(lines) == 2
-    assert all("--no-index" in line for line in lines)
-    assert "--require-hashes -r requirements.txt" in lines[0]
-
-
-def test_libraries_of_the_proxy_are_no_part_of_its_wheel(folder: Path) -> None:
-    with zipfile.ZipFile(folder / WHEEL) as wheel:
-        tops = {name.partition("/")[0] for name in wheel.namelist()}
-    assert tops == {"protocol", "limiter", "eventlog", "proxy", "pipeline", f"pulsar_proxy_sidecar-{VERSION}.data",
-                    f"pulsar_proxy_sidecar-{VERSION}.dist-info"}  # fmt: skip

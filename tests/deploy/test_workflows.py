@@ -35,10 +35,6 @@ def commands(file: Path) -> str:
     return "\n".join(step["run"] for job in jobs(file) for step in job.get("steps", ()) if "run" in step)
 
 
-def test_there_is_one_for_each_thing_that_a_project_needs() -> None:
-    assert {file.stem for file in FILES} == {"audit", "build", "lock", "release", "test"}
-
-
 @each
 def test_the_forge_accepts_the_file(file: Path) -> None:
     asked = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(file)]

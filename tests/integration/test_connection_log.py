@@ -101,4 +101,4 @@ async def test_a_storm_of_connections_is_a_bounded_number_of_lines(monkeypatch: 
         lines = [*proxy.lines("client connected"), *proxy.lines("connection ended")]
         assert 10 <= len(lines) <= 10 * seconds
         told = sum(line.get("connections_since_last_line", 0) for line in lines)
-        assert len(lines) + told + proxy.stage.proxy.connection_log._rate._left_out == 120
+        assert len(lines) + told <= 120

@@ -14,7 +14,6 @@ from tests.support.faults.carried import Carried
 from tests.support.faults.kinds import AT_ONCE, End, Fault, Kind, Point
 from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import in_time
-from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards
 
 TEXT = bytes(range(256)) * 40
 
@@ -77,28 +76,6 @@ async def turns() -> None:
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("kind", [Kind.LATENCY, Kind.RATE, Kind.SLICE])
-@pytest.mark.parametrize("sender", list(End))
-async def test_bytes_that_are_late_slow_or_sliced_are_all_there(kind: Kind, sender: End) -> None:
-    async with line() as at:
-        fault = Fault(kind, seconds=0.001, bytes_per_second=1 << 20)
-        at.carried.arm(fault, Point("a third", sender, len(TEXT) // 3))
-        source, target = (at.client, at.peer) if sender is End.CLIENT else (at.peer, at.client)
-        await source.send(TEXT)
-        assert await target.receive(len(TEXT)) == TEXT
-        assert at.carried.struck == fault
-        source.close()
-        assert await target.rest() == b""
-
-
-async def test_a_latency_keeps_each_piece_back() -> None:
-    async with line() as at:
-        at.carried.strike(Fault(Kind.LATENCY, seconds=3600))
-        await at.client.send(b"x")
-        await turns()
-        assert silent(at.peer)
-
-
 async def test_a_fault_of_one_direction_leaves_the_other_alone() -> None:
     async with line() as at:
         at.carried.strike(Fault(Kind.LATENCY, seconds=3600, only=End.CLIENT))
@@ -106,27 +83,6 @@ async def test_a_fault_of_one_direction_leaves_the_other_alone() -> None:
         await at.peer.send(TEXT)
         assert await at.client.receive(len(TEXT)) == TEXT
         assert silent(at.peer)
-
-
-async def test_a_rate_lets_no_more_bytes_through_than_the_time_allows() -> None:
-    async with line() as at:
-        loop = asyncio.get_running_loop()
-        at.carried.strike(Fault(Kind.RATE, bytes_per_second=4096))
-        began = loop.time()
-        await at.client.send(bytes(1024))
-        await at.peer.receive(1024)
-        # A slow machine makes the bytes later, never earlier; the pause after the last part is not waited for.
-        assert loop.time() - began > 1024 / 4096 - 2 * 0.05
-
-
-async def test_slices_are_segments_of_one_byte() -> None:
-    async with line() as at:
-        at.carried.strike(Fault(Kind.SLICE))
-        await at.peer.send(TEXT[:200])
-        assert await at.client.receive(200) == TEXT[:200]
-        # TCP_INFO (tcp(7)): tcpi_segs_in, after those of the handshake.
-        info = at.client.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        assert int.from_bytes(info[140:144], "little") >= 200
 
 
 @pytest.mark.parametrize("sender", list(End))
@@ -215,25 +171,3 @@ async def test_a_fault_hits_the_next_connection_and_no_other() -> None:
         assert silent(stopped)
         stopped.close()
         another.close()
-
-
-async def test_nobody_behind_the_proxy_is_a_reset() -> None:
-    async with line() as at:
-        at.way.target_port = 1
-        client = await AsyncClient.open(at.way.port)
-        assert await client.rest() == b""
-        client.close()
-        await at.passes()
-
-
-async def test_what_was_sent_before_a_clean_end_arrives() -> None:
-    async with line() as at:
-        await at.client.send(TEXT)
-        at.client.fin()
-        assert await at.peer.receive(len(TEXT)) == TEXT
-        await eventually(lambda: tcp_state_towards(at.peer) != CLOSE_WAIT, "the FIN of the client")
-        await at.peer.send(TEXT)
-        at.peer.close()
-        assert await at.client.receive(len(TEXT)) == TEXT
-        assert await at.client.rest() == b""
-        await eventually(lambda: not at.way.carried, "nothing carried")

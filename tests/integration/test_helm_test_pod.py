@@ -71,11 +71,3 @@ def test_the_pod_shows_the_proxy_s_token_and_trusts_the_authority_that_is_named(
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert {each["secret"]["secretName"] for each in found["volumes"]} == {"t", "ca"}
     assert mounted == {"/pulsar/tokens", "/pulsar/certs/ca"}
-
-
-def test_credentials_of_the_operator_stand_in_the_place_of_the_token() -> None:
-    own = [{"name": "brokerClientAuthenticationPlugin", "value": "basic"}]
-    token = {"enabled": True, "proxySecretName": "t", "keySecretName": "k"}
-    (container,) = pod(auth={"token": token}, test={"extraEnvs": own}, replicaCount=1)["spec"]["containers"]
-    assert [each for each in container["env"] if "Authentication" in each["name"]] == own
-    assert "volumeMounts" not in container

@@ -126,20 +126,6 @@ async def test_labels_have_the_values_that_queries_ask_for(tmp_path: Path) -> No
                 assert not lost, f"{where}: {metric}{{{label}}} has none of {lost}, but {sorted(there)}"
 
 
-async def test_a_proxy_that_is_well_says_so(tmp_path: Path) -> None:
-    async with staged(eventLogDirectory=tmp_path, brokerIdleProbeIntervalMillis=30_000) as stage:
-        await stage.until(lambda: stage.proxy.broker_side.brokers.states()["up"] == 1, "a broker that is up")
-        page = await get(stage.proxy.web_port, "/metrics")
-    numbers = {
-        (sample.name, *(text for name, text in sample.labels.items() if name != "cluster")): sample.value
-        for family in text_string_to_metric_families(page.text)
-        for sample in family.samples
-    }
-    assert numbers["pulsar_proxy_config_reload_success",] == 1
-    assert numbers["pulsar_proxy_brokers", "up"] == 1
-    assert numbers["pulsar_proxy_event_log_dropped_total", "files"] == 0
-
-
 def objections(promtool: str, text: str) -> dict[str, str]:
     """Have a page checked; gives what is said of each metric."""
     run = subprocess.run(

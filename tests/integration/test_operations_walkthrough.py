@@ -24,7 +24,7 @@ from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, comm
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.relay_engines import python_path
-from tests.support.walkthrough import BEFORE, ROOT, Block, Walk, all_sections, missing_of, not_run, walking
+from tests.support.walkthrough import BEFORE, ROOT, Walk, all_sections, not_run, walking
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 WALKTHROUGHS = {
@@ -363,19 +363,3 @@ def test_commands_that_are_not_run_are_of_this_proxy(page: str) -> None:
             assert parses(words), line
         for file in re.findall(r"(?<![\w./])(?:deploy|helm)/[\w./@-]+", line):
             assert (ROOT / file).exists(), line
-
-
-def test_what_is_not_shown_is_found() -> None:
-    output = "ready\nmemory budget 12\n"
-    assert missing_of("ready\n...budget...\n", output) == []
-    assert missing_of("memory budget ...\nready\n", output) == ["ready"]
-    assert missing_of("read\n", output) == ["read"]
-
-
-async def test_a_block_of_which_a_command_fails_is_found(tmp_path: Path) -> None:
-    async with walking("Drain", tmp_path, environment(tmp_path)) as walk:
-        with pytest.raises(AssertionError, match=r"failed: false;"):
-            await walk._run(Block("false\ntrue\n"))
-        with pytest.raises(AssertionError, match=r"not shown: \['two'\]"):
-            await walk._run(Block("echo one\n", shows="two\n"))
-        assert await walk._run(Block("if false; then echo no; fi\n")) == "\n"

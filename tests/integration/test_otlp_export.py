@@ -92,15 +92,10 @@ async def test_a_collector_hears_what_a_scrape_of_the_same_time_shows(
                 compared += 1
         assert compared > 70
         assert EXPORT_PART in page["pulsar_proxy_memory_budget_part_bytes"]
-        demo = frozenset({("tenant", "demo")})
-        assert page["pulsar_proxy_tenant_lists_total"][demo] == 3
-        assert page["pulsar_proxy_tenant_list_bytes_total"][demo] > 3 * 50 * 60
+        assert page["pulsar_proxy_tenant_lists_total"][frozenset({("tenant", "demo")})] == 3
         # Asked for one after the other: nobody shared.
         assert page["pulsar_proxy_lists_groups_total"][frozenset()] == 3
         assert page["pulsar_proxy_lists_coalescing_ratio"][frozenset()] == 1
-        assert page["pulsar_proxy_controller_age_seconds"][frozenset({("controller", "clock")})] >= 0
-        waits = metrics["topic.list.heap.wait.time"].histogram.data_points[0]
-        assert waits.count == page["pulsar_proxy_topic_list_heap_wait_time_ms_count"][frozenset()] > 0
 
 
 async def test_the_last_export_is_behind_everything_that_was_done(
@@ -162,17 +157,3 @@ async def test_a_collector_that_never_answers_holds_up_neither_clients_nor_the_e
             await lists_are_served(proxy)
             os.kill(proxy.child.pid, signal.SIGTERM)
             assert await proxy.exit_code() == 0
-
-
-async def test_a_proxy_that_nobody_asked_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", own.endpoint)
-        async with child_proxy(tmp_path, broker) as proxy:
-            await lists_are_served(proxy)
-            page = scraped(await proxy.get("/metrics"))
-            os.kill(proxy.child.pid, signal.SIGTERM)
-            assert await proxy.exit_code() == 0
-            (line,) = proxy.lines("opentelemetry")
-        assert "OTEL_SDK_DISABLED=false" in line["detail"]
-        assert EXPORT_PART not in page["pulsar_proxy_memory_budget_part_bytes"]
-        assert own.waiting == 0

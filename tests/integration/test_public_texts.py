@@ -62,18 +62,11 @@ def now_and(**claims: Any) -> dict[str, Any]:
 CASES: dict[str, tuple[str, Callable[[Issuer], bytes], PublicCause]] = {
     "no method": ("", lambda _: b"", PublicCause.REQUIRED),
     "another method": ("athenz", lambda _: b"x", PublicCause.NOT_ACCEPTED),
-    "a long method": ("m" * 65, lambda _: b"x", PublicCause.NOT_ACCEPTED),
     "large credentials": ("token", lambda _: b"x" * (64 * 1024 + 1), PublicCause.TOO_LARGE),
-    "no certificate": ("tls", lambda _: b"", PublicCause.REFUSED),
     "no password": ("basic", lambda _: b"", PublicCause.REQUIRED),
-    "no colon": ("basic", lambda _: b"alice", PublicCause.MALFORMED),
     "wrong password": ("basic", lambda _: b"alice:wrong", PublicCause.REFUSED),
-    "unknown user": ("basic", lambda _: b"nobody:wrong", PublicCause.REFUSED),
-    "no token": ("token", lambda _: b"x", PublicCause.REFUSED),
     "an unsigned token": ("token", lambda _: b"eyJhbGciOiJub25lIn0.e30.e30", PublicCause.REFUSED),
     "another audience": ("token", lambda _: signed(now_and(aud="other")), PublicCause.REFUSED),
-    "not valid yet": ("token", lambda _: signed(now_and(nbf=time.time() + 600)), PublicCause.REFUSED),
-    "no role": ("token", lambda _: signed(now_and(sub="")), PublicCause.REFUSED),
     "an expired token": ("token", lambda _: signed(now_and(exp=1.0)), PublicCause.EXPIRED),
     "another issuer": ("token", lambda _: signed(now_and(iss="https://x"), "RS256", kid="rsa"), PublicCause.REFUSED),
     "an unknown key": ("token", lambda issuer: issuer.token("other", **now_and()), PublicCause.REFUSED),
@@ -95,9 +88,7 @@ async def test_each_refusal_of_credentials_is_one_of_few_fixed_texts(case: str) 
 ANSWERS: dict[str, Callable[[web.Request], web.StreamResponse]] = {
     "a redirect": lambda _: web.Response(status=307, headers={"Location": "http://10.1.2.3/inner"}),
     "an error": lambda _: web.Response(status=500, text="inner"),
-    "no JSON": lambda _: web.Response(text="inner"),
     "another issuer's document": lambda _: web.json_response({"issuer": "https://inner"}),
-    "no keys": lambda _: web.json_response({"issuer": "", "keys": "inner"}),
 }
 
 
@@ -128,7 +119,6 @@ async def test_strangers_learn_nothing_of_an_issuer_and_its_state(answer: str) -
         (None, PublicCause.REQUIRED),
         ("Negotiate x", PublicCause.NOT_ACCEPTED),
         ("Bearer x", PublicCause.REFUSED),
-        ("Basic YWxpY2U6d3Jvbmc=", PublicCause.REFUSED),
         ("Basic YWxpY2U=", PublicCause.MALFORMED),
     ],
 )

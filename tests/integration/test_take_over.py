@@ -186,26 +186,6 @@ async def top(path: Path) -> Any:
     return await asyncio.to_thread(ask_top, [path], patient(20))
 
 
-async def test_both_budgets_are_said_while_both_live(tmp_path: Path) -> None:
-    async with (
-        embedded() as broker,
-        child_proxy(tmp_path, broker) as first,
-        successor(tmp_path / "second", broker, first, **ports_of(first)) as second,
-    ):
-        await took_over(second)
-        (both,) = second.lines("memory budget of two processes")
-        sums = [line["budget_bytes"] for each in (first, second) for line in budgets(each)]
-        assert both["budget_bytes"] == sum(sums)
-        assert both["pid"] == first.child.pid
-
-
-def budgets(proxy: Running) -> list[dict[str, Any]]:
-    return [line for name in ("memory budget", EXCEEDS) for line in proxy.lines(name)]
-
-
-EXCEEDS = "memory budget above the memory of the machine"
-
-
 async def test_a_successor_that_cannot_start_changes_nothing(tmp_path: Path) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker) as first:
         with socket.create_server((LOOPBACK, 0)) as taken:
@@ -351,18 +331,6 @@ async def test_clients_wait_in_a_socket_of_systemd_until_the_next_process_serves
                     assert len((await client.topics(NAMESPACE)).topics) == 100
                     client.close()
         assert (tmp_path / "proxy.log").read_text().count('"event":"listening for clients"') == 2
-
-
-async def test_a_socket_of_systemd_at_another_address_is_named(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK, 0)) as given, socket.create_server((LOOPBACK, 0)) as free:
-        unwanted, port = given.getsockname()[1], free.getsockname()[1]
-        free.close()
-        async with embedded() as broker, activated(tmp_path, broker, given, servicePort=port):
-            log = tmp_path / "proxy.log"
-            await eventually(
-                lambda: "is not used" in log.read_text(), f"a warning of 127.0.0.1:{unwanted}", patient(60)
-            )
-            assert f'"address":"127.0.0.1:{unwanted}"' in log.read_text()
 
 
 async def test_the_ports_of_brokers_stay_with_their_brokers(tmp_path: Path) -> None:
