@@ -39,14 +39,6 @@ def test_what_is_copied_is_there_and_not_ignored(file: Path) -> None:
         assert {name, f"{Path(name).parent}/*{Path(name).suffix}", f"{name}/*.txt"} & kept, name
 
 
-@each
-def test_each_package_of_the_wheel_and_the_hook_of_its_build_is_copied(file: Path) -> None:
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    names = copied(file)
-    needed = [*wheel["packages"], wheel["hooks"]["custom"]["path"]]
-    assert [path for path in needed if not any(path == name or path.startswith(f"{name}/") for name in names)] == []
-
-
 def test_shell_scripts_are_what_shellcheck_wants() -> None:
     scripts = [path for path in (ROOT / ".ci").iterdir() if path.is_file()]
     found = subprocess.run(

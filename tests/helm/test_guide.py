@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from proxy.cli.main import whole_parser
@@ -92,17 +91,6 @@ def test_every_value_that_the_guide_names_is_one() -> None:
     assert len(spoken & known) > 10, "the pattern finds what is there"
 
 
-def test_helm_is_given_a_chart_that_is_there_and_values_that_render() -> None:
-    found = [split(words[1:]) for words in commands("helm")]
-    for arguments, options in found:
-        assert options["--namespace"] == "pulsar"
-        assert "pulsar-proxy" in arguments, "the release of the other commands"
-        for argument in arguments:
-            assert "/" not in argument or Path(ROOT, argument, "Chart.yaml").is_file()
-        assert options.get("--values", "proxy-values.yaml") == "proxy-values.yaml"
-    assert {arguments[0] for arguments, _ in found} == {"upgrade", "rollback"}
-
-
 def test_kubectl_is_given_objects_and_ports_that_the_chart_makes() -> None:
     there = {*named(installed(), "Deployment"), *named(installed(), "Service")}
     container = {port["containerPort"] for port in proxy_container(installed())["ports"]}
@@ -133,24 +121,6 @@ def test_the_proxy_takes_every_command_that_is_run_in_a_pod() -> None:
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     return whole_parser().parse_args(arguments)
-
-
-@pytest.mark.parametrize("tls", [{}, {"enabled": True, "secretName": "s"}], ids=["plain", "TLS"])
-def test_the_notes_name_what_is_there(tls: dict[str, Any]) -> None:
-    render = gateway({"tls": tls})
-    for line in re.findall(r"kubectl .*", render.notes):
-        words = shlex.split(line)
-        (deployment,) = (word.partition("/")[2] for word in words if word.startswith("deploy/"))
-        assert deployment == render.one("Deployment")["metadata"]["name"]
-        inside = words[words.index("--") + 1 :]
-        assert parsed(inside[1:]).config == proxy_container(render)["args"][-1]
-    service = render.one("Service")
-    ports = {port["port"] for port in service["spec"]["ports"]}
-    addresses = re.findall(r"[a-z+]+://([\w.-]+):(\d+)", render.notes)
-    assert len(addresses) == 2
-    for host, port in addresses:
-        assert host == f"{service['metadata']['name']}.pulsar"
-        assert int(port) in ports
 
 
 def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from proxy.app.memory.budget import worst_case_parts
 from tests.helm.charts import config_of, example, proxy_container
 
 
@@ -62,15 +61,6 @@ def test_without_that_port_a_command_asks_how_it_is_and_nobody_can_scrape() -> N
     assert "prometheus.io/port" not in annotations
 
 
-def test_probes_by_command_have_room_for_one_more_of_them() -> None:
-    def memory(**values: Any) -> int:
-        return int(proxy_container(example(values))["resources"]["limits"]["memory"].removesuffix("Mi"))
-
-    # The port's own connections are counted, too.
-    port = worst_case_parts(config_of(example({})))["connections of metricsPort"]
-    assert abs(memory(metricsPort=0) - memory() - 24 + port / (1 << 20)) < 1
-
-
 def test_exposed_it_is_asked_over_http() -> None:
     render = example({"exposed": True, "metricsPort": 0})
     assert config_of(render).bind_address == ("0.0.0.0",)
@@ -86,12 +76,3 @@ def test_the_application_speaks_to_the_port_of_the_proxy() -> None:
     assert config_of(render).service_port == 16650
     (url,) = render.one("Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
     assert url["value"] == "pulsar://127.0.0.1:16650"
-
-
-def test_a_change_that_needs_a_restart_restarts_the_pod() -> None:
-    def annotation(**config: Any) -> Any:
-        metadata = example({"configData": config}).one("Deployment")["spec"]["template"]["metadata"]
-        return metadata["annotations"]["checksum/pulsar-proxy"]
-
-    assert annotation(logFormat="console") != annotation()
-    assert annotation(logLevel="debug") == annotation(), "SIGHUP changes it"

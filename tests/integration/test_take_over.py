@@ -60,10 +60,6 @@ def there(path: object) -> bool:
     return Path(str(path)).exists()
 
 
-def written(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
-
-
 @asynccontextmanager
 async def successor(directory: Path, broker: EmbeddedBroker, before: Running, **keys: object) -> AsyncIterator[Running]:
     """Run a proxy that takes over from `before`, whose configuration it has, until the block ends."""

@@ -53,9 +53,6 @@ class Checkout:
         environ = {"PATH": f"{self.programs}:{self._plain_programs()}"}
         return Build(self.root, str(self.python), limit_seconds, environ)
 
-    def new_environment(self) -> None:
-        (self.root / ".venv" / ".native.json").unlink()
-
     def asked(self) -> list[str]:
         """Return what the environment's Python was asked for since the last call."""
         log = self.python.with_name("python.log")
@@ -108,18 +105,6 @@ def test_unchanged_tree_asks_for_nothing(checkout: Checkout, capsys: pytest.Capt
     assert bring_up_to_date(checkout.build()) is None
     assert checkout.asked() == []
     assert capsys.readouterr().out == ""
-
-
-def test_new_environment_gets_the_wheel_that_is_there(checkout: Checkout) -> None:
-    checkout.cargo(WORKING)
-    bring_up_to_date(checkout.build())
-    checkout.new_environment()
-    checkout.asked()
-    checkout.cargo(None)
-    assert bring_up_to_date(checkout.build()) is None
-    asked = checkout.asked()
-    assert installs(asked) == 1
-    assert not any("maturin" in line for line in asked)
 
 
 @pytest.mark.parametrize("changed", ["native/src/lib.rs", "native/Cargo.lock", "requirements/native.txt"])

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.command_type import CommandType, peek_command_type, request_id_field
+from protocol.command_type import CommandType, peek_command_type
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.each import each
 
@@ -57,24 +57,3 @@ def test_bytes_without_a_type_give_none(command: bytes) -> None:
 def test_any_bytes_give_a_number_or_none(command: bytes) -> None:
     peeked = peek_command_type(command)
     assert peeked is None or peeked >= 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "field"),
-    [
-        (CommandType.LOOKUP, "lookupTopic"),
-        (CommandType.WATCH_TOPIC_LIST, "watchTopicList"),
-        (CommandType.SUBSCRIBE, "subscribe"),
-        (CommandType.ACK, "ack"),
-        (CommandType.SCALABLE_TOPIC_SUBSCRIBE, "scalableTopicSubscribe"),
-    ],
-)
-def test_command_with_a_request_id_names_its_sub_message(kind: CommandType, field: str) -> None:
-    assert request_id_field(kind) == field
-
-
-@pytest.mark.parametrize(
-    "kind", [CommandType.SEND, CommandType.FLOW, CommandType.PING, CommandType.SCALABLE_TOPIC_LOOKUP, 9999]
-)
-def test_command_without_a_request_id_names_none(kind: int) -> None:
-    assert request_id_field(kind) is None

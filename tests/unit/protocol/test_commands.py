@@ -83,18 +83,6 @@ def test_incomplete_command_is_not_sent() -> None:
         commands.frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(request_id=1)))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=3, messagePermits=1)),
-        pb.BaseCommand(type=pb.BaseCommand.ACK, ack=pb.CommandAck(consumer_id=3, ack_type=0)),
-    ],
-    ids=["none", "optional and absent"],
-)
-def test_command_without_request_id_stands_for_the_connection(command: pb.BaseCommand) -> None:
-    assert commands.request_id_of(command) == commands.REQUEST_ID_NONE
-
-
 # ---- Handshake ----
 
 
@@ -202,18 +190,6 @@ def test_proxy_speaks_for_its_client() -> None:
     assert (connect.original_auth_data, connect.original_auth_method) == ("alice-data", "token")
 
 
-def test_request_connection_without_authentication_is_a_plain_client() -> None:
-    connect = content(commands.connect_lookup("proxy 0.1")).connect
-    assert (connect.client_version, connect.protocol_version) == ("proxy 0.1", 21)
-    assert {field.name for field, _ in connect.ListFields()} == {
-        "client_version",
-        "protocol_version",
-        "feature_flags",
-    }
-    assert connect.feature_flags.supports_get_partitioned_metadata_without_auto_creation
-    assert not connect.feature_flags.supports_topic_watchers
-
-
 def test_request_connection_carries_principal_and_proxy_version() -> None:
     connect = content(commands.connect_lookup("C++ 3.5", "0.1", SPEAKER)).connect
     assert (connect.proxy_version, connect.original_principal) == ("0.1", "alice")
@@ -248,16 +224,6 @@ def test_client_cannot_claim_a_principal() -> None:
         content(commands.partition_metadata_request(metadata, 2)).partitionMetadata,
     ):
         assert {field.name for field, _ in sent.ListFields()} <= {"topic", "request_id", "authoritative"}
-
-
-def test_requests_carry_the_principal_the_proxy_vouches_for() -> None:
-    lookup = pb.CommandLookupTopic(topic="t", request_id=1, original_principal="root")
-    sent = content(commands.lookup_request(lookup, 2, authoritative=True, credentials=SPEAKER)).lookupTopic
-    assert (sent.original_principal, sent.original_auth_data, sent.authoritative) == (
-        "alice",
-        "alice-data",
-        True,
-    )
 
 
 def test_other_requests_change_their_request_id_only() -> None:
@@ -334,10 +300,6 @@ def test_answer_without_request_id_cannot_be_relayed() -> None:
 @pytest.mark.parametrize("nobody", [-1, commands.REQUEST_ID_NONE])
 def test_error_about_the_connection_has_the_largest_id(nobody: int) -> None:
     assert content(commands.error(nobody, ServerError.NotAllowedError, "no")).error.request_id == 2**64 - 1
-
-
-def test_code_that_nobody_knows_is_sent_as_unknown_error() -> None:
-    assert content(commands.error(1, 4711, "odd")).error.error == ServerError.UnknownError
 
 
 def test_control_characters_and_lone_surrogates_are_escaped() -> None:

@@ -206,19 +206,6 @@ class TestEndOfStream:
         with pytest.raises(MalformedFrame, match="inside a frame"):
             decoder.receive_eof()
 
-    @pytest.mark.parametrize("decide", ["nothing", "store", "skip", "divert"])
-    def test_inside_a_large_body_it_is_malformed(self, decide: str) -> None:
-        decoder, frame = announcing(), list_frame(77, TOPICS)
-        head = announced(decoder, frame[:HEAD_BYTES]).head
-        if decide == "divert":
-            decoder.divert(RecordingSink(head.rest_bytes))
-        elif decide != "nothing":
-            getattr(decoder, decide)()
-        decoder.receive_data(frame[HEAD_BYTES:-1])
-        drain(decoder)
-        with pytest.raises(MalformedFrame):
-            decoder.receive_eof()
-
     def test_a_frame_without_a_command_type_is_still_a_frame(self) -> None:
         decoder = FrameDecoder()
         decoder.receive_data(framed(b"\x12\x00"))

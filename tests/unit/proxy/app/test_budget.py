@@ -100,20 +100,6 @@ def test_send_buffers_count_with_their_sum_where_that_is_less_than_all_of_them()
     assert "large kernel send buffers" not in lines
 
 
-def test_request_connections_count_with_their_sum_where_that_is_less_than_all_of_them() -> None:
-    small, large = 20 * 1024 + 128 * 1024, 20 * 1024 + 2 * MIB
-    assert budget(brokerSocketReceiveMemoryMB=10)[0]["broker connections"] == 256 * small + 10 * MIB
-    assert budget(brokerSocketReceiveMemoryMB=480)[0]["broker connections"] == 256 * large
-    assert budget(brokerConnectionsTotal=30)[0]["broker connections"] == 30 * large
-
-
-def test_requests_count_with_the_bytes_of_commands_where_that_is_less() -> None:
-    assert budget(maxConcurrentLookupRequestMB=10)[0]["requests under way"] == 50_000 * 10 * 1024 + 50 * MIB
-    for keys in ({"maxConcurrentLookupRequestMB": -1}, {"maxConcurrentLookupRequestMB": 200}):
-        assert budget(**keys)[0]["requests under way"] == 50_000 * 24 * 1024
-    assert budget(maxConcurrentLookupRequests=500)[0]["requests under way"] == 500 * 24 * 1024
-
-
 def test_a_pool_below_one_read_of_each_thread_is_refused_with_the_key_to_change() -> None:
     with pytest.raises(ConfigError, match="relayMemoryPoolMB"):
         budget(relayBufferBytes=1 << 24, numIOThreads=16)
@@ -138,19 +124,6 @@ def test_the_library_that_exports_counts_when_it_is_used() -> None:
     with_it, without = list(worst_case(config, exports=True)), list(worst_case(config))
     (line,) = [line for line in with_it if line not in without]
     assert worst_case_bytes(config, exports=True) - worst_case_bytes(config) == line.limit_bytes > 0
-
-
-def test_names_in_events_count_once_with_an_event_log_whichever_its_sinks() -> None:
-    without, total = budget()
-    assert not [owner for owner in without if owner.startswith("event log")]
-    for keys in ({"eventLogDirectory": "/events"}, {"eventLogTopic": "persistent://a/b/c"}):
-        lines, larger = budget(**keys)
-        of_events = {owner: size for owner, size in lines.items() if owner.startswith("event log")}
-        assert len(of_events) == 2
-        assert of_events["event log, names"] == 17 * MIB
-        assert larger - total == sum(of_events.values())
-    # What docs/memory.md promises.
-    assert sum(size for owner, size in budget(eventLogDirectory="/e")[0].items() if "event" in owner) == 25.75 * MIB
 
 
 def test_askers_of_the_admin_api_count_at_each_door_that_is_open() -> None:

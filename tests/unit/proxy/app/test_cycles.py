@@ -12,7 +12,6 @@ from proxy.app.cycles import (
     FEW_CONNECTIONS,
     FEW_LISTS,
     MANY_CAME,
-    MANY_LEFT,
     TOO_MANY_LEFT,
     CycleCollection,
 )
@@ -111,15 +110,6 @@ def test_new_connections_are_looked_at_within_a_minute_and_many_of_them_at_once(
     assert stage.wait(1) == [MANY_CAME - 1]
     stage.come(MANY_CAME)
     assert stage.wait(1) == [MANY_CAME]
-
-
-def test_cycles_of_many_that_left_are_looked_for_while_few_are_there(stage: Stage) -> None:
-    stage.come(MANY_LEFT + FEW_CONNECTIONS)
-    stage.wait(COLLECT_AT_LAST_SECONDS)
-    stage.leave(MANY_LEFT - 1)
-    assert max(stage.wait(COLLECT_AT_LAST_SECONDS)) == 0
-    stage.leave(1)
-    assert max(stage.wait(COLLECT_AT_LAST_SECONDS)) == FEW_CONNECTIONS - 1 + 1
 
 
 def test_with_many_connections_there_is_a_look_at_all_only_when_it_may_free_far_more(stage: Stage) -> None:

@@ -20,7 +20,6 @@ from tests.support.loops.loops import eventually
 from tests.support.proxies.metric_sources import full_sources
 
 OFTEN = OtelSettings(interval_seconds=0.002, timeout_seconds=20.0)
-NEVER = OtelSettings(interval_seconds=3600.0, timeout_seconds=20.0)
 
 
 @dataclass
@@ -62,10 +61,6 @@ class Stage:
         return [json.loads(line) for line in self._lines.getvalue().splitlines()]
 
 
-def connections(sent: dict[str, Reading]) -> float:
-    return sent["pulsar_proxy_new_connections"].numbers[()]
-
-
 def test_metrics_are_sent_again_and_again_by_another_thread() -> None:
     async def main() -> None:
         stage = Stage(OFTEN, FakeSender())
@@ -93,18 +88,6 @@ def test_the_books_are_read_by_the_thread_that_owns_them() -> None:
         await eventually(lambda: stage.results["sent"] >= 2)
         await stage.export.close()
         assert readers == {threading.get_ident()}
-
-    asyncio.run(main())
-
-
-def test_the_end_sends_what_nobody_has_seen_yet() -> None:
-    async def main() -> None:
-        stage = Stage(NEVER, FakeSender())
-        stage.export.start()
-        await asyncio.sleep(0)
-        stage.sources.counters.clients.new_connections = 4711
-        await stage.export.close()
-        assert [connections(sent) for sent in stage.sender.sent] == [4711]
 
     asyncio.run(main())
 

@@ -84,18 +84,6 @@ def test_the_topic_list_family_has_the_26_samples_of_pip_442() -> None:
     assert all('cluster="blue"' in line for line in lines)
 
 
-def test_the_exposed_kinds_are_those_of_pip_442() -> None:
-    kinds = {
-        line.split()[2].removeprefix(TOPIC_LIST): line.split()[3]
-        for line in Setting().text().splitlines()
-        if line.startswith(f"# TYPE {TOPIC_LIST}")
-    }
-    assert kinds.pop("heap_timeout_total") == kinds.pop("direct_timeout_total") == "counter"
-    assert kinds.pop("heap_wait_time_ms") == kinds.pop("direct_wait_time_ms") == "summary"
-    assert set(kinds.values()) == {"gauge"}
-    assert len(kinds) == 8 + 4
-
-
 def test_limiters_are_read_each_from_its_own_books() -> None:
     heap = Books(held=1, limit=2, queue_size=3, max_queue=4, timed_out=5, rejected=6, cancelled=7, overshoots=8)
     direct = Books(held=11, limit=12, queue_size=13, max_queue=14, timed_out=15, rejected=16, cancelled=17)
@@ -133,23 +121,6 @@ def test_requests_are_counted_by_their_command() -> None:
     }
     names = ("lookup", "partitions_metadata", "get_topics_of_namespace", "get_schema")
     assert [setting.value(f"pulsar_proxy_{name}_requests_total") for name in names] == [1, 2, 3, 4]
-
-
-def test_labelled_counts_start_at_zero_and_count_by_label() -> None:
-    setting = Setting()
-    assert setting.value("pulsar_proxy_disconnects_total", cause="shutdown") == 0
-    setting.counters.shared.disconnected("shutdown")
-    setting.counters.shared.disconnected("new_cause")
-    assert setting.value("pulsar_proxy_disconnects_total", cause="shutdown") == 1
-    assert setting.value("pulsar_proxy_disconnects_total", cause="new_cause") == 1
-
-
-def test_an_internal_error_is_counted_and_reported() -> None:
-    reported: list[tuple[str, str]] = []
-    counters = Counters(report=lambda error, where: reported.append((repr(error), where)))
-    counters.internal_error(KeyError("x"), "relay")
-    assert counters.shared.internal_errors == {"relay": 1}
-    assert reported == [("KeyError('x')", "relay")]
 
 
 def test_every_counter_reaches_a_metric() -> None:

@@ -154,12 +154,6 @@ class TestCheckConfig:
         told = "got '(hidden)@c:4317', expected http://host:port or https://host:port"
         assert capsys.readouterr().err == f"warning: environment: OTEL_EXPORTER_OTLP_ENDPOINT: {told}\n"
 
-    def test_warnings_are_told_beside_the_errors(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        conf.write_text(GOOD + "servicPort=6651\nservicePort=x\n")
-        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
-        err = capsys.readouterr().err.splitlines()
-        assert [line.partition(":")[0] for line in err] == ["warning", "error"]
-
     def test_a_file_that_is_not_there_is_an_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check-config", "--config", str(tmp_path / "absent.conf")]) == BAD_CONFIG
         assert "no such file or directory, expected a readable file" in capsys.readouterr().err
@@ -267,13 +261,6 @@ class TestArguments:
     def test_a_setting_that_is_no_key_is_an_error(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["check-config", "--config", str(conf), "--set", "servicPort=1"]) == BAD_CONFIG
         assert "servicPort: got an unknown key, expected servicePort" in capsys.readouterr().err
-
-    @pytest.mark.parametrize("arguments", [[], ["unknown"], ["serve", "--unknown"]])
-    def test_wrong_arguments_end_with_usage(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        assert caught.value.code == 2
-        assert "usage: pulsar-proxy" in capsys.readouterr().err
 
     def test_serve_refuses_a_wrong_configuration_before_it_does_anything(
         self, conf: Path, capsys: pytest.CaptureFixture[str]

@@ -35,14 +35,6 @@ def test_each_quantile_is_within_one_percent_of_the_sorted_samples(samples: list
     assert_close(sketch_of(samples), samples)
 
 
-@given(st.lists(durations, min_size=1), st.lists(durations, min_size=1))
-def test_merging_is_the_same_as_counting_all(left: list[float], right: list[float]) -> None:
-    merged = sketch_of(left)
-    merged.merge(sketch_of(right))
-    assert merged.quantiles(*FRACTIONS) == sketch_of(left + right).quantiles(*FRACTIONS)
-    assert merged.count == len(left) + len(right)
-
-
 def test_the_largest_sample_is_exact_beyond_the_range_too() -> None:
     assert sketch_of([1.0, 25_003.7]).quantiles(1.0) == [25_003.7]
     assert sketch_of([3e12]).quantiles(0.5, 1.0) == [3e12, 3e12]
