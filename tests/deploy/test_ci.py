@@ -1,12 +1,11 @@
 """What CI installs: nothing that starts a server, on a machine that stays as it was."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.patience import patient
+from tests.support.programs import ran
 
 INSTALL = Path(__file__).resolve().parents[2] / ".ci" / "install-tools"
 # An apt-get that asks, as packages do, whether a service may be started, and writes the answer down.
@@ -30,9 +29,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
 
 
 def install(machine: dict[str, str], *packages: str) -> int:
-    done = subprocess.run(
-        [INSTALL, *packages], env=machine, capture_output=True, text=True, timeout=patient(60), check=False
-    )
+    done = ran([INSTALL, *packages], env=machine)
     return done.returncode
 
 

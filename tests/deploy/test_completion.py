@@ -1,7 +1,6 @@
 """Completion as a user has it: bash itself is asked what it would offer."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from proxy.cli import completions
 from proxy.cli.completions import SCRIPTS, generated
 from proxy.cli.main import main, whole_parser
 from scripts.packaging.man import subcommands
-from tests.support.patience import patient
+from tests.support.programs import succeeded
 
 # What bash does at the key: the function that `complete` registered is called with the words of the line.
 ASK = """
@@ -32,12 +31,8 @@ def offered(*words: str, directory: Path | None = None) -> set[str]:
     bash = shutil.which("bash")
     assert bash is not None
     asked = [bash, "--norc", "--noprofile", "-c", ASK, "complete", "pulsar-proxy", *words]
-    done = subprocess.run(
-        asked, env={"SCRIPT": generated("bash", whole_parser()), "PATH": "/usr/bin:/bin"}, cwd=directory,
-        capture_output=True, text=True, timeout=patient(60), check=True,
-    )  # fmt: skip
-    assert done.stderr == ""
-    return set(done.stdout.split())
+    environ = {"SCRIPT": generated("bash", whole_parser()), "PATH": "/usr/bin:/bin"}
+    return set(succeeded(asked, env=environ, cwd=directory).split())
 
 
 def test_commands_are_offered() -> None:

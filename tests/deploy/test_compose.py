@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from proxy.app.memory.budget import worst_case_bytes
 from proxy.config.config import Config
 from proxy.core.version import VERSION
 from tests.pulsar.standalone import PULSAR_VERSION
-from tests.support.patience import patient
+from tests.support.programs import succeeded
 from tests.support.tools import tool
 
 HERE = Path(__file__).resolve().parents[2] / "deploy" / "compose"
@@ -35,8 +34,7 @@ def configuration() -> Config:
 
 def test_the_file_follows_the_schema_of_compose() -> None:
     asked = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeded(asked)
 
 
 IMAGE = re.compile(r"(?P<name>[\w/.-]+):(?P<version>v?\d+\.\d+\.\d+)(?P<digest>@sha256:[0-9a-f]{64})?")
@@ -92,8 +90,7 @@ def test_promtool_accepts_the_configuration_with_the_rules(tmp_path: Path) -> No
     copy = tmp_path / "prometheus.yml"
     copy.write_text(text)
     asked = [tool("promtool"), "check", "config", str(copy)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeded(asked)
     assert str(HERE.parents[1] / "helm") in text
 
 

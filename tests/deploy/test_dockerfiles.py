@@ -1,13 +1,12 @@
 """Dockerfiles as text, by hadolint; what they copy is there, and gets through .dockerignore."""
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.support.patience import patient
+from tests.support.programs import ran
 from tests.support.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,9 +24,7 @@ def copied(file: Path) -> list[str]:
 
 @each
 def test_hadolint_has_nothing_to_say(file: Path) -> None:
-    done = subprocess.run(
-        [tool("hadolint"), str(file)], capture_output=True, text=True, timeout=patient(60), check=False
-    )
+    done = ran([tool("hadolint"), str(file)])
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
@@ -41,9 +38,7 @@ def test_what_is_copied_is_there_and_not_ignored(file: Path) -> None:
 
 def test_shell_scripts_are_what_shellcheck_wants() -> None:
     scripts = [path for path in (ROOT / ".ci").iterdir() if path.is_file()]
-    found = subprocess.run(
-        [tool("shellcheck"), *map(str, scripts)], capture_output=True, text=True, timeout=patient(60)
-    )
+    found = ran([tool("shellcheck"), *map(str, scripts)])
     assert (found.stdout, found.returncode) == ("", 0)
 
 

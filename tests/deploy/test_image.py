@@ -25,7 +25,7 @@ from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
 from scripts.image_base import base_from
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
-from tests.support.patience import patient
+from tests.support.programs import ran
 from tests.support.tools import tools, unusable
 
 pytestmark = pytest.mark.timeout(900)
@@ -91,14 +91,7 @@ class Contained:
         """Run a command beside the proxy, as an engine's `exec` and its health checks do."""
         user, _, group = self.image.configuration["User"].partition(":")
         entering = ["nsenter", f"--target={self.process.pid}", "--mount", "--root", "--setuid", user, "--setgid", group]
-        return subprocess.run(
-            [*entering, *command],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=patient(60),
-            check=False,
-        )
+        return ran([*entering, *command], env=self.environment)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from proxy.cli.main import whole_parser
 from proxy.config.config import Config
 from scripts.packaging.man import pages, prose, subcommands
-from tests.support.patience import patient
+from tests.support.programs import ran, succeeded
 from tests.support.tools import tool
 
 PAGES = pages()
@@ -19,9 +18,7 @@ PAGES = pages()
 
 def rendered(page: str) -> str:
     asked = [tool("mandoc"), "-Tascii", "-Owidth=200"]
-    shown = subprocess.run(
-        asked, input=PAGES[page], capture_output=True, text=True, timeout=patient(60), check=True
-    ).stdout
+    shown = succeeded(asked, input=PAGES[page])
     # A bold letter is printed, taken back and printed again.
     while (at := shown.find("\b")) >= 0:
         shown = shown[: at - 1] + shown[at + 1 :]
@@ -33,7 +30,7 @@ def test_mandoc_has_nothing_to_say_against_a_page(page: str, tmp_path: Path) -> 
     file = tmp_path / page
     file.write_text(PAGES[page], encoding="utf-8")
     asked = [tool("mandoc"), "-Tlint", "-Wstyle", str(file)]
-    said = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
+    said = ran(asked)
     # Each page names the other, and neither need be installed here.
     assert [line for line in said.stdout.splitlines() if "referenced manual not found" not in line] == []
 

@@ -1,7 +1,6 @@
 """What a wheel brings beside its modules, built as `pip install` builds it, and with how little it can be built."""
 
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 from proxy.cli.completions import SCRIPTS, generated
 from proxy.cli.main import whole_parser
 from scripts.packaging.man import pages
-from tests.support.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 # A build has hatchling, shtab and what hatchling needs: none of what the proxy needs at run time.
@@ -18,6 +16,7 @@ BUILD = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv[3].split(",")))
 from hatchling import build
+from tests.support.programs import ran
 print(getattr(build, sys.argv[1])(sys.argv[2]))
 """
 
@@ -25,13 +24,9 @@ print(getattr(build, sys.argv[1])(sys.argv[2]))
 def contents(directory: Path, hook: str, missing: tuple[str, ...]) -> dict[str, str]:
     """Build from the checkout and return each file that is no module, by its path below the package or the prefix."""
     # Pip's own builds are told by this variable.
-    environment = os.environ | {"PIP_BUILD_TRACKER": "x"}
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, hook, str(directory), ",".join(missing)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=patient(60), check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(directory / done.stdout.split()[-1]) as wheel:
+    command = [sys.executable, "-c", BUILD, hook, directory, ",".join(missing)]
+    said = succeeded(command, cwd=ROOT, env=os.environ | {"PIP_BUILD_TRACKER": "x"})
+    with zipfile.ZipFile(directory / said.split()[-1]) as wheel:
         names = [name for name in wheel.namelist() if "/data/share/" in name or "/completion/" in name]
         found = {name.partition(".data/data/")[2] or name: wheel.read(name).decode() for name in names}
         found["METADATA"] = next(wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/METADATA"))

@@ -1,7 +1,6 @@
 """The workflows of the forge, without it: their schema, what they may do, and that what they call is here."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.patience import patient
+from tests.support.programs import ran, succeeded
 from tests.support.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,8 +37,7 @@ def commands(file: Path) -> str:
 @each
 def test_the_forge_accepts_the_file(file: Path) -> None:
     asked = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(file)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeded(asked)
 
 
 @each
@@ -81,9 +79,7 @@ def test_shell_of_workflows_is_what_shellcheck_wants(file: Path) -> None:
         for step in job.get("steps", ()):
             # `${{ }}` is put in by the forge before a shell sees it.
             text = "#!/bin/bash\n" + re.sub(r"\$\{\{.*?\}\}", "x", step.get("run", "true"))
-            found = subprocess.run(
-                [tool("shellcheck"), "-"], input=text, capture_output=True, text=True, timeout=patient(60), check=False
-            )
+            found = ran([tool("shellcheck"), "-"], input=text)
             assert (found.stdout, found.returncode) == ("", 0)
 
 

@@ -1,10 +1,8 @@
 """docs/helm.md: every value that it names is one, every command fits what the charts give, every file is there."""
 
 import argparse
-import json
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,8 +15,7 @@ from proxy.config.config import Config
 from scripts.generated import ROOT
 from scripts.helm.render import GATEWAY, LIBRARY, Render, read_values
 from tests.helm.charts import chart, gateway, proxy_container
-from tests.support.patience import patient
-from tests.support.tools import tool
+from tests.support.programs import promtool
 
 GUIDE = (ROOT / "docs/helm.md").read_text()
 DEFAULTS = [read_values(chart / "values.yaml") for chart in (GATEWAY, LIBRARY)]
@@ -137,12 +134,4 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
     expected = [{"labels": f'{{pod="{pod}"}}', "value": 0.9} for pod in "ab"]
     test = {"interval": "30s", "input_series": series,
             "promql_expr_test": [{"expr": query, "eval_time": "0s", "exp_samples": expected}]}  # fmt: skip
-    (tmp_path / "adapter.yaml").write_text(json.dumps({"rule_files": [], "tests": [test]}))
-    run = subprocess.run(
-        [tool("promtool"), "test", "rules", "adapter.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    promtool("test", {"rule_files": [], "tests": [test]}, tmp_path)

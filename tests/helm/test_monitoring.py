@@ -1,16 +1,14 @@
 """The rules and dashboards of this repository, as the gateway chart gives them to a cluster."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from scripts.alert_table import ALERTS, RECORDS
 from scripts.helm.render import Document, Render
 from tests.helm.charts import gateway
-from tests.support.tools import tool
+from tests.support.programs import promtool
 
 
 def monitored(**rules: Any) -> Render:
@@ -27,12 +25,9 @@ def alerts(render: Render) -> list[Document]:
     {"extraLabels": {"team": "messaging"}, "disabled": ["PulsarProxyDown"], "runbookBaseUrl": "https://git.example/x"},
 ], ids=["as they stand", "with every option"])  # fmt: skip
 def test_promtool_takes_the_rules_that_are_rendered(rules: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(yaml.safe_dump(monitored(**rules).one("PrometheusRule")["spec"]))
-    done = subprocess.run([tool("promtool"), "check", "rules", str(file)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = promtool("check", monitored(**rules).one("PrometheusRule")["spec"], tmp_path)
     disabled = sum(alert.name in rules.get("disabled", ()) for alert in ALERTS)
-    assert f"SUCCESS: {len(ALERTS) + len(RECORDS) - disabled} rules found" in done.stdout
+    assert f"SUCCESS: {len(ALERTS) + len(RECORDS) - disabled} rules found" in said
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])

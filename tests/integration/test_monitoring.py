@@ -5,7 +5,6 @@ was not made here: then the table of instruments answers for it (tests/unit/moni
 """
 
 import re
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from scripts.alert_table import ALERTS, RECORDS
 from scripts.dashboard_table import ROWS, VARIABLES
 from tests.integration.test_watch_limits import watch
 from tests.support.auth.tls import PemFiles
-from tests.support.patience import patient
+from tests.support.programs import ran
 from tests.support.promql import COMMON_LABELS, FOREIGN_METRICS, labels, metrics
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.tools import tool
@@ -128,9 +127,7 @@ async def test_labels_have_the_values_that_queries_ask_for(tmp_path: Path) -> No
 
 def objections(promtool: str, text: str) -> dict[str, str]:
     """Have a page checked; gives what is said of each metric."""
-    run = subprocess.run(
-        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=patient(60)
-    )
+    run = ran([promtool, "check", "metrics"], input=text)
     found: dict[str, str] = {}
     for line in (run.stdout + run.stderr).splitlines():
         name, _, objection = line.partition(" ")

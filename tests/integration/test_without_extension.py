@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_leaving import embedded, relayed
-from tests.support.patience import patient
+from tests.support.programs import ran
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.relay_engines import IN_THE_WAY
 from tests.support.walkthrough import ROOT
@@ -24,10 +24,7 @@ def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def proxy(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of the proxy to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "proxy", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=patient(60),
-        check=False,
-    )  # fmt: skip
+    return ran([sys.executable, "-m", "proxy", *arguments], cwd=ROOT)  # fmt: skip
 
 
 async def test_a_proxy_relays_and_lists_without_the_extension_and_says_so(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Every benchmark still starts: one that nobody runs for months imports, measures and prints."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,17 +10,14 @@ from benchmarks.ladder.rows import ROWS, Scenario
 from benchmarks.ladder.scenarios import SCENARIOS
 from proxy.config.keys_table import ConfigKeys
 from tests.support.each import each
-from tests.support.patience import patient
+from tests.support.programs import succeeded
 
 ROOT = Path(__file__).resolve().parents[2]
 MICRO = sorted(path.stem for path in (ROOT / "benchmarks").glob("bench_*.py"))
 
 
 def said_by(benchmark: str, option: str) -> str:
-    command = [sys.executable, "-m", f"benchmarks.{benchmark}", option]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(100), check=False)
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
-    return done.stdout
+    return succeeded([sys.executable, "-m", f"benchmarks.{benchmark}", option], cwd=ROOT)
 
 
 @pytest.mark.parametrize("benchmark", MICRO)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -17,7 +16,7 @@ from proxy.config.config import Config
 from scripts.alert_table import ALERTS, PIP_442, RECORDS, Alert, Record, late_count, late_ratio, names
 from scripts.generate_alerts import RULES
 from tests.support.each import each
-from tests.support.patience import patient
+from tests.support.programs import promtool, ran
 from tests.support.promql import unknown_names
 from tests.support.tools import tool
 from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
@@ -108,15 +107,13 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
         (directory / f"rules-{name}.yaml").write_text(json.dumps(rule_of(case, told=told)))
         (directory / f"{name}.yaml").write_text(json.dumps(given))
         names.append(name)
-    run = subprocess.run(
-        [tool("promtool"), "test", "rules", *(f"{name}.yaml" for name in names)],
-        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patient(100),
-    )  # fmt: skip
+    asked = [tool("promtool"), "test", "rules", *(f"{name}.yaml" for name in names)]
+    output = ran(asked, cwd=directory, capture_output=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
     said = {}
-    for part in run.stdout.split("Unit Testing:")[1:]:
+    for part in output.split("Unit Testing:")[1:]:
         file, _, verdict = part.strip().partition("\n")
         said[file.strip().removesuffix(".yaml")] = verdict.strip()
-    assert said.keys() == set(names), run.stdout
+    assert said.keys() == set(names), output
     return said
 
 
@@ -186,12 +183,7 @@ def test_what_is_recorded_adds_up_all_proxies_of_a_service(tmp_path: Path) -> No
             }
         ],
     }
-    (tmp_path / "test.yaml").write_text(json.dumps(given))
-    run = subprocess.run(
-        [tool("promtool"), "test", "rules", "test.yaml"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=patient(60),
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
+    promtool("test", given, tmp_path)
 
 
 @each("alert", ALERTS, ids=lambda alert: f"{alert.name}-{alert.severity}")

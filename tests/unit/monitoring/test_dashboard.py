@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from proxy.app.metrics.table import INSTRUMENTS
 from scripts.dashboard_table import ROWS, VARIABLES, Panel
 from scripts.generate_dashboard import FILE
 from tests.support.each import each
-from tests.support.patience import patient
+from tests.support.programs import promtool
 from tests.support.promql import substituted, unknown_names
-from tests.support.tools import tool
 
 BOARD: dict[str, Any] = json.loads(FILE.read_text())
 PANELS: list[dict[str, Any]] = BOARD["panels"]
@@ -36,17 +34,8 @@ def strings(tree: Any) -> Iterator[str]:
 def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
     expressions = [*QUERIES, *(annotation["expr"] for annotation in BOARD["annotations"]["list"])]
     rules = [{"record": f"query:{number}", "expr": substituted(text)} for number, text in enumerate(expressions)]
-    # JSON is YAML.
-    (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    run = subprocess.run(
-        [tool("promtool"), "check", "rules", "rules.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert f"{len(expressions)} rules found" in run.stdout
+    said = promtool("check", {"groups": [{"name": "dashboard", "rules": rules}]}, tmp_path)
+    assert f"{len(expressions)} rules found" in said
 
 
 @panel_by_panel

@@ -1,7 +1,6 @@
 import asyncio
 import gc
 import json
-import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from proxy.brokers.admitted_request import TopicListRequest
 from tests.support.each import each
 from tests.support.loops.clock import ManualClock
 from tests.support.native import found_by, native_class, native_scanner
+from tests.support.programs import succeeded
 from tests.support.sockets.frames import framed, list_answer, list_frame
 
 if TYPE_CHECKING:
@@ -241,14 +241,8 @@ class TestHeapSize:
     @pytest.mark.parametrize("name_bytes", [10, 500])
     def test_permits_cover_what_the_process_holds(self, name_bytes: int) -> None:
         """Ask the kernel about a process that holds 60 answers of 1 MB."""
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.support.brokers.held_answers", str(name_bytes), "60"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        measured = json.loads(done.stdout)
+        program = [sys.executable, "-m", "tests.support.brokers.held_answers", name_bytes, 60]
+        measured = json.loads(succeeded(program, cwd=ROOT))
         assert measured["permits"] >= 0.9 * measured["rss_growth"], measured
         assert measured["permits"] >= 0.9 * measured["peak_growth"], measured
         # A permit far above the truth would turn clients away for nothing.

@@ -1,7 +1,6 @@
 """What the kernel says about this process under the names of all Prometheus clients."""
 
 import os
-import subprocess
 import sys
 import time
 
@@ -9,6 +8,7 @@ import pytest
 
 from proxy.app.metrics import process
 from proxy.core.process_memory import PAGE_BYTES, SYSTEM_PATHS, MemoryPaths
+from tests.support.programs import succeeded
 from tests.support.proxies.metric_sources import known_process
 
 
@@ -37,5 +37,4 @@ def test_descriptors_are_counted() -> None:
         "from proxy.app.metrics.process import open_fds;"
         "before = open_fds(SYSTEM_PATHS); kept = [os.dup(0) for _ in range(7)]; print(open_fds(SYSTEM_PATHS) - before)"
     )
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert finished.stdout == "7\n"
+    assert succeeded([sys.executable, "-c", program]) == "7\n"

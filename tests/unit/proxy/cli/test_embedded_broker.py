@@ -1,6 +1,4 @@
-"""The embedded broker's own promises. What it shares with Pulsar, the conformance transcripts show; its faults, tests of
-the proxy that play them.
-"""
+"""The embedded broker's own promises: what it shares with Pulsar, the conformance transcripts show."""
 
 import gc
 

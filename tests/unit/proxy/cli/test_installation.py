@@ -1,7 +1,6 @@
 """Other packages called `proxy`, `limiter` or `protocol`: told by check-config and --version, refused by serve."""
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,7 +12,7 @@ from proxy.cli.installation import ADVICE, NAMES, shared_names, versions
 from proxy.cli.main import FAILED, main
 from proxy.core.native import NativeExtension
 from proxy.core.version import VERSION
-from tests.support.patience import patient
+from tests.support.programs import ran
 
 ROOT = Path(__file__).resolve().parents[4]
 FOUND = f"import name proxy: got proxy.py 2.4.10 too, expected no other: {ADVICE}"
@@ -41,9 +40,7 @@ def ended_with_a_stranger(file: Path, folder: Path, *arguments: str) -> tuple[in
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from proxy.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, str(folder), *arguments, "--set", "brokerServiceURL=pulsar://b"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PULSAR_"))}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=patient(100), check=False
-    )
+    done = ran(command, cwd=ROOT, env=environ)
     return done.returncode, done.stderr.splitlines()
 
 

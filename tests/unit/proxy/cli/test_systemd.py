@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
 from tests.support.loops.clock import ManualClock
-from tests.support.patience import patient
+from tests.support.programs import ran, succeeded
 from tests.support.tools import tool
 from tests.support.walkthrough import PAGE, not_run
 
@@ -184,9 +183,7 @@ def test_systemd_has_nothing_to_say_against_the_units(tmp_path: Path, path: Path
         copy = tmp_path / each.name.replace("@", "@a")
         copy.write_text(re.sub(r"(?m)^ExecStart(Pre)?=\S+", r"ExecStart\1=/bin/true", each.read_text()))
     checked = tmp_path / path.name.replace("@", "@a")
-    found = subprocess.run(
-        [analyze, "verify", "--man=no", checked], capture_output=True, text=True, timeout=patient(60), check=False
-    )
+    found = ran([analyze, "verify", "--man=no", checked])
     said = [line for line in found.stderr.splitlines() if checked.name in line]
     assert (found.returncode, said) == (0, [])
 
@@ -195,5 +192,4 @@ def test_systemd_has_nothing_to_say_against_the_units(tmp_path: Path, path: Path
 def test_the_unit_is_as_closed_as_a_proxy_can_be(path: Path) -> None:
     # Exposure in tenths, 0 to 100: what is left is the network, which is what a proxy is for.
     asked = [tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=15", str(path)]
-    found = subprocess.run(asked, capture_output=True, text=True, timeout=patient(60), check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
+    succeeded(asked)
