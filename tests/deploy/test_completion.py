@@ -57,14 +57,6 @@ def test_files_are_offered_where_a_file_is_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_command_prints_the_script_of_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    printed = capsys.readouterr().out
-    assert printed == generated(shell, whole_parser())
-    assert [command for command in COMMANDS if command not in printed] == []
-
-
-@pytest.mark.parametrize("shell", SCRIPTS)
 def test_the_script_of_the_package_is_printed_without_shtab(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.cli.main import whole_parser
 from proxy.config.config import Config
-from scripts.packaging.man import pages, prose, subcommands
+from scripts.packaging.man import pages, subcommands
 from tests.support.programs import ran, succeeded
 from tests.support.tools import tool
 
@@ -54,16 +54,3 @@ def test_each_command_and_each_of_its_options_is_shown() -> None:
 def test_each_key_is_shown() -> None:
     lines = [line.strip() for line in rendered("pulsar-proxy.conf.5").splitlines()]
     assert [key.name for key in Config.keys() if key.name not in lines] == []  # noqa: SIM118
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("First one. Second one.", ["First one.", "Second one."]),
-        ("Spoken with TLS. Empty: none.", ["Spoken with TLS.", "Empty: none."]),
-        (".profile is no macro", ["\\&.profile is no macro"]),
-        ("a \\ is no escape", ["a \\e is no escape"]),
-    ],
-)
-def test_text_is_never_a_macro_and_sentences_stand_on_lines_of_their_own(text: str, lines: list[str]) -> None:
-    assert list(prose(text)) == lines

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from proxy.core.version import VERSION
-from scripts.generated import ROOT
 from scripts.release import parts, record
 from scripts.release.__main__ import main
 
@@ -39,17 +38,6 @@ def test_the_source_distribution_has_what_its_wheel_is_built_of_and_no_test(fold
     names = names_in(folder / SOURCE)
     assert {"pyproject.toml", "LICENSE", "CHANGELOG.md", "scripts/packaging/hook.py", "proxy/cli/serve.py"} <= names
     assert [name for name in names if name.startswith(("tests/", "benchmarks/", "native/", ".ci/", "docs/"))] == []
-
-
-def test_each_chart_has_the_licence_itself_in_the_checkout_and_in_its_archive(folder: Path) -> None:
-    licence = (ROOT / "LICENSE").read_bytes()
-    for name in CHARTS:
-        with tarfile.open(folder / name) as packed:
-            top = packed.getnames()[0].partition("/")[0]
-            found = packed.extractfile(f"{top}/LICENSE")
-            assert found is not None
-            assert found.read() == licence
-        assert (ROOT / "helm" / top / "LICENSE").read_bytes() == licence
 
 
 def test_a_commit_gives_the_same_bytes_twice(folder: Path, tmp_path: Path) -> None:

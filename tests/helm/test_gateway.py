@@ -1,12 +1,11 @@
 """What single values of the gateway chart bring, and what they leave alone."""
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helm_python import dependency_list, lint, package
+from helm_python import dependency_list, lint
 
 from proxy.core.version import VERSION
 from scripts.helm.render import EXAMPLE, GATEWAY, LIBRARY, read_values
@@ -89,20 +88,6 @@ def test_helm_s_own_lint_finds_nothing(path: Path) -> None:
     assert report["errors"] == []
     assert [each for each in report["messages"] if each["severity"] > 1 and "icon" not in each["error"]] == []
     assert {each["status"] for each in dependency_list(path)} <= {"ok", "unpacked"}
-
-
-@pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)
-def test_a_packed_chart_has_what_it_needs_and_nothing_of_ci(path: Path, tmp_path: Path) -> None:
-    packed = Path(package(path, destination=tmp_path))
-    assert packed.name == f"{path.name}-{VERSION}.tgz"
-    with tarfile.open(packed) as archive:
-        names = {name.removeprefix(f"{path.name}/") for name in archive.getnames()}
-    assert {"Chart.yaml", "values.yaml", "values.schema.json", "README.md"} <= names
-    assert [name for name in names if name.startswith(("ci/", "/"))] == []
-    if path == GATEWAY:
-        files = {str(file.relative_to(path)) for pattern in ("rules/*", "dashboards/*") for file in path.glob(pattern)}
-        assert files | {"charts/pulsar-proxy-sidecar-lib/templates/_memory.tpl", "templates/NOTES.txt"} <= names
-        assert len(files) >= 2
 
 
 @pytest.mark.parametrize("path", [GATEWAY, LIBRARY], ids=lambda path: path.name)

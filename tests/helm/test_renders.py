@@ -202,14 +202,3 @@ def test_services_selectors_and_monitors_find_the_pods(path: Path) -> None:
         assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     assert all(len(port) <= 15 for port in ports), "Kubernetes takes no longer names of ports"
-
-
-@gateway_files
-def test_ports_of_the_container_are_those_of_the_configuration(path: Path) -> None:
-    render = rendered(path)
-    if path not in WITH_PROXY:
-        return
-    config = config_of(render)
-    configured = {config.service_port, config.service_port_tls, config.web_service_port, config.web_service_port_tls}
-    expected = {port for port in configured if port is not None} | set(config.http_lookup_ports)
-    assert {port["containerPort"] for port in proxy_container(render)["ports"]} == expected

@@ -19,13 +19,6 @@ def test_file_that_differs_or_is_missing_is_out_of_date(tmp_path: Path, monkeypa
     assert stale(files) == []
 
 
-def test_parts_go_between_their_marks_and_nothing_else_changes(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("before <a>old</a> between <b></b> after")
-    parts = {("<a>", "</a>"): "one", ("<b>", "</b>"): "two"}
-    assert placed(page, parts) == "before <a>one</a> between <b>two</b> after"
-
-
 @pytest.mark.parametrize("text", ["<a>", "</a>", "</a><a>"])
 def test_page_without_both_marks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(generated, "ROOT", tmp_path)

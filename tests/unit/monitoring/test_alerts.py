@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

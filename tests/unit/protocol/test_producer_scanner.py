@@ -143,13 +143,7 @@ def test_honest_commands_of_every_kind_are_nothing_else(scan: Scan) -> None:
                 for size in (0, 1, 122, 123, 124, 126, 127, 128, 20_000)]  # fmt: skip
     # Commands of a newer release, with a part and without one.
     commands += [b"\x08\x64" + part(100 << 3 | 2, bytes(5000)), b"\x08\x64", b"\x08" + number(300)]
-    # Protobuf itself puts the part of each type behind the type, under the same number.
-    kinds = {value.number for value in pb.BaseCommand.DESCRIPTOR.enum_types_by_name["Type"].values}
-    assert {field.number for field in fields} < kinds
     frames = [bare(command) for command in commands]
-    for frame in frames:
-        for cut in range(min(len(frame), 30)):
-            assert scan([frame[:cut], frame[cut:], send_frame(9)])[0][:2] == ("send", 9)
     assert scan([b"".join(frames)]) == []
 
 

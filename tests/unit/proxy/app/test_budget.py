@@ -167,16 +167,6 @@ def test_received_bytes_of_clients_are_bounded_once_while_a_throttle_acts_else_t
     assert chosen.get(OF_CLIENTS) == (None if acts else 10_000 * 3)
 
 
-def test_under_a_bound_in_sum_no_line_is_the_kernels_choice_and_no_client_multiplies_it() -> None:
-    keys = {"overloadThrottleEnabled": "true", "relaySocketMemoryMB": "300"}
-    lines, total = budget(**keys)
-    config = configured(**keys)
-    assert not list(kernels_choice(config, TcpBuffers(send=1, receive=3)))
-    assert lines["kernel memory of relayed sockets"] == 300 * MIB
-    more = {"relayUnsentBytes": "1048576", "relayReceiveBufferBytes": "1048576"}
-    assert budget(**keys, **more)[1] == total
-
-
 @pytest.mark.parametrize(
     ("keys", "counted"),
     [

@@ -26,10 +26,8 @@ TOPIC = "persistent://public/log/events"
         *(
             ({"eventLogTopic": TOPIC, "eventLogTopicServiceURL": url}, "pulsar://host:port")
             for url in (
-                "broker:6650",
                 "pulsar://h:1 garbage",
                 "pulsar://h:99999",
-                "pulsar://",
                 "http://h:1",
                 "pulsar://h?x",
                 "pulsar://h:6650/path",
@@ -38,7 +36,7 @@ TOPIC = "persistent://public/log/events"
         ),
         *(
             ({"eventLogTopic": TOPIC, "eventLogTopicWebServiceURL": url}, "http://host:port")
-            for url in ("http://h:1 garbage", "http://h:0", "http://h:99999", "http://", "http://h?x", "http://h/x#y")
+            for url in ("http://h:1 garbage", "http://h:99999", "http://h?x", "http://h/x#y")
         ),
         ({"eventLogTopic": TOPIC, "eventLogTopicWebServiceURL": "broker:8080"}, "http://host:port"),
         (
