@@ -336,6 +336,12 @@ CASES = (
         (_memory(50, 40, 100), _memory(500, 400, None), _memory(50, 40, 100, 10), _memory(50, 40, None, 100)),
     ),
     Case(
+        # A process of a machine without cgroups.
+        "PulsarProxyMemoryNearLimit", "critical", _memory(51, 40, None, 100),
+        "10.0.0.7:8080 uses 91% of the memory of its container or machine",
+        (),
+    ),
+    Case(
         "PulsarProxyEventLoopLag", "warning", _lag("0.99", 0.251),
         "the event loop of 10.0.0.7:8080 is 0.25 s late, one time in a hundred",
         (_lag("0.99", 0.25), _lag("1.0", 2)),
@@ -395,6 +401,11 @@ CASES = (
         (_budget(2048 * MIB, 2048 * MIB), _budget(2048 * MIB, None), _budget(2048 * MIB, None, 2048 * MIB)),
     ),
     Case(
+        "PulsarProxyBudgetDoesNotFit", "warning", _budget(2048 * MIB + 1, None, 2048 * MIB),
+        "the limits of 10.0.0.7:8080 add up to 2GiB, more than its container or machine has",
+        (),
+    ),
+    Case(
         "PulsarProxyConfigReloadFailed", "warning", {"pulsar_proxy_config_reload_success": steady(0)},
         "the last reload of the configuration of 10.0.0.7:8080 was refused",
         ({"pulsar_proxy_config_reload_success": steady(1)},),
@@ -409,8 +420,14 @@ CASES = (
     Case(
         "PulsarProxyCertificateExpires", "critical", _expires(DAY + 300),
         "the certificate server of 10.0.0.7:8080 expires in 23h 35m 0s",
-        (_expires(DAY + 3600),),
+        (),
         begins_seconds=330,
+        labels={"cert": "server"},
+    ),
+    Case(
+        "PulsarProxyCertificateExpires", "critical", _expires(-60),
+        "the certificate server of 10.0.0.7:8080 expires in -31m 0s",
+        (_expires(DAY + 3600),),
         labels={"cert": "server"},
     ),
 )  # fmt: skip
