@@ -8,6 +8,7 @@ from pathlib import Path
 from proxy.cli.completions import SCRIPTS, generated
 from proxy.cli.main import whole_parser
 from scripts.packaging.man import pages
+from tests.support.programs import succeeded
 
 ROOT = Path(__file__).resolve().parents[2]
 # A build has hatchling, shtab and what hatchling needs: none of what the proxy needs at run time.
@@ -16,7 +17,6 @@ BUILD = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv[3].split(",")))
 from hatchling import build
-from tests.support.programs import ran
 print(getattr(build, sys.argv[1])(sys.argv[2]))
 """
 
