@@ -106,9 +106,3 @@ def test_a_live_key_restarts_no_pod_unless_memory_is_computed_from_it() -> None:
     assert template(configData=fair) != template()
     room = {"limit": "2Gi"}
     assert template(configData=fair, memory=room) == template(memory=room)
-
-
-def test_pods_are_restarted_for_every_change_or_for_none_if_that_is_said() -> None:
-    live = {"configData": {"topicListFairness": "tenant"}}
-    assert checksum(restartPodsOnConfigMapChange=True) != checksum(restartPodsOnConfigMapChange=True, **live)
-    assert checksum(restartPodsOnConfigMapChange=False, **live) is None

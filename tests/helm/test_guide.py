@@ -6,16 +6,18 @@ import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 import yaml
 
 from proxy.cli.main import whole_parser
 from proxy.config.config import Config
 from scripts.generated import ROOT
 from scripts.helm.render import GATEWAY, LIBRARY, Render, read_values
-from tests.helm.charts import chart, gateway, proxy_container
+from tests.helm.charts import BROKERS, chart, config_of, gateway, proxy_container
 from tests.support.programs import promtool
+from tests.support.walkthrough import not_run
 
 GUIDE = (ROOT / "docs/helm.md").read_text()
 DEFAULTS = [read_values(chart / "values.yaml") for chart in (GATEWAY, LIBRARY)]
@@ -135,3 +137,61 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
     test = {"interval": "30s", "input_series": series,
             "promql_expr_test": [{"expr": query, "eval_time": "0s", "exp_samples": expected}]}  # fmt: skip
     promtool("test", {"rule_files": [], "tests": [test]}, tmp_path)
+
+
+# docs/helm.md has a test of its own, since its commands take the values file that the page itself shows.
+PAGES = ("docs/operations.md", "helm/pulsar-proxy-gateway/README.md")
+OPTIONS_WITH_A_VALUE = {"--namespace", "-n", "--version"}
+
+
+class HelmCommand(NamedTuple):
+    """`helm install RELEASE CHART` or `helm upgrade`, with what it sets."""
+
+    release: str
+    chart: str
+    values: dict[str, Any]
+    keeps: bool
+
+
+def helm_commands() -> list[str]:
+    found = [line for page in PAGES for line in not_run((ROOT / page).read_text())]
+    return sorted({line for line in found if re.match(r"helm (install|upgrade|template) ", line)})
+
+
+def helm_command(line: str) -> HelmCommand:
+    words, placed, values, keeps = shlex.split(line, comments=True)[2:], list[str](), dict[str, Any](), False
+    while words:
+        word = words.pop(0)
+        if word in {"--values", "-f"}:
+            values |= read_values(ROOT / words.pop(0))
+        elif word == "--set":
+            path, _, value = words.pop(0).partition("=")
+            put(values, path.split("."), value)
+        elif word in OPTIONS_WITH_A_VALUE:
+            words.pop(0)
+        elif word == "--create-namespace":
+            pass
+        elif word == "--reset-then-reuse-values":
+            keeps = True
+        else:
+            assert not word.startswith("-"), f"an option that this test does not know: {word}"
+            placed.append(word)
+    release, path = placed
+    return HelmCommand(release, path, values, keeps)
+
+
+def put(values: dict[str, Any], path: list[str], value: str) -> None:
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value
+
+
+@pytest.mark.parametrize("line", helm_commands())
+def test_each_command_renders_a_proxy(line: str) -> None:
+    command = helm_command(line)
+    if command.keeps:
+        command.values["configData"] = {**BROKERS, **command.values.get("configData", {})}
+    render = chart(ROOT / command.chart).render(command.values, release=command.release)
+    assert config_of(render).broker_service_url == BROKERS["brokerServiceURL"]
+    tag = command.values.get("image", {}).get("tag")
+    assert tag is None or proxy_container(render)["image"].endswith(f":{tag}")

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import pytest
-
 from scripts.helm.render import Document, Render
 from tests.helm.charts import gateway, proxy_container
 
@@ -78,13 +76,10 @@ def _has_port(ports: list[Document] | None, port: int, protocol: str, named: Map
     )
 
 
-@pytest.mark.parametrize("protocol", ["UDP", "TCP"])
-def test_names_of_brokers_are_found_by_either_protocol_of_dns(protocol: str) -> None:
-    assert gets_out(policy(), KUBE_DNS, DNS, protocol)
-    assert not gets_out(policy(), STRANGER, DNS, protocol)
-
-
-def test_dns_that_is_elsewhere_is_asked_there_alone() -> None:
+def test_names_of_brokers_are_found_by_either_protocol_of_dns_wherever_it_is() -> None:
+    for protocol in ("UDP", "TCP"):
+        assert gets_out(policy(), KUBE_DNS, DNS, protocol)
+        assert not gets_out(policy(), STRANGER, DNS, protocol)
     render = policy(dns=[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "dns"}}}])
     assert gets_out(render, peer("dns"), DNS, "UDP")
     assert not gets_out(render, KUBE_DNS, DNS, "UDP")

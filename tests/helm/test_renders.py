@@ -1,6 +1,8 @@
 """Every values file in ci/: what comes out, held against Kubernetes, the proxy's code and the last render."""
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from tests.helm.charts import (
     rendered,
     wrong_for_kubernetes,
 )
-from tests.helm.operators import SPECS, wrong_for_operator
+from tests.helm.operators import NAMES, unlisted
 
 GATEWAY_FILES = ci_files(of=GATEWAY)
 EXAMPLE_FILES = ci_files(of=EXAMPLE)
@@ -50,7 +52,7 @@ with_proxy = pytest.mark.parametrize("path", WITH_PROXY, ids=name)
 def test_kubernetes_takes_what_is_rendered(path: Path, version: str) -> None:
     too_old = path.name == "native-values.yaml" and version == VERSIONS[0]
     for document in rendered(path).documents:
-        if f"{document['apiVersion']}/{document['kind']}" in SPECS:
+        if f"{document['apiVersion']}/{document['kind']}" in NAMES:
             continue
         # Older than init containers that restart: the chart itself refuses to render for it (test_refusals).
         expected = "restartPolicy" if too_old and document["kind"] == "Deployment" else ""
@@ -61,13 +63,13 @@ def test_kubernetes_takes_what_is_rendered(path: Path, version: str) -> None:
 @all_files
 def test_operators_take_what_is_rendered(path: Path) -> None:
     for document in rendered(path).documents:
-        if f"{document['apiVersion']}/{document['kind']}" in SPECS:
-            assert wrong_for_operator(document) == ""
+        if f"{document['apiVersion']}/{document['kind']}" in NAMES:
+            assert unlisted(document) == set()
 
 
 def test_every_kind_of_an_operator_is_in_some_values_file() -> None:
     found = {f"{each['apiVersion']}/{each['kind']}" for path in GATEWAY_FILES for each in rendered(path).documents}
-    assert found >= SPECS.keys()
+    assert found >= NAMES.keys()
 
 
 @with_proxy
@@ -202,3 +204,58 @@ def test_services_selectors_and_monitors_find_the_pods(path: Path) -> None:
         assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     assert all(len(port) <= 15 for port in ports), "Kubernetes takes no longer names of ports"
+
+
+JOBS = {"compact", "ingest", "run", "usage"}
+
+
+def words_of(name: str) -> Iterator[list[str]]:
+    """Give the words of each job of a render."""
+    render = rendered(GATEWAY / f"ci/{name}-values.yaml")
+    for pod in pods(render):
+        yield from (each["args"] for each in pod["containers"] if (each.get("args") or [""])[0] in JOBS)
+    for kind in ("SparkApplication", "ScheduledSparkApplication"):
+        for document in render.of_kind(kind):
+            yield document["spec"].get("template", document["spec"])["arguments"]
+
+
+def options_of(name: str) -> dict[str, argparse.Namespace]:
+    """Give what each job is told; a word that it does not know ends the test."""
+    found = {}
+    for job, *given in words_of(name):
+        parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+        import_module(f"pipeline.jobs.{job}").add_arguments(parser)
+        found[job] = parser.parse_args(given)
+    return found
+
+
+@pytest.mark.parametrize("name", ["pipeline-delta", "pipeline-spark-operator"])
+def test_all_jobs_share_tables_in_delta_and_each_stream_has_a_checkpoint(name: str) -> None:
+    told = options_of(name)
+    assert told.keys() == JOBS
+    assert len({each.out for each in told.values()}) == 1
+    assert {each.format for each in told.values()} == {"delta"}
+    assert told["usage"].stream
+    assert told["usage"].trigger == "1m"
+    assert len({told["usage"].checkpoint, told["ingest"].checkpoint, None}) == 3
+
+
+def test_tables_of_parquet_have_no_stream_and_another_directory() -> None:
+    told = options_of("pipeline")
+    assert told.keys() == JOBS - {"usage"}
+    assert {each.out for each in told.values()} == {"/data/tables"}
+    assert told["ingest"].format is None
+
+
+def test_stream_of_usage_has_one_pod_on_the_node_of_ingest() -> None:
+    (usage,) = deployment("usage")
+    assert (usage["spec"]["replicas"], usage["spec"]["strategy"]["type"]) == (1, "Recreate")
+    pod = usage["spec"]["template"]["spec"]
+    (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (ingest,) = deployment("ingest")
+    assert term["labelSelector"]["matchLabels"].items() <= ingest["spec"]["template"]["metadata"]["labels"].items()
+
+
+def deployment(component: str) -> list[dict[str, Any]]:
+    found = rendered(GATEWAY / "ci/pipeline-delta-values.yaml").of_kind("Deployment")
+    return [each for each in found if each["metadata"]["name"].endswith(f"-{component}")]

@@ -52,14 +52,6 @@ def test_check_config_warns_of_another_owner(capsys: pytest.CaptureFixture[str])
     assert f"warning: {FOUND}" in err.splitlines()
 
 
-@pytest.mark.usefixtures("other_proxy")
-def test_the_version_warns_of_another_owner(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr() == (f"{versions()}\n", f"warning: {FOUND}\n")
-
-
 @pytest.mark.parametrize(
     ("extension", "told"),
     [

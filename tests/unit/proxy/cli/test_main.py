@@ -39,6 +39,10 @@ def _machine_of_unknown_size(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"proxy.app.memory.budget_report.{name}", lambda _: None)
 
 
+def check(conf: Path, *flags: str) -> int:
+    return main(["check-config", "--config", str(conf), *flags])
+
+
 def without_budget(out: str) -> str:
     """Return what check-config printed, without the lines of the budget."""
     lines = out.splitlines(keepends=True)
@@ -54,7 +58,7 @@ def errors_in(err: str) -> list[str]:
 
 class TestCheckConfig:
     def test_a_good_file_is_called_valid(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["check-config", "--config", str(conf)]) == 0
+        assert check(conf) == 0
         out, err = capsys.readouterr()
         assert (without_budget(out), err) == ("configuration is valid\n", "")
 
@@ -63,14 +67,14 @@ class TestCheckConfig:
     ) -> None:
         conf.write_text(GOOD + "maxTopicListInFlightHeapMemSizeMB=99999\n")
         monkeypatch.setattr("proxy.app.memory.budget_report.machine_memory_bytes", lambda _: 4096 * 1024 * 1024)
-        assert main(["check-config", "--config", str(conf)]) == 0
+        assert check(conf) == 0
         out, err = capsys.readouterr()
         assert "(container: no limit, machine: 4,096 MiB)" in out
         assert "decoded topic lists" in out
         assert "warning: the configured limits allow" in err
         assert "the machine has 4,096 MiB" in err
         monkeypatch.setattr("proxy.app.memory.budget_report.container_limit_bytes", lambda _: 64 * 1024 * 1024)
-        assert main(["check-config", "--config", str(conf)]) == 0
+        assert check(conf) == 0
         assert "the container has 64 MiB" in capsys.readouterr().err
 
     @pytest.mark.parametrize("as_json", [False, True])
@@ -79,8 +83,7 @@ class TestCheckConfig:
         self, line: str, as_json: bool, conf: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         conf.write_text(GOOD + "servicPort=6651\nzookeeperServers=zk:2181\n" + line)
-        arguments = ["check-config", "--strict", "--config", str(conf), *(["--json"] * as_json)]
-        assert main(arguments) == BAD_CONFIG
+        assert check(conf, "--strict", *(["--json"] * as_json)) == BAD_CONFIG
         out, err = capsys.readouterr()
         if as_json:
             found = json.loads(out)
@@ -93,7 +96,7 @@ class TestCheckConfig:
         self, conf: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         conf.write_text(GOOD + "servicPort=6651\n")
-        assert main(["check-config", "--json", "--config", str(conf)]) == 0
+        assert check(conf, "--json") == 0
         found = json.loads(capsys.readouterr().out)
         assert found["valid"]
         assert [(warning["line"], warning["key"]) for warning in found["warnings"]] == [(2, "servicPort")]
@@ -102,7 +105,7 @@ class TestCheckConfig:
 
     def test_a_flag_given_twice_is_told(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         flags = ["--set", "logLevel=debug", "--set", "logLevel=error"]
-        assert main(["check-config", "--config", str(conf), *flags]) == 0
+        assert check(conf, *flags) == 0
         assert "warning: --set: logLevel is given more than once; the last counts" in capsys.readouterr().err
 
     def test_a_configuration_with_secret_credentials_says_who_gets_them(
@@ -113,7 +116,7 @@ class TestCheckConfig:
             "brokerServiceURL=pulsar://127.0.0.1:6650\nbrokerProxyAllowedIPAddresses=10.0.0.0/8\n"
             "brokerClientAuthenticationPlugin=token\nbrokerClientAuthenticationParameters=token:own-secret\n"
         )
-        assert main(["check-config", "--config", str(path)]) == 0
+        assert check(path) == 0
         out, err = capsys.readouterr()
         assert without_budget(out) == (
             "credentials (brokerClientAuthenticationPlugin) go only to these brokers:\n"
@@ -130,8 +133,7 @@ class TestCheckConfig:
     ) -> None:
         conf.write_text(GOOD + "servicePort=abc\n# a comment\nlogLevel=loud\nmaxMessageSize=-1\n")
         monkeypatch.setenv("PULSAR_PREFIX_webServicePort", "99999")
-        arguments = ["check-config", "--config", str(conf), "--set", "acceptBacklog=0"]
-        assert main(arguments) == BAD_CONFIG == 2
+        assert check(conf, "--set", "acceptBacklog=0") == BAD_CONFIG == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert sorted(err.splitlines()) == sorted(
@@ -150,12 +152,12 @@ class TestCheckConfig:
     ) -> None:
         monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "me:word@c:4317")
-        assert main(["check-config", "--config", str(conf)]) == 0
+        assert check(conf) == 0
         told = "got '(hidden)@c:4317', expected http://host:port or https://host:port"
         assert capsys.readouterr().err == f"warning: environment: OTEL_EXPORTER_OTLP_ENDPOINT: {told}\n"
 
     def test_a_file_that_is_not_there_is_an_error(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["check-config", "--config", str(tmp_path / "absent.conf")]) == BAD_CONFIG
+        assert check(tmp_path / "absent.conf") == BAD_CONFIG
         assert "no such file or directory, expected a readable file" in capsys.readouterr().err
 
     def test_without_a_broker_there_is_no_proxy(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +189,7 @@ class TestCheckConfig:
         self, conf: Path, lines: str, errors: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:
         conf.write_text(f"{GOOD}{lines}\nauthenticationEnabled=true\n")
-        assert main(["check-config", "--config", str(conf)]) == BAD_CONFIG
+        assert check(conf) == BAD_CONFIG
         out, err = capsys.readouterr()
         told = [line for line in err.splitlines() if line.startswith("error: ")]
         assert out == ""
@@ -204,7 +206,7 @@ class TestCheckConfig:
             "authenticationEnabled=true\nauthenticationProviders=basic,token\nbasicAuthConf=/no/users\n"
             "tokenSecretKey=${NOT_SET}\nbrokerClientAuthenticationPlugin=magic\n"
         )
-        assert main(["check-config", "--config", str(conf), *(["--json"] * as_json)]) == BAD_CONFIG
+        assert check(conf, *(["--json"] * as_json)) == BAD_CONFIG
         out, err = capsys.readouterr()
         lines = [fault["text"] for fault in json.loads(out)["errors"]] if as_json else errors_in(err)
         # A key that was refused is told once: its default is no fault of the file.
@@ -220,7 +222,7 @@ class TestCheckConfig:
             f"{GOOD}authenticationEnabled=true\nauthenticationProviders=openid\n"
             "openIDAllowedTokenIssuers=https://no.invalid\nopenIDAllowedAudiences=us\n"
         )
-        assert main(["check-config", "--config", str(conf)]) == 0
+        assert check(conf) == 0
         out = without_budget(capsys.readouterr().out)
         assert out.startswith("credentials (forwardAuthorizationCredentials) go only to these brokers:\n")
         assert out.endswith("configuration is valid\n")
@@ -259,7 +261,7 @@ class TestArguments:
         assert "got 'servicePort', expected KEY=VALUE" in capsys.readouterr().err
 
     def test_a_setting_that_is_no_key_is_an_error(self, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["check-config", "--config", str(conf), "--set", "servicPort=1"]) == BAD_CONFIG
+        assert check(conf, "--set", "servicPort=1") == BAD_CONFIG
         assert "servicPort: got an unknown key, expected servicePort" in capsys.readouterr().err
 
     def test_serve_refuses_a_wrong_configuration_before_it_does_anything(

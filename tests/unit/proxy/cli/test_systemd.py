@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from proxy.config.config import Config
 from tests.support.loops.clock import ManualClock
 from tests.support.programs import ran, succeeded
 from tests.support.tools import tool
-from tests.support.walkthrough import PAGE, not_run
+from tests.support.walkthrough import PAGE
 
 ROOT = Path(__file__).resolve().parents[4]
 UNIT = ROOT / "deploy" / "systemd" / "pulsar-proxy.service"
@@ -145,15 +144,6 @@ def test_event_files_and_lists_have_a_place_of_their_own_under_the_unit_and_the_
     assert f"eventLogDirectory=/var/log/{settings['LogsDirectory'][0]}`" in page
     # With DynamicUser the directory itself is a link, which the proxy refuses; the proxy makes the last part.
     assert f"`topicListSpillDirectory=/var/cache/{settings['CacheDirectory'][0]}/lists`" in page
-
-
-def test_install_and_upgrade_link_what_the_unit_starts() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    links = [shlex.split(line) for line in not_run(page) if line.startswith("ln ")]
-    assert {words[-1] for words in links} == {unit()["ExecStart"][0].split()[0]}
-    [prefix] = re.findall(r'"\$\{PREFIX:=(\S+)\}"', page)
-    [new] = re.findall(r'"\$\{NEW_PREFIX:=\$PREFIX(\S+)\}"', page)
-    assert [words[-2] for words in links] == [f"{prefix}{more}/bin/pulsar-proxy" for more in ("", new)]
 
 
 def test_an_instance_is_the_unit_that_takes_over_and_leaves_its_directory_to_the_next() -> None:
