@@ -59,10 +59,7 @@ def test_the_record_is_a_statement_about_each_file_and_names_what_it_was_built_o
     definition = made["predicate"]["buildDefinition"]
     sources = {each["name"]: each for each in definition["resolvedDependencies"]}
     assert sources["source"]["digest"] == {"gitCommit": "a" * 40}
-    assert sources["debian/trixie"]["annotations"] == {"packages": "20261101T000000Z"}
-    assert sources["requirements/image.txt"]["digest"]["sha256"]
     assert definition["internalParameters"]["changed"] is True
-    assert definition["internalParameters"]["tools"]["hatchling"]
     assert "://" not in json.dumps(definition), "no machine and no index is named"
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 from scripts.helm.render import Document
 
 # What stands in these is not the operator's.
-FREE: Final = frozenset(
-    "labels annotations matchLabels sparkConf securityContext podSecurityContext secret persistentVolumeClaim "
-    "emptyDir".split()
-)
+FREE: Final = {
+    *("labels", "annotations", "matchLabels", "sparkConf", "securityContext", "podSecurityContext"),
+    *("secret", "persistentVolumeClaim", "emptyDir"),
+}
 MONITOR: Final = """
 selector matchLabels jobLabel port path scheme interval scrapeTimeout honorLabels relabelings metricRelabelings
 sourceLabels targetLabel regex replacement separator action authorization type credentials name key

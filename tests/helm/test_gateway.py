@@ -68,15 +68,6 @@ def test_two_releases_in_one_namespace_share_no_name() -> None:
     assert one != two
 
 
-def test_names_stay_within_what_kubernetes_takes() -> None:
-    values = {
-        "configData": BROKERS,
-        "pipeline": {"enabled": True, "source": "pulsar://b:6650/a/b/c", "adminUrl": "http://b:80"},
-    }
-    for document in chart(GATEWAY).render(values, release="r" * 53).documents:
-        assert len(document["metadata"]["name"]) <= (52 if document["kind"] == "CronJob" else 63)
-
-
 def test_who_drains_gets_no_clients_and_is_not_restarted_for_it() -> None:
     container = proxy_container(gateway({}))
     asked = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
@@ -156,12 +147,6 @@ def test_a_port_for_monitors_is_asked_by_probes_and_monitors_and_is_not_in_the_s
     assert "metrics" not in shown(render)
     (endpoint,) = render.one("PodMonitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] == "metrics"
-
-
-def test_who_may_scrape_may_do_so_at_the_port_for_monitors() -> None:
-    policy = {"enabled": True, "monitoring": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]}
-    rules = gateway({"configData": METRICS, "networkPolicy": policy}).one("NetworkPolicy")["spec"]["ingress"]
-    assert [[port["port"] for port in rule["ports"]] for rule in rules] == [[6650], [8080, 15650], ["metrics"]]
 
 
 @pytest.mark.parametrize(("values", "message"), [

@@ -148,15 +148,6 @@ def test_failed_build_is_not_tried_again_unasked(checkout: Checkout) -> None:
     assert installs(checkout.asked()) == 1
 
 
-def test_extension_of_another_tree_is_removed_if_this_one_fails(checkout: Checkout) -> None:
-    checkout.cargo(WORKING)
-    bring_up_to_date(checkout.build())
-    checkout.change("// broken\n")
-    checkout.cargo(FAILING)
-    bring_up_to_date(checkout.build())
-    assert any("uninstall -y pulsar-proxy-native" in line for line in checkout.asked())
-
-
 def test_slow_build_is_ended_with_its_children(checkout: Checkout) -> None:
     # The compiler is a child of cargo.
     checkout.cargo(f"sleep 600 & echo $! > '{checkout.root}/compiler'; wait")

@@ -1,7 +1,7 @@
 import sys
 from pathlib import Path
 
-from tests.support.stages import forget, report, run
+from tests.support.stages import report, run
 
 JUNIT = """<testsuites><testsuite><testcase classname="tests.a" name="test_quick" time="0.1"/>
 <testcase classname="tests.a" name="test_slow" time="7.25"/></testsuite></testsuites>"""
@@ -16,9 +16,3 @@ def test_a_report_names_each_stage_of_the_run_what_failed_and_the_slowest_tests(
     assert (first[0], second[0], second[-1]) == ("first", "second", "failed")
     assert "failed" not in first
     assert tests == [["7.2", "tests.a::test_slow"], ["0.1", "tests.a::test_quick"]]
-
-
-def test_a_new_run_knows_nothing_of_the_last(tmp_path: Path) -> None:
-    run("first", [sys.executable, "-c", ""], tmp_path)
-    forget(tmp_path)
-    assert not [line for line in report(tmp_path) if "first" in line]

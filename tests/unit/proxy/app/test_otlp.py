@@ -134,13 +134,6 @@ def test_who_sends_is_named_as_upstream_does(scene: Scene) -> None:
     assert scene.whole.scope_metrics[0].scope.name == "org.apache.pulsar.proxy"
 
 
-def test_the_environment_has_the_last_word_on_who_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "edge")
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "pulsar.cluster=green,zone=a")
-    attributes = {a.key: a.value.string_value for a in encode(sender("cumulative"), []).resource.attributes}
-    assert (attributes["service.name"], attributes["pulsar.cluster"], attributes["zone"]) == ("edge", "green", "a")
-
-
 def test_a_wait_is_in_the_bucket_whose_bound_it_does_not_pass() -> None:
     sources = full_sources()
     before = list(sources.heap_waits.wait_millis.buckets)
