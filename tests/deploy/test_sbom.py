@@ -11,7 +11,6 @@ from cyclonedx.validation.json import JsonStrictValidator
 from proxy.core.version import VERSION
 from scripts import write_sbom
 from scripts.crates import CRATE, LICENCES, UnknownCrate, locked_crates, with_crates
-from scripts.write_sbom import LOCK, locked
 
 
 def test_it_lists_what_the_image_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,12 +32,6 @@ def test_it_lists_what_the_image_installs(tmp_path: Path, monkeypatch: pytest.Mo
     crates = {component["name"]: component for component in document["components"] if "crate" in component["bom-ref"]}
     assert crates.keys() == {*LICENCES, "pulsar-proxy-native"}
     assert crates["pyo3"]["hashes"][0]["content"] in (CRATE / "Cargo.lock").read_text(encoding="utf-8")
-
-
-def test_a_lock_is_read_with_its_markers() -> None:
-    text = 'one==1.2 \\\n    --hash=sha256:00\ntwo==3 ; python_version < "3" \\\n    --hash=sha256:00\nThree_x==4\n'
-    assert locked(text) == {"one": "1.2", "three-x": "4"}
-    assert len(locked(LOCK.read_text(encoding="utf-8"))) > 15
 
 
 def crate_with(folder: Path, *lines: str) -> Path:

@@ -35,13 +35,3 @@ def test_a_size_without_sense_is_never_over() -> None:
     for _ in range(100):
         position.feed(bytes(1000), 1000)
         assert position.inside
-
-
-def test_a_large_frame_that_comes_in_many_reads_costs_no_look() -> None:
-    position = FramePosition()
-    position.feed((10_000).to_bytes(4, "big"), 4)
-    for _ in range(9):
-        position.feed(b"", 1_000)
-        assert position.inside
-    position.feed(b"", 1_000)
-    assert not position.inside
