@@ -178,13 +178,7 @@ def arrows_between_folders(importer: str, tree: ast.Module) -> list[str]:
 
 def imports_of_ours(name: str, tree: ast.Module, known: Set[str]) -> set[str]:
     """Return the modules in `known` that `tree` imports, by itself or a name out of them, type checking included."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-    return (found & known) - {name}
+    return ({*modules_imported(tree)} & known) - {name}
 
 
 def lone_tasks(tree: ast.Module, loops: frozenset[str] = LOOPS) -> list[int]:
