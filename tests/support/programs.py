@@ -12,7 +12,7 @@ from tests.support.tools import tool
 
 def ran(command: Sequence[object], **options: Any) -> "subprocess.CompletedProcess[str]":
     """Run a program, and return its words and its exit code."""
-    usual = {"capture_output": True, "text": True, "timeout": patient(100), "check": False}
+    usual: dict[str, Any] = {"capture_output": True, "text": True, "timeout": patient(100), "check": False}
     done: subprocess.CompletedProcess[str] = subprocess.run([str(word) for word in command], **{**usual, **options})
     return done
 
