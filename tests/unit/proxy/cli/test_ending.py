@@ -43,7 +43,7 @@ class Draining:
         self.sessions = ["a client"]
         self.left = asyncio.Event()
         self.steps: list[str] = []
-        self.behind_the_drain: Callable[[], None] = bool
+        self.behind_the_drain: Callable[[], object] = bool
 
     def enter(self, phase: Phase, *, ready: bool) -> None:
         self.phase, self.ready = phase, ready
