@@ -16,8 +16,8 @@ from tests.support.clients.async_client import AsyncClient, lookup_frame
 TOPIC = "persistent://public/default/t1"
 
 
-def question(namespace: str, **fields: str) -> pb.CommandGetTopicsOfNamespace:
-    return pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, **fields)
+def question(namespace: str, pattern: str | None = None) -> pb.CommandGetTopicsOfNamespace:
+    return pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, topics_pattern=pattern)
 
 
 def decoded(pieces: bytes) -> pb.CommandGetTopicsOfNamespaceResponse:
@@ -61,7 +61,7 @@ def test_names_that_cannot_have_the_length_asked_for_are_refused(size: int) -> N
 )
 def test_a_pattern_loses_its_domain_and_matches_whole_names(pattern: str, expected: list[str]) -> None:
     store = ListedTopics(["persistent://demo/ns/a1", "persistent://demo/ns/b1"], {"persistent://demo/ns/a2": 1})
-    body = topic_list(store, question("demo/ns", topics_pattern=pattern))
+    body = topic_list(store, question("demo/ns", pattern))
     assert list(decoded(b"".join(body.pieces)).topics) == expected
 
 
