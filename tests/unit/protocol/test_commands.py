@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol import commands
@@ -283,6 +283,7 @@ def test_control_characters_and_lone_surrogates_are_escaped() -> None:
 
 
 @given(st.text(st.characters()))
+@example("é" * 100_000)
 def test_any_message_can_be_sent(message: str) -> None:
     shown = content(commands.error(1, 0, message)).error.message
     assert len(shown) <= commands.MAX_ERROR_CHARS

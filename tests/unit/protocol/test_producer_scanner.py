@@ -124,6 +124,8 @@ UNKNOWN = ("send", None)
     ("command", "found"),
     {
         "two parts": (b"\x08\x12" + part(18 << 3 | 2) + SEND_PART + b"\x08\x06", ("send", 5)),
+        "two producers": (b"\x08\x06" + part(0x32, b"\x08\x07\x10\x01\x08\x05"), ("send", 5)),
+        "a number without end": (b"\x08\x06" + part(0x32, b"\x08" + b"\xff" * 11), UNKNOWN),
         "too long to be decoded": (b"\x08\x12" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
         "a PRODUCER that is too long": (b"\x08\x05" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
     }.values(),

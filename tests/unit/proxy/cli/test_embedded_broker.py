@@ -9,7 +9,7 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.names import PIECE_BYTES
-from proxy.cli.demo.topics import GeneratedTopics, ListedTopics, topic_list
+from proxy.cli.demo.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
 from proxy.cli.demo.watchers import MOST_WATCHERS, Watchers
 from tests.support.clients.async_client import AsyncClient, lookup_frame
 
@@ -63,6 +63,12 @@ def test_a_pattern_loses_its_domain_and_matches_whole_names(pattern: str, expect
     store = ListedTopics(["persistent://demo/ns/a1", "persistent://demo/ns/b1"], {"persistent://demo/ns/a2": 1})
     body = topic_list(store, question("demo/ns", pattern))
     assert list(decoded(b"".join(body.pieces)).topics) == expected
+
+
+@pytest.mark.parametrize("pattern", ["foo://demo/.*", "demo/("])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(BadRequest, match="invalid pattern"):
+        topic_list(ListedTopics(), question("demo/ns", pattern))
 
 
 async def test_a_client_that_does_not_read_costs_one_piece() -> None:

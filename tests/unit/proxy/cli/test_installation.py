@@ -45,11 +45,14 @@ def ended_with_a_stranger(file: Path, folder: Path, *arguments: str) -> tuple[in
 
 
 @pytest.mark.usefixtures("other_proxy")
-def test_check_config_warns_of_another_owner(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_config_and_the_version_warn_of_another_owner(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-config", "--set", "brokerServiceURL=pulsar://b"]) == 0
     out, err = capsys.readouterr()
     assert out.endswith("\nconfiguration is valid\n")
     assert f"warning: {FOUND}" in err.splitlines()
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr() == (f"{versions()}\n", f"warning: {FOUND}\n")
 
 
 @pytest.mark.parametrize(
