@@ -3,7 +3,6 @@
 The same at full size: `python -m benchmarks.ladder.run hostile-dripping-relays-10 hostile-stopped-relays-10`.
 """
 
-import asyncio
 import os
 from typing import Any
 
@@ -11,9 +10,10 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.relay.memory.windows import NARROW_BYTES
+from tests.integration.test_direct_mode import greet
 from tests.integration.test_kip72 import READ_BYTES, UNSENT_BYTES
 from tests.integration.test_socket_memory import NARROW_SUM, weighed
-from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
+from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, TOPIC, Stage, staged
 
@@ -25,11 +25,6 @@ SOCKETS_MB = 16
 ANNOUNCED = MIB.to_bytes(4, "big") + (200).to_bytes(4, "big")
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
-
-
-async def greet(peer: AsyncClient) -> None:
-    await handshake(peer)
-    await asyncio.Event().wait()
 
 
 async def relayed(stage: Stage, broker: RawBroker) -> AsyncClient:

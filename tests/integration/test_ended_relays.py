@@ -111,13 +111,3 @@ async def test_a_proxy_that_stops_leaves_what_is_kept_to_the_kernel() -> None:
         await pair.stage.until(lambda: len(ended(pair)) == 1, "a socket that is kept")
         pair.stage.proxy.sockets.close()
         assert await slowly(pair.client) == sent
-
-
-async def test_a_relay_that_has_sent_all_leaves_nothing_behind() -> None:
-    async with paired(**KERNELS_CHOICE) as pair:
-        await pair.broker.send(b"little")
-        assert await pair.client.receive(6) == b"little"
-        pair.broker.reset()
-        assert await pair.client.rest() == b""
-        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions), "a relay that is over")
-        assert len(ended(pair)) == 0

@@ -167,15 +167,6 @@ async def test_without_a_read_timeout_a_half_closed_relay_on_which_nothing_moves
         await pair.over("read_timeout")
 
 
-async def test_without_a_read_timeout_a_silent_relay_without_a_fin_lives() -> None:
-    async with paired(brokerProxyReadTimeoutMs=0) as pair:
-        relay, now = pair.relay, pair.stage.proxy.loop.time()
-        for look in (0.0, 0.6 * HOUR, 2 * HOUR):
-            relay.tick(now + look)
-        await pair.client.send(b"still here")
-        assert await pair.broker.receive(10) == b"still here"
-
-
 @sides
 async def test_one_that_still_sends_behind_the_fin_of_the_other_takes_its_bytes_meanwhile(side: Side) -> None:
     async with paired(**LITTLE_IN_THE_KERNEL) as pair:

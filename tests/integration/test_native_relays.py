@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from proxy.app import relay_engines
-from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.serve import THREAD_DIED
 from proxy.core.native import ENGINE_ABI
@@ -25,7 +23,7 @@ from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, Stage, namespace, staged
 from tests.support.proxies.running_proxy import child_proxy
-from tests.support.sockets.frames import send, watch_update
+from tests.support.sockets.frames import send
 from tests.support.tools import native_extension
 
 KIB = 1024
@@ -155,14 +153,6 @@ async def test_a_pair_that_the_threads_refuse_is_the_loops_and_loses_nothing(sto
         assert len(engine) == 1
 
 
-async def test_the_refusals_are_a_metric() -> None:
-    async with native() as (stage, engine):
-        engine.pairs = Refusing(engine.pairs, OSError)
-        await (await stage.relayed()).ping()
-        page = ProxyMetrics("test", stage.proxy.metric_sources).render().decode()
-        assert 'pulsar_proxy_relay_native_refusals_total{cluster="test"} 1' in page
-
-
 async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on() -> None:
     async with native() as (stage, _), raw_broker(greet) as broker:
         pair = await joined(stage, broker)
@@ -183,24 +173,6 @@ async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on
 
 
 # --- floods ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.threat("native-watch-flood")
-async def test_a_flood_of_tiny_watch_frames_does_not_keep_the_loop_busy() -> None:
-    tiny = watch_update(1, [])
-    async with native() as (stage, _), raw_broker(greet) as broker:
-        pair = await joined(stage, broker)
-        count = 20_000
-        async with asyncio.TaskGroup() as group:
-            for _ in range(20):
-                await group.create_task(pair.broker.send(tiny * (count // 20)))
-            received = group.create_task(pair.client.receive(len(tiny) * count))
-            await (await stage.connected()).ping()
-        assert received.result() == tiny * count
-        watch = stage.proxy.counters.relay.watch
-        # Those that passed unasked are told of when their second is over.
-        await stage.until(lambda: watch.updates == count, "all frames counted")
-        assert watch.frame_bytes == len(tiny) * count
 
 
 # --- the end of a thread --------------------------------------------------------------------------
@@ -245,19 +217,3 @@ async def test_a_second_signal_ends_a_proxy_with_busy_relays_at_once(tmp_path: P
         await eventually(lambda: proxy.said("shutdown phase"), "the drain")
         os.kill(proxy.child.pid, signal.SIGTERM)
         assert await proxy.exit_code() == 0
-
-
-@pytest.mark.usefixtures("relay_engine")
-async def test_busy_relays_end_with_the_drain(tmp_path: Path) -> None:
-    keys = {"shutdownDrainMillis": 300, "brokerProxyAllowedTargetPorts": "*"}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
-        broker.script.after_handshake = AfterHandshake.FLOOD
-        client = await proxy.client()
-        await client.connect(target=f"{LOOPBACK}:{broker.port}")
-        os.kill(proxy.child.pid, signal.SIGTERM)
-        assert await proxy.exit_code() == 0
-        assert proxy.said("stopped")
-
-
-def test_the_engine_is_loaded_only_where_it_is_used() -> None:
-    assert not hasattr(relay_engines, "NativeEngine")

@@ -152,15 +152,3 @@ async def test_a_frame_for_a_watcher_that_waits_is_charged_until_it_has_passed()
         _, received = await asyncio.gather(pair.broker.send(LIST[sent:]), read_all(pair, len(LIST)))
         assert received == LIST
         await stage.until(lambda: pool.used_bytes == 0, "all memory back")
-
-
-async def test_memory_of_a_frame_that_waits_comes_back_when_its_watcher_leaves() -> None:
-    async with pooled("watched", watchTopicListMaxPauseMillis=600_000) as (stage, broker):
-        pair = await joined(stage, broker)
-        (relay,) = stage.proxy.sessions.all_relays()
-        pool, permit = pool_of(stage), exhaust(stage)
-        pair.broker.send_now(LIST)
-        await stage.until(lambda: waits_for_memory(relay) and pool.used_bytes > 0, "a frame that waits")
-        pair.client.reset()
-        await stage.until(lambda: pool.used_bytes == 0, "all memory back")
-        permit.release()

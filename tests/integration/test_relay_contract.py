@@ -14,6 +14,7 @@ from proxy.cli.demo.script import AfterHandshake
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import ITERATION_SECONDS, SMALL_READS_A_LOOK
 from proxy.relay.engine import Direction, PauseReason
+from proxy.relay.relay import RelayEndpoint
 from proxy.relay.watch_relay import WatchedEndpoint
 from tests.integration.test_direct_mode import Pair, Side, greet, joined, paired, pour_until_still, sides
 from tests.integration.test_leaving import embedded, relayed
@@ -105,16 +106,6 @@ async def test_a_pause_does_not_end_with_the_bytes_that_were_held(side: Side) ->
 
 
 @sides
-async def test_a_reset_in_a_pause_ends_the_pair_at_once(side: Side) -> None:
-    async with paired() as pair:
-        sender, reader, direction = pair.ends(side)
-        pair.relay.pause(direction, PauseReason.POOL)
-        sender.reset()
-        await pair.over("connection_reset")
-        assert await reader.rest() == b""
-
-
-@sides
 async def test_a_fin_in_a_pause_is_passed_on_behind_the_bytes_when_the_pause_is_over(side: Side) -> None:
     async with paired() as pair:
         sender, reader, direction = pair.ends(side)
@@ -191,19 +182,6 @@ async def test_a_client_whose_window_stays_shut_stalls_our_writes() -> None:
         await stage.relayed(SLOW_READER_RCVBUF)
         await stage.until(lambda: stage.caused("write_stalled") == 1, "a client that was given up")
         assert "tcpUserTimeoutMillis" in stage.details[-1]
-
-
-async def test_the_counters_have_the_last_bytes_when_the_relay_is_over() -> None:
-    async with paired() as pair:
-        up, down = os.urandom(300 * KIB), os.urandom(500 * KIB)
-        received = asyncio.gather(pair.broker.receive(len(up)), pair.client.receive(len(down)))
-        await asyncio.gather(pair.client.send(up), pair.broker.send(down))
-        await received
-        pair.client.close()
-        pair.broker.close()
-        await pair.stage.until(lambda: not len(pair.stage.proxy.sessions), "no session")
-        relay = pair.stage.proxy.counters.relay
-        assert (relay.relay_bytes_to_broker, relay.relay_bytes_to_client) == (len(up), len(down))
 
 
 async def test_a_place_of_an_address_is_taken_until_its_relay_is_over() -> None:
@@ -299,13 +277,15 @@ async def flood(pair: Pair, over: asyncio.Event) -> None:
     assert taken == sent
 
 
+@pytest.mark.threat("tiny-relay-frames")
+@pytest.mark.parametrize("kind", [WatchedEndpoint, RelayEndpoint])
 async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
-    monkeypatch: pytest.MonkeyPatch, relay_engine: str
+    monkeypatch: pytest.MonkeyPatch, relay_engine: str, kind: type[RelayEndpoint]
 ) -> None:
     reads = iterations = 0
-    ours = WatchedEndpoint.buffer_updated
+    ours = kind.buffer_updated
 
-    def counted(endpoint: WatchedEndpoint, nbytes: int) -> None:
+    def counted(endpoint: RelayEndpoint, nbytes: int) -> None:
         nonlocal reads
         reads += 1
         ours(endpoint, nbytes)
@@ -316,8 +296,9 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
             await asyncio.sleep(0)
             iterations += 1
 
-    monkeypatch.setattr(WatchedEndpoint, "buffer_updated", counted)
-    async with staged(relayBufferBytes=64 * KIB) as stage, raw_broker(greet) as broker:
+    monkeypatch.setattr(kind, "buffer_updated", counted)
+    keys = {"relayBufferBytes": 64 * KIB, "watchTopicListLimitEnabled": str(kind is WatchedEndpoint).lower()}
+    async with staged(**keys) as stage, raw_broker(greet) as broker:
         # By this clock a read of a relay in the loop takes a quarter of an iteration's time, on every machine.
         stage.proxy.sockets.loop_budget.now = lambda: reads * ITERATION_SECONDS / 4
         neighbour = await stage.connected()
@@ -364,23 +345,11 @@ async def test_a_watch_frame_that_comes_byte_by_byte_waits_like_any_other(names:
         assert pair.stage.proxy.counters.relay.watch.updates == 1
 
 
-async def test_a_pair_that_ends_while_its_frame_waits_gives_its_place_back_and_hears_no_answer() -> None:
-    async with paired(watchTopicListMaxPauseMillis=600_000) as pair:
-        taken = pair.stage.direct.try_acquire(pair.stage.direct.limit)
-        assert taken is not None
-        await pair.broker.send(UPDATE)
-        await pair.stage.until(lambda: pair.stage.direct.queue_size == 1, "a frame that waits")
-        pair.relay.abort(DisconnectCause.ADMIN)
-        await pair.over("admin")
-        assert pair.stage.direct.queue_size == 0
-        taken.release()
-        assert await pair.client.rest() == b""
-
-
 # The smallest frame of interest that a flood has: 13 bytes, as a PONG.
 TINY = bytes.fromhex("00000009 00000005 0842 180020")
 
 
+@pytest.mark.threat("native-watch-flood")
 async def test_a_flood_of_the_smallest_watch_frames_passes_whole_and_counted_beside_a_neighbour() -> None:
     count, piece = 20_000, 1_000
     async with paired() as pair:

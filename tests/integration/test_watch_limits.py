@@ -10,18 +10,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.permit import Permit
-from protocol.command_type import CommandType
-from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.cli.demo.session import message_frame
 from proxy.cli.demo.topics import ListedTopics
-from proxy.core.errors import DisconnectCause
 from proxy.core.process_memory import resident_bytes
 from proxy.relay.counters import WatchCounters, WatchOvershoot
 from proxy.relay.engine import Relay
 from proxy.relay.watch_limits import SHARE_PART
-from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
+from tests.integration.test_direct_mode import greet
+from tests.support.brokers.raw_broker import CONNECTED, RawBroker, raw_broker
 from tests.support.clients.async_client import PING, AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
 from tests.support.proxies.relays import TO_CLIENT, reads, waits_for_memory
@@ -63,11 +61,6 @@ class Pair:
 def huge() -> bytes:
     """Build one frame of 20 MB: 200,000 names."""
     return watch_success(1, TOPICS * 20)
-
-
-async def greet(peer: AsyncClient) -> None:
-    await handshake(peer)
-    await asyncio.Event().wait()
 
 
 async def joined(stage: Stage, broker: RawBroker, rcvbuf: int | None = None) -> Pair:
@@ -193,32 +186,6 @@ async def test_a_frame_is_streamed_and_never_stored(huge: bytes) -> None:
                 assert (resident_bytes() or 0) - before < 8 * MIB
 
 
-async def test_one_client_that_does_not_read_holds_one_window_and_no_other_watcher_up(huge: bytes) -> None:
-    async with (
-        staged(
-            relayBufferBytes=WINDOW,
-            watchTopicListMaxPauseMillis=FOREVER_MILLIS,
-            maxTopicListInFlightDirectMemSizeMB=1,
-        ) as stage,
-        raw_broker(greet) as broker,
-    ):
-        stuck = await joined(stage, broker, rcvbuf=128 * KIB)
-        reading = await joined(stage, broker)
-        async with asyncio.TaskGroup() as group:
-            pouring = group.create_task(send_all(stuck.broker, [huge] * 3))
-
-            # A frame that waits for its permit stands still, too, but only for a moment.
-            def stands() -> bool:
-                return not reads(stuck.relay, TO_CLIENT) and 0 < stage.direct.held <= WINDOW
-
-            await stage.until(stands, "a relay that stands still")
-            group.create_task(send_all(reading.broker, [LIST] * 20))
-            assert await reading.client.receive(20 * len(LIST)) == LIST * 20
-            await stage.until(stands, "a relay that still stands")
-            pouring.cancel()
-        assert stage.direct.statistics().peak_held <= 2 * WINDOW
-
-
 # --- nobody is cut off ----------------------------------------------------------------------------
 
 
@@ -266,16 +233,6 @@ async def test_updates_of_all_watchers_keep_their_order_among_messages() -> None
                     taken.release()
         assert bytes(received) == stream
         assert seen(pair.stage).updates == 1500
-
-
-async def test_bytes_that_are_no_frames_pass_as_without_a_limit() -> None:
-    async with paired() as pair:
-        garbage = bytes(range(256)) * 4 * KIB
-        async with asyncio.TaskGroup() as group:
-            group.create_task(send_all(pair.broker, (MESSAGE, bytes(4), garbage, UPDATE)))
-            expected = MESSAGE + bytes(4) + garbage + UPDATE
-            assert await pair.client.receive(len(expected)) == expected
-        assert (seen(pair.stage).unwalkable, seen(pair.stage).updates) == (1, 0)
 
 
 # --- the end of a pause ---------------------------------------------------------------------------
@@ -326,17 +283,6 @@ async def test_fins_in_a_pause_lose_no_byte(client_first: bool) -> None:
         assert await pair.client.rest() == MESSAGE + UPDATE + LIST[: 100 * KIB]
         pair.client.close()
         await pair.over("client_closed" if client_first else "broker_closed")
-
-
-async def test_a_shutdown_in_a_pause_leaves_nothing() -> None:
-    async with paired() as pair:
-        taken = exhaust(pair.stage)
-        await pair.broker.send(UPDATE)
-        await pair.paused()
-        await pair.stage.proxy.sessions.drain(0)
-        await pair.over(DisconnectCause.SHUTDOWN)
-        assert pair.stage.direct.queue_size == 0
-        taken.release()
 
 
 async def test_a_frame_that_came_behind_the_handshake_is_limited_too() -> None:
@@ -411,25 +357,6 @@ async def test_a_watcher_hears_of_new_and_deleted_topics_through_the_proxy() -> 
         await stage.broker.announce(["persistent://public/default/a3"])
         await client.ping()
         assert (seen(stage).successes, seen(stage).updates) == (1, 1)
-
-
-async def test_many_watchers_on_one_connection_share_a_small_limit() -> None:
-    async with staged(maxTopicListInFlightDirectMemSizeMB=1, relayBufferBytes=WINDOW) as stage:
-        client = await stage.relayed()
-        for watcher_id in range(20):
-            answer = await watch(client, watcher_id, namespace(watcher_id), ".*")
-            assert len(answer.watchTopicListSuccess.topic) == 7000
-        assert seen(stage).successes == 20
-        assert 0 < stage.direct.statistics().peak_held <= WINDOW
-
-
-async def test_a_watch_on_the_lookup_connection_is_not_allowed_so_that_clients_fall_back() -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        answer = await watch(client, 1, namespace(0), ".*")
-        assert answer.error.error == ServerError.NotAllowedError
-        assert stage.broker.record.received[CommandType.WATCH_TOPIC_LIST] == 0
-        await client.ping()
 
 
 async def test_watch_frames_are_on_the_metrics_page() -> None:

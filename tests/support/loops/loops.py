@@ -7,13 +7,15 @@ it raises instead of hanging.
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 import uvloop
 
 from tests.support.patience import patient
 
+P = ParamSpec("P")
 T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -76,6 +78,16 @@ def run_on(loop_factory: LoopFactory, main: Coroutine[Any, Any, T]) -> T:
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` in virtual time."""
     return run_on(VirtualLoop, main)
+
+
+def virtual(play: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Have a test run in virtual time."""
+
+    @wraps(play)
+    def test(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(play(*args, **kwargs))
+
+    return test
 
 
 def run_without_sockets(main: Coroutine[Any, Any, T]) -> T:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -22,6 +22,7 @@ from proxy.relay.native_engine import NativeEngine
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.watch_limits import WatchLimits
 from proxy.telemetry.events.recorder import RequestOrigin
+from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.memory_transport import MemoryTransport
 
@@ -224,7 +225,6 @@ class Bench:
     log: BytesIO
     bodies: FakeBodies
     ended: list[tuple[object, DisconnectCause]] = field(default_factory=list)
-    died: list[int] = field(default_factory=list)
     transports: list[tuple[MemoryTransport, MemoryTransport]] = field(default_factory=list)
 
     @property
@@ -261,10 +261,14 @@ class Bench:
         assert relay.pair
         return relay
 
+    def hear(self) -> None:
+        """Have the events that wait handled, as in the loop's next turn."""
+        self.engine._dispatch()
+
     async def told(self, kind: PairEvent, relay: NativeRelay, *values: int) -> None:
         """Have an event of a relay handled."""
         self.pairs.tell(kind, relay.pair, *values)
-        self.engine._dispatch()
+        self.hear()
         # A wait for memory is a task.
         await asyncio.sleep(0)
 
@@ -283,16 +287,16 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
         max_pause_seconds=settings.get("max_pause_seconds", PAUSE_SECONDS),
         longest_hold_seconds=HOLD_SECONDS,
     )
-    pairs, bodies, died, file = FakePairs(), FakeBodies(), list[int](), BytesIO()
+    pairs, bodies, file = FakePairs(), FakeBodies(), BytesIO()
     log = open_log("debug", "json", file)
     async with hangup_watcher() as watcher:
         budget = LoopBudget(loop, loop.time)
         on_loop = AsyncioEngine(loop, SharedReadBuffer(WINDOW), watcher, budget, counters.relay, limits)
         engine = NativeEngine(
-            loop, lambda: pairs, budget, counters.relay, limits, watcher.ended, bodies, on_loop, log, died.append
+            loop, lambda: pairs, budget, counters.relay, limits, watcher.ended, bodies, on_loop, log, lambda _: None
         )
         engine.start()
-        at = Bench(engine, pairs, limits, counters, file, bodies, died=died)
+        at = Bench(engine, pairs, limits, counters, file, bodies)
         try:
             yield at
         finally:
@@ -304,3 +308,18 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
                     transport.abort()
             await asyncio.sleep(1)
     assert (direct.held, limits.held_bytes, direct.queue_size, len(engine)) == (0, 0, 0, 0)
+
+
+def played(play: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
+    """Run a test's coroutine in virtual time, and see that no descriptor is left."""
+
+    async def main() -> None:
+        async with bench() as at:
+            await play(at)
+
+    def test() -> None:
+        before = os.listdir("/proc/self/fd")
+        run_virtual(main())
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+
+    return test

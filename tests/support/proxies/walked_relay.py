@@ -9,8 +9,11 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
+from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import SharedReadBuffer
+from proxy.relay.logged_relay import LoggedWatchedRelay
+from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
 from tests.support.loops.loops import run_virtual
@@ -54,6 +57,16 @@ class Setting:
             assert not self.paused()
             self.deliver(data[start : start + read_bytes])
 
+    def say(self, stream: bytes) -> list[int]:
+        """Let the broker's bytes arrive as they are read; give the sizes of the reads."""
+        sizes: list[int] = []
+        while stream:
+            piece = stream[: len(self.relay.broker.get_buffer(-1))]
+            self.deliver(piece)
+            sizes.append(len(piece))
+            stream = stream[len(piece) :]
+        return sizes
+
     def paused(self) -> bool:
         return not self.relay.broker.reading
 
@@ -70,9 +83,8 @@ class Setting:
 async def walked(
     room: int = 1 << 40,
     max_queue: int = 100,
-    first: bytes = b"",
-    exhausted: bool = False,
     unsent: bytes = b"",
+    log_level: int = 0,
     **settings: Any,
 ) -> AsyncIterator[Setting]:
     """Start a relay; `unsent` was written to the client before, by another protocol."""
@@ -89,10 +101,9 @@ async def walked(
         }
         | settings,
     )
-    taken = direct.try_acquire(LIMIT) if exhausted else None
     ended: list[DisconnectCause] = []
     async with hangup_watcher() as watcher:
-        relay = WatchedRelay(
+        relay = (LoggedWatchedRelay if log_level else WatchedRelay)(
             loop,
             SharedReadBuffer(WINDOW),
             watcher,
@@ -103,18 +114,18 @@ async def walked(
             watch=limits,
             key="me",
         )
+        if isinstance(relay, LoggedWatchedRelay):
+            relay.relay_log = RelayLog(open_log("error"), loop.time, log_level)
         client, broker = MemoryTransport(loop, room), MemoryTransport(loop)
         if unsent:
             client.connect(asyncio.Protocol())
             client.write(unsent)
-        relay.start(client, broker, first, b"")
+        relay.start(client, broker, b"", b"")
         setting = Setting(relay, limits, client)
         setting.ended = ended
         yield setting
         relay.abort(DisconnectCause.SHUTDOWN)
         await asyncio.sleep(1)
-        if taken is not None:
-            taken.release()
         assert (direct.held, limits.held_bytes, direct.queue_size, len(watcher)) == (0, 0, 0, 0)
         assert not limits.counters.shared.internal_errors
 

@@ -1,47 +1,25 @@
-"""The relay on the event loop keeps the contract of engines: reasons to pause, its read time-out, causes of its end."""
+"""The relay on the event loop in virtual time: reasons to pause, permits of watch frames, read time-out and ends."""
 
 import asyncio
 import errno
 
 import pytest
 
+from protocol.command_scanner import CommandScanner, ScannedFrame
 from protocol.commands import PONG_FRAME
+from protocol.scanner import FrameScanner
 from proxy.core.errors import DisconnectCause
+from proxy.net.transport import SMALL_READ_BYTES
+from proxy.relay.counters import WatchOvershoot
 from proxy.relay.engine import Direction, PauseReason
-from tests.support.proxies.walked_relay import LARGE, MESSAGE, SMALL, Setting, played
+from tests.support.proxies.walked_relay import KIB, LARGE, MESSAGE, PAUSE_SECONDS, SMALL, WINDOW, Setting, played
+from tests.support.sockets.frames import framed
 
 TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
 
 
 def reads(setting: Setting) -> tuple[bool, bool]:
     return setting.relay.client.reading, setting.relay.broker.reading
-
-
-@played()
-async def test_a_reason_stops_one_direction_and_no_other_reason_starts_it(setting: Setting) -> None:
-    relay = setting.relay
-    relay.pause(TO_CLIENT, PauseReason.POOL)
-    relay.pause(TO_CLIENT, PauseReason.RATE)
-    assert reads(setting) == (True, False)
-    relay.resume(TO_CLIENT, PauseReason.POOL)
-    relay.resume(TO_CLIENT, PauseReason.THRESHOLD)
-    assert reads(setting) == (True, False)
-    assert relay.snapshot().paused == (PauseReason(0), PauseReason.RATE)
-    assert relay.snapshot().state == "paused: rate"
-    relay.resume(TO_CLIENT, PauseReason.RATE)
-    assert reads(setting) == (True, True)
-
-
-@played(room=0)
-async def test_the_end_of_a_pause_does_not_read_for_a_client_that_takes_nothing(setting: Setting) -> None:
-    relay = setting.relay
-    setting.deliver(MESSAGE)
-    relay.pause(TO_CLIENT, PauseReason.THRESHOLD)
-    relay.resume(TO_CLIENT, PauseReason.THRESHOLD)
-    assert reads(setting) == (True, False)
-    assert relay.snapshot().unsent == (0, len(MESSAGE))
-    setting.client.take(len(MESSAGE))
-    assert reads(setting) == (True, True)
 
 
 @pytest.mark.threat("unread-pongs-before-connected")
@@ -56,16 +34,6 @@ async def test_bytes_behind_those_of_the_protocol_before_wait_in_a_buffer_that_n
     setting.client.take(len(PONG_FRAME) + len(MESSAGE))
     assert reads(setting) == (True, True)
     assert setting.received == PONG_FRAME + MESSAGE
-
-
-@played(room=0)
-async def test_a_client_that_takes_its_bytes_does_not_end_a_pause(setting: Setting) -> None:
-    setting.deliver(MESSAGE)
-    setting.relay.pause(TO_CLIENT, PauseReason.THRESHOLD)
-    setting.client.take(len(MESSAGE))
-    assert reads(setting) == (True, False)
-    setting.relay.resume(TO_CLIENT, PauseReason.THRESHOLD)
-    assert reads(setting) == (True, True)
 
 
 @played()
@@ -85,44 +53,6 @@ async def test_a_pause_outlasts_the_permit_of_a_watch_frame_and_the_permit_the_p
     assert reads(setting) == (True, False)
     setting.relay.resume(TO_CLIENT, PauseReason.POOL)
     assert reads(setting) == (True, True)
-
-
-@played()
-async def test_one_read_may_pass_after_a_pause(setting: Setting) -> None:
-    setting.relay.pause(TO_CLIENT, PauseReason.POOL)
-    setting.deliver(MESSAGE)
-    assert setting.received == MESSAGE
-
-
-@played()
-async def test_the_read_timeout_does_not_run_in_a_pause_and_begins_anew_behind_it(setting: Setting) -> None:
-    relay, clock = setting.relay, asyncio.get_running_loop().time
-    await asyncio.sleep(70)
-    relay.pause(TO_BROKER, PauseReason.THRESHOLD)
-    for _ in range(10):
-        await asyncio.sleep(20)
-        relay.tick(clock())
-    relay.resume(TO_BROKER, PauseReason.THRESHOLD)
-    await asyncio.sleep(74)
-    relay.tick(clock())
-    # A pause between two ticks counts, too.
-    relay.pause(TO_BROKER, PauseReason.RATE)
-    relay.resume(TO_BROKER, PauseReason.RATE)
-    await asyncio.sleep(74)
-    relay.tick(clock())
-    assert setting.ended == []
-    await asyncio.sleep(1)
-    relay.tick(clock())
-    assert setting.ended == [DisconnectCause.READ_TIMEOUT]
-
-
-@played()
-async def test_bytes_are_counted_once_however_often_somebody_looks(setting: Setting) -> None:
-    setting.deliver_all(LARGE)
-    for _ in range(3):
-        assert setting.relay.snapshot().moved == (0, len(LARGE))
-        setting.relay.tick(asyncio.get_running_loop().time())
-    assert setting.limits.counters.relay_bytes_to_client == len(LARGE)
 
 
 @pytest.mark.parametrize("side", ["client", "broker"])
@@ -147,18 +77,156 @@ def test_a_peer_that_the_kernel_gave_up_stalled_our_writes(side: str, number: in
     play()
 
 
-@pytest.mark.parametrize(
-    ("number", "cause"),
-    [(errno.ETIMEDOUT, DisconnectCause.WRITE_STALLED), (errno.ECONNRESET, DisconnectCause.CONNECTION_RESET)],
-)
-def test_so_did_one_that_is_given_up_while_its_bytes_are_not_read(
-    number: int, cause: DisconnectCause, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @played()
-    async def play(setting: Setting) -> None:
-        setting.relay.pause(TO_BROKER, PauseReason.POOL)
-        monkeypatch.setattr(type(setting.relay.client), "_socket_error", lambda _: number)
-        setting.relay.client._hung_up(True)
-        assert setting.ended == [cause]
+@played(room=64 * KIB)
+async def test_without_memory_bytes_inside_a_frame_pass_and_are_counted(setting: Setting) -> None:
+    setting.deliver(LARGE[: 64 * KIB])
+    taken = setting.exhaust()
+    setting.deliver(LARGE[64 * KIB : 128 * KIB])
+    assert setting.overshoots == {WatchOvershoot.INSIDE_FRAME: 1}
+    setting.client.take(1 << 40)
+    setting.deliver_all(LARGE[128 * KIB :] + MESSAGE)
+    assert setting.received == LARGE + MESSAGE
+    taken.release()
 
-    play()
+
+@played(room=0)
+async def test_a_permit_that_was_waited_for_is_the_callers_too(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(LARGE[:100])
+    await asyncio.sleep(0)
+    taken.release()
+    await asyncio.sleep(0)
+    assert setting.direct.top_holders(9) == [("me", 100)]
+
+
+@played()
+async def test_a_connection_is_paused_for_half_of_the_time_at_most(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(SMALL)
+    await asyncio.sleep(PAUSE_SECONDS + 0.1)
+    # A hundred watchers on one connection must not outlast its keep-alive.
+    for _ in range(100):
+        setting.deliver(SMALL)
+    assert setting.received == SMALL * 101
+    assert setting.overshoots == {WatchOvershoot.PAUSE_OVER: 1, WatchOvershoot.PAUSED_BEFORE: 100}
+    await asyncio.sleep(PAUSE_SECONDS)
+    setting.deliver(SMALL)
+    assert setting.received == SMALL * 101
+    taken.release()
+
+
+@played()
+async def test_the_longest_pause_may_change_while_a_relay_lives(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.limits.max_pause_seconds = 0
+    setting.deliver(SMALL)
+    assert setting.received == SMALL
+    assert setting.overshoots == {WatchOvershoot.PAUSE_OVER: 1}
+    assert setting.watch.pauses == 0
+    taken.release()
+
+
+@played(max_queue=1)
+async def test_with_a_full_queue_a_frame_passes_at_once(setting: Setting) -> None:
+    taken = setting.exhaust()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(setting.direct.acquire(1))
+        await asyncio.sleep(0)
+        setting.deliver(SMALL)
+        await asyncio.sleep(0.01)
+        assert setting.received == SMALL
+        assert setting.overshoots == {WatchOvershoot.QUEUE_FULL: 1}
+        taken.release()
+    waiting.result().release()
+
+
+@played()
+async def test_a_limiter_that_closes_lets_frames_pass(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(SMALL)
+    await asyncio.sleep(0)
+    setting.direct.close()
+    await asyncio.sleep(0.01)
+    setting.deliver(SMALL)
+    assert setting.received == SMALL * 2
+    assert setting.overshoots == {WatchOvershoot.CLOSED: 2}
+    taken.release()
+
+
+@played(room=0)
+async def test_who_does_not_read_stands_in_no_queue(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(MESSAGE + SMALL)
+    await asyncio.sleep(0.01)
+    assert setting.direct.queue_size == 0
+    setting.client.take(len(MESSAGE))
+    assert setting.paused()
+    await asyncio.sleep(0.01)
+    assert setting.direct.queue_size == 1
+    taken.release()
+    await asyncio.sleep(0)
+    assert setting.paused()
+    setting.client.take(len(SMALL))
+    assert setting.received == MESSAGE + SMALL
+
+
+@played()
+async def test_the_end_of_the_client_after_the_grant_leaves_nothing_held(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(SMALL)
+    await asyncio.sleep(0)
+    taken.release()
+    assert setting.direct.held == len(SMALL)
+    setting.relay.client.abort(DisconnectCause.CONNECTION_RESET)
+    await asyncio.sleep(0)
+    assert setting.direct.held == 0
+
+
+@played(max_pause_seconds=1000.0)
+async def test_a_pause_longer_than_the_read_timeout_does_not_end_the_pair(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(SMALL)
+    for _ in range(10):
+        await asyncio.sleep(20)
+        setting.relay.tick(asyncio.get_running_loop().time())
+    assert setting.ended == []
+    taken.release()
+    await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(20)
+        setting.relay.tick(asyncio.get_running_loop().time())
+    assert setting.ended == [DisconnectCause.READ_TIMEOUT]
+
+
+@played()
+async def test_a_crash_of_the_walk_ends_its_own_pair_only(setting: Setting) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("crash of this relay")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FrameScanner, "scan", crash)
+        setting.deliver(MESSAGE)
+    assert setting.ended == [DisconnectCause.INTERNAL_ERROR]
+    assert setting.limits.counters.shared.internal_errors == {"relay": 1}
+    setting.limits.counters.shared.internal_errors.clear()
+
+
+@pytest.mark.threat("tiny-behind-large-frames")
+@played(log_level=1)
+async def test_tiny_frames_behind_large_ones_are_parsed_a_small_read_at_a_time(setting: Setting) -> None:
+    frames_of_a_step: list[int] = []
+    scan = CommandScanner.scan
+
+    def counted(scanner: CommandScanner, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
+        found = scan(scanner, data, count)
+        frames_of_a_step.append(len(found))
+        return found
+
+    tiny = PONG_FRAME * (WINDOW // len(PONG_FRAME))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CommandScanner, "scan", counted)
+        sizes = setting.say((framed(PONG_FRAME[8:], bytes(1 << 20)) + tiny) * 3)
+    assert sum(frames_of_a_step) == 3 * (1 + WINDOW // len(PONG_FRAME))
+    assert max(frames_of_a_step) <= SMALL_READ_BYTES // len(PONG_FRAME) + 2
+    # Payloads are read in large pieces all the same.
+    assert max(sizes) == WINDOW

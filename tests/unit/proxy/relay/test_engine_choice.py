@@ -58,12 +58,6 @@ def test_event_loop_relays_where_the_extension_cannot(
     assert chosen(extension, 2, **keys) == EngineChoice("asyncio", 0, reason)
 
 
-def test_caller_may_know_that_relays_have_tls() -> None:
-    config = Config.load(overrides={"brokerServiceURL": "pulsar://b"})
-    assert choose_engine(config, HERE, 2, tls=True).name == "asyncio"
-    assert choose_engine(config, HERE, 2, tls=False).name == "native"
-
-
 @pytest.mark.parametrize(
     ("extension", "why"),
     [

@@ -4,34 +4,15 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from proxy.core.errors import DisconnectCause
-from proxy.relay import hand_over
 from proxy.relay.engine import Direction, PauseReason
 from proxy.relay.hand_over import LeavingEnd
 from proxy.relay.native_api import PairEnd, PairEvent
 from tests.support.loops.loops import run_virtual
-from tests.support.proxies.native_pairs import Bench, bench
-
-Play = Callable[[Bench], Awaitable[None]]
-
-
-def played(play: Play) -> Callable[[], None]:
-    """Run a test's coroutine in virtual time, and see that no descriptor is left."""
-
-    async def main() -> None:
-        async with bench() as at:
-            await play(at)
-
-    def test() -> None:
-        before = os.listdir("/proc/self/fd")
-        run_virtual(main())
-        assert len(os.listdir("/proc/self/fd")) == len(before)
-
-    return test
+from tests.support.proxies.native_pairs import Bench, bench, played
 
 
 async def turns(count: int = 6) -> None:
@@ -138,15 +119,6 @@ async def test_an_abort_during_the_hand_over_ends_the_relay_at_once(at: Bench) -
 
 
 @played
-async def test_an_abort_before_the_start_leaves_nothing(at: Bench) -> None:
-    relay = at.relay()
-    relay.abort(DisconnectCause.SHUTDOWN)
-    relay.start(*at.transports[0], b"CONNECTED", b"")
-    await turns()
-    assert (at.causes, at.pairs.given) == ([DisconnectCause.SHUTDOWN], {})
-
-
-@played
 async def test_reasons_to_pause_that_came_during_the_hand_over_hold_behind_it(at: Bench) -> None:
     relay = at.relay()
     relay.start(*at.transports[0], b"", b"")
@@ -171,28 +143,6 @@ async def test_a_hand_over_that_stands_still_ends_by_the_read_timeout(at: Bench)
         await asyncio.sleep(20)
     relay.tick(at.engine.loop.time())
     assert at.causes == [DisconnectCause.READ_TIMEOUT]
-
-
-@pytest.mark.parametrize("second", [False, True])
-def test_without_a_descriptor_nothing_has_happened(second: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = [1 if second else 0]
-    duplicate = hand_over._duplicate
-
-    def full(transport: asyncio.Transport) -> int:
-        if not left[0]:
-            raise OSError(errno.EMFILE, "too many open files")
-        left[0] -= 1
-        return duplicate(transport)
-
-    monkeypatch.setattr(hand_over, "_duplicate", full)
-
-    @played
-    async def play(at: Bench) -> None:
-        with pytest.raises(OSError, match="too many"):
-            at.relay()
-        assert not any(transport.events for transport in at.transports[0])
-
-    play()
 
 
 @pytest.mark.parametrize("closing", [False, True])

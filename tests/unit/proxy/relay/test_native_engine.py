@@ -1,42 +1,25 @@
 """The native engine's side in Python: events in bounded steps, permits of frames, a clock that looks at the threads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from itertools import count, pairwise
+from itertools import count
 from typing import Final
 
 import pytest
 
 from proxy.core.errors import DisconnectCause
-from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.relay.counters import WatchOvershoot
-from proxy.relay.native_api import PASSED_AT_END, PairEnd, PairEvent
+from proxy.relay.native_api import PairEnd, PairEvent
 from proxy.relay.native_engine import (
     EVENTS_A_STEP,
     EVENTS_SECONDS,
-    LOOKS_A_TURN,
     LOOKS_UNTIL_STUCK,
     STUCK_SECONDS,
 )
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
-from tests.support.loops.loops import run_virtual
-from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, LIMIT, PAUSE_SECONDS, WINDOW, Bench, bench
+from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, LIMIT, PAUSE_SECONDS, WINDOW, Bench, played
 
-Play = Callable[[Bench], Awaitable[None]]
 FRAME: Final = 10 * KIB
-# What an answer to a PRODUCER takes.
-QUESTION_SECONDS: Final = 0.0005
-
-
-def played(play: Play) -> Callable[[], None]:
-    """Run a test's coroutine in virtual time."""
-
-    async def main() -> None:
-        async with bench() as at:
-            await play(at)
-
-    return lambda: run_virtual(main())
 
 
 def overshoots(at: Bench) -> dict[str, int]:
@@ -47,18 +30,6 @@ def overshoots(at: Bench) -> dict[str, int]:
 
 
 @played
-async def test_a_frame_passes_under_a_permit_until_the_client_has_taken_it(at: Bench) -> None:
-    relay = await at.joined()
-    await at.told(PairEvent.FRAMES, relay, 7, 1, 2, FRAME, 0)
-    assert at.pairs.asked == [("pass", relay.pair, 7)]
-    assert at.direct.held == relay.snapshot().permit_bytes == FRAME
-    await at.told(PairEvent.DRAINED, relay, 7)
-    assert at.direct.held == 0
-    watch = at.counters.relay.watch
-    assert (watch.successes, watch.updates, watch.frame_bytes, overshoots(at)) == (1, 2, FRAME, {})
-
-
-@played
 async def test_a_permit_is_for_bytes_that_came_and_never_above_the_window(at: Bench) -> None:
     relay = await at.joined()
     await at.told(PairEvent.FRAMES, relay, 1, 1, 0, 5 * WINDOW, 5 * WINDOW - 14)
@@ -66,20 +37,6 @@ async def test_a_permit_is_for_bytes_that_came_and_never_above_the_window(at: Be
     await at.told(PairEvent.DRAINED, relay, 1)
     await at.told(PairEvent.FRAMES, relay, 2, 1, 0, 2 * WINDOW, 0)
     assert at.direct.held == WINDOW
-
-
-@played
-async def test_a_frame_waits_for_memory_and_passes_when_there_is_some(at: Bench) -> None:
-    relay = await at.joined()
-    taken = at.direct.try_acquire(LIMIT)
-    assert taken is not None
-    await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
-    await asyncio.sleep(PAUSE_SECONDS / 2)
-    assert at.pairs.asked == []
-    taken.release()
-    await asyncio.sleep(0.1)
-    assert at.pairs.asked == [("pass", relay.pair, 1)]
-    assert at.counters.relay.watch.pauses == 1
 
 
 @played
@@ -178,22 +135,11 @@ def test_every_end_has_its_cause_and_counts_the_last_bytes(end: PairEnd, cause: 
 
 
 @played
-async def test_events_of_a_pair_that_is_over_concern_nobody(at: Bench) -> None:
-    relay = await at.joined()
-    pair = relay.pair
-    await at.told(PairEvent.ENDED, relay, PairEnd.CLIENT_FIN)
-    at.pairs.waiting.append((PairEvent.DRAINED, pair, 1, 0, 0, 0, 0))
-    at.pairs.waiting.append((PairEvent.FRAMES, pair, 1, 1, 0, FRAME, 0))
-    at.engine._dispatch()
-    assert (at.pairs.asked, at.direct.held) == ([], 0)
-
-
-@played
 async def test_a_relay_whose_own_code_fails_ends_alone(at: Bench) -> None:
     relay, other = await at.joined(), await at.joined()
     # A cause that no thread sends.
     at.pairs.waiting.append((PairEvent.ENDED, other.pair, 99, 0, 0, 0, 0))
-    at.engine._dispatch()
+    at.hear()
     at.pairs.close_fds(2)
     await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
     assert at.pairs.asked[-1] == ("pass", relay.pair, 1)
@@ -229,7 +175,7 @@ async def test_events_have_a_little_time_when_the_loop_has_no_time_for_more(at: 
     spend(at)
     for number in range(9 * EVENTS_A_STEP):
         at.pairs.tell(PairEvent.PASSED, relay.pair, 0, 0, 1, number)
-    at.engine._dispatch()
+    at.hear()
     assert EVENTS_A_STEP < 9 * EVENTS_A_STEP - len(at.pairs.waiting) < 5 * EVENTS_A_STEP
     await asyncio.sleep(0.1)
     assert not at.pairs.waiting
@@ -243,7 +189,7 @@ async def test_frames_are_asked_about_in_turns_by_network_when_the_loop_has_no_t
     for relay in (*crowd, neighbour):
         at.pairs.tell(PairEvent.FRAMES, relay.pair, 1, 0, 1, FRAME, 0)
     spend(at)
-    at.engine._dispatch()
+    at.hear()
     # All are heard of, and none is answered yet.
     assert (at.pairs.waiting, at.pairs.asked) == ([], [])
     await asyncio.sleep(0.1)
@@ -252,18 +198,6 @@ async def test_frames_are_asked_about_in_turns_by_network_when_the_loop_has_no_t
     assert set(answered) == {relay.pair for relay in (*crowd, neighbour)}
     for relay in (*crowd, neighbour):
         await at.told(PairEvent.DRAINED, relay, 1)
-
-
-@played
-async def test_a_pair_that_ends_before_its_turn_is_not_asked_about(at: Bench) -> None:
-    relay = await at.joined()
-    spend(at)
-    at.pairs.tell(PairEvent.FRAMES, relay.pair, 1, 0, 1, FRAME, 0)
-    at.pairs.tell(PairEvent.ENDED, relay.pair, PairEnd.BROKER_ERROR, 104, 0, FRAME, PASSED_AT_END)
-    at.engine._dispatch()
-    await asyncio.sleep(0.1)
-    assert at.pairs.asked == []
-    assert (at.causes, overshoots(at)) == ([DisconnectCause.CONNECTION_RESET], {WatchOvershoot.BROKER_GONE: 1})
 
 
 def produce(at: Bench, relays: list[NativeRelay]) -> None:
@@ -289,47 +223,12 @@ async def test_producers_get_their_slots_in_turns_by_network_when_the_loop_has_n
     neighbour = await at.joined(network="192.0.2.2")
     produce(at, [*crowd, neighbour])
     spend(at)
-    at.engine._dispatch()
+    at.hear()
     # All are heard of, and none is answered yet.
     assert (at.pairs.waiting, at.pairs.asked) == ([], [])
     await asyncio.sleep(0.1)
     assert answered(at).index(neighbour.pair) == 1
     assert set(answered(at)) == {relay.pair for relay in (*crowd, neighbour)}
-
-
-@pytest.mark.threat("producer-open-storm")
-@played
-async def test_however_many_producers_come_an_iteration_answers_a_few(at: Bench) -> None:
-    count_topics(at)
-    now, took, usual = 0.0, [0], at.pairs.take_topic
-
-    def slow(pair: int, generation: int) -> bytes | None:
-        nonlocal now
-        now += QUESTION_SECONDS
-        took[-1] += 1
-        return usual(pair, generation)
-
-    at.pairs.take_topic = slow  # type: ignore[method-assign]
-    at.engine.loop_budget.now = lambda: now
-    crowd = [await at.joined() for _ in range(20 * EVENTS_A_STEP)]
-    produce(at, crowd)
-    while sum(took) < len(crowd):
-        await asyncio.sleep(0)
-        took.append(0)
-    # Those that are heard of with time left, and those whose turns have come; the last of each overruns.
-    assert max(took) <= 2 * (round(ITERATION_SECONDS / QUESTION_SECONDS) + 1)
-
-
-@played
-async def test_a_producer_waits_for_its_turn_while_others_wait_for_theirs(at: Bench) -> None:
-    count_topics(at)
-    relay = await at.joined()
-    at.engine.loop_budget.defer_client("192.0.2.2", lambda: None)
-    produce(at, [relay])
-    at.engine._dispatch()
-    assert answered(at) == []
-    await asyncio.sleep(0.1)
-    assert answered(at) == [relay.pair]
 
 
 @played
@@ -339,79 +238,10 @@ async def test_a_producer_of_a_pair_that_ends_before_its_turn_gets_no_slot(at: B
     relay = await at.joined()
     produce(at, [relay])
     spend(at)
-    at.engine._dispatch()
+    at.hear()
     await at.told(PairEvent.ENDED, relay, PairEnd.CLIENT_FIN)
     await asyncio.sleep(0.1)
     assert (at.pairs.asked, len(at.engine.slots), len(at.engine.loop_budget)) == ([], 0, 0)
-
-
-@played
-async def test_a_turn_that_comes_after_the_engine_has_stopped_answers_nobody(at: Bench) -> None:
-    count_topics(at)
-    relay = await at.joined()
-    # A thread that died does not tell of its pairs.
-    at.pairs.close_fds(relay.pair)
-    await at.engine.stop()
-    relay._answer_in_turn(1)
-    assert (at.causes, at.pairs.asked) == ([DisconnectCause.SHUTDOWN], [])
-    assert at.counters.shared.internal_errors == {}
-    at.engine._relays.clear()
-
-
-@played
-async def test_an_answer_to_a_producer_that_fails_in_its_turn_ends_its_own_relay_only(at: Bench) -> None:
-    count_topics(at)
-    relay, other = await at.joined(), await at.joined()
-
-    def fail(pair: int, generation: int) -> bytes:
-        if pair == relay.pair:
-            raise ValueError("a fault of ours")
-        return b"persistent://demo/ns/topic"
-
-    at.pairs.take_topic = fail  # type: ignore[method-assign]
-    produce(at, [relay, other])
-    spend(at)
-    at.engine._dispatch()
-    await asyncio.sleep(0.1)
-    assert [asked[:2] for asked in at.pairs.asked] == [("abort", relay.pair), ("assign", other.pair)]
-    assert at.counters.shared.internal_errors == {"relay": 1}
-
-
-@played
-async def test_unfinished_frames_are_looked_at_a_few_in_an_iteration(at: Bench) -> None:
-    relays = [at.relay() for _ in range(2 * LOOKS_A_TURN + 1)]
-    for relay in relays:
-        at.engine.open_frame(relay)
-    left = []
-
-    async def watch() -> None:
-        while at.engine._open_frames:
-            left.append(len(at.engine._open_frames))
-            await asyncio.sleep(0)
-
-    await asyncio.gather(at.engine.look_at_frames(), watch())
-    assert max(before - after for before, after in pairwise((len(relays), *left, 0))) <= LOOKS_A_TURN
-    for relay in relays:
-        relay.abort(DisconnectCause.SHUTDOWN)
-
-
-@played
-async def test_a_look_that_fails_ends_its_own_relay_only(at: Bench) -> None:
-    first, second = await at.joined(), await at.joined()
-    for relay in (first, second):
-        at.engine.open_frame(relay)
-
-    def look(relay: NativeRelay) -> bool:
-        if relay is first:
-            raise ValueError("a fault of ours")
-        return True
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(NativeRelay, "rest_passed", look)
-        await at.engine.look_at_frames()
-    assert at.engine._open_frames == {}
-    assert at.pairs.asked == [("abort", first.pair)]
-    assert at.counters.shared.internal_errors == {"relay": 1}
 
 
 # --- the threads ----------------------------------------------------------------------------------
@@ -434,13 +264,6 @@ async def test_a_thread_that_stands_still_is_told_of_until_it_goes_on(at: Bench)
 
 
 @played
-async def test_a_thread_that_dies_is_reported(at: Bench) -> None:
-    at.pairs.tell(PairEvent.THREAD_DIED, 0, 1)
-    await asyncio.sleep(0.1)
-    assert at.died == [1]
-
-
-@played
 async def test_a_process_that_ends_in_a_hurry_waits_for_no_thread(at: Bench) -> None:
     at.engine.abandon()
     assert not at.engine.running
@@ -459,7 +282,7 @@ async def test_the_owner_of_bodies_hears_of_them_and_of_the_threads(at: Bench) -
     at.pairs.tell(PairEvent.BODY_MOVED, 7, 1000)
     at.pairs.tell(PairEvent.BODY_ENDED, 8, 3000, 0, 0)
     at.pairs.tell(PairEvent.BODY_ENDED, 7, 2000, 32, PairEnd.CLIENT_ERROR)
-    at.engine._dispatch()
+    at.hear()
     assert at.bodies.heard == [("moved", 7, 1000), ("ended", 8, 3000, 0), ("ended", 7, 2000, 32)]
     at.engine.tick()
     assert at.bodies.heard[3:] == [("catch up",)]
@@ -471,44 +294,16 @@ async def test_the_owner_of_bodies_hears_of_them_and_of_the_threads(at: Bench) -
 
 
 @played
-async def test_a_panic_in_a_body_is_counted(at: Bench) -> None:
-    at.pairs.tell(PairEvent.BODY_ENDED, 7, 2000, 0, PairEnd.PANIC)
-    at.engine._dispatch()
-    assert at.bodies.heard[1:] == [("ended", 7, 2000, 0)]
-    assert sum(at.counters.shared.internal_errors.values()) == 1
-
-
-@played
 async def test_an_event_that_cannot_be_handled_costs_no_other(at: Bench) -> None:
     first, second = await at.joined(), await at.joined()
 
     def fail(*_: object) -> None:
         raise ValueError
 
-    at.engine._on_died = fail
     at.bodies.body_moved = fail  # type: ignore[assignment, method-assign]
-    at.pairs.tell(PairEvent.THREAD_DIED, 0, 0)
     at.pairs.tell(PairEvent.BODY_MOVED, 1, 5)
     at.pairs.tell(PairEvent.ENDED, first.pair, PairEnd.OURS)
     await at.told(PairEvent.ENDED, second, PairEnd.OURS)
-    assert len(at.ended) == 2
-    assert at.counters.shared.internal_errors == {"relay engine": 2}
-    at.counters.shared.internal_errors.clear()
-
-
-@played
-async def test_a_relay_whose_crash_raises_is_ended_all_the_same(at: Bench) -> None:
-    first, second = await at.joined(), await at.joined()
-
-    def fail(*_: object) -> None:
-        raise ValueError
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NativeRelay, "on_ended", fail)
-        patch.setattr(NativeRelay, "crashed", fail)
-        await at.told(PairEvent.ENDED, first, PairEnd.OURS)
-    await at.told(PairEvent.ENDED, second, PairEnd.OURS)
-    assert at.causes[:1] == [DisconnectCause.INTERNAL_ERROR]
     assert len(at.ended) == 2
     assert at.counters.shared.internal_errors == {"relay engine": 1}
     at.counters.shared.internal_errors.clear()

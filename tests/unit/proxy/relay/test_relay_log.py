@@ -8,10 +8,11 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import open_log
-from proxy.relay.rates.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
+from proxy.relay.rates.topic_rates import MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from proxy.relay.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, MOST_NAMES_IN_ALL, RelayLog, RelayTap
 from tests.support.loops.clock import ManualClock
 from tests.support.sockets.frames import framed, ping
+from tests.support.sockets.producer_frames import close_frame, producer_frame, send_frame
 from tests.unit.protocol.test_command_scanner import message
 
 TOPIC = "persistent://a/b/c"
@@ -38,8 +39,7 @@ class Shown:
 
 
 def producer(number: int = 1, topic: str = TOPIC) -> bytes:
-    made = pb.CommandProducer(topic=topic, producer_id=number, request_id=1)
-    return framed(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=made).SerializeToString())
+    return producer_frame(topic.encode(), number)
 
 
 def subscribe(number: int = 3, topic: str = TOPIC) -> bytes:
@@ -50,18 +50,12 @@ def subscribe(number: int = 3, topic: str = TOPIC) -> bytes:
 
 
 def sent(number: int = 1, payload: bytes = b"payload") -> bytes:
-    made = pb.CommandSend(producer_id=number, sequence_id=2)
-    return framed(pb.BaseCommand(type=pb.BaseCommand.SEND, send=made).SerializeToString(), payload)
+    return send_frame(number, payload=payload)
 
 
-def closed(kind: str, number: int) -> bytes:
-    made = pb.BaseCommand()
-    if kind == "producer":
-        made.type = pb.BaseCommand.CLOSE_PRODUCER
-        made.close_producer.producer_id, made.close_producer.request_id = number, 1
-    else:
-        made.type = pb.BaseCommand.CLOSE_CONSUMER
-        made.close_consumer.consumer_id, made.close_consumer.request_id = number, 1
+def consumer_closed(number: int) -> bytes:
+    made = pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER)
+    made.close_consumer.consumer_id, made.close_consumer.request_id = number, 1
     return framed(made.SerializeToString())
 
 
@@ -181,7 +175,7 @@ def test_closed_producers_and_consumers_leave_nothing_behind(who: str) -> None:
     for number in range(10_000):
         to_broker(tap, producer(number), subscribe(number))
         assert tap.names == 2
-        pass_on(tap, closed("producer", number), closed("consumer", number))
+        pass_on(tap, close_frame(number), consumer_closed(number))
     assert tap.names == 0
 
 
@@ -192,9 +186,8 @@ def test_one_connection_keeps_only_so_many_names_and_no_long_ones() -> None:
     for number in range(MOST_NAMES + 100):
         to_broker(tap, producer(number, f"{number:03}" + "t" * 600))
     assert tap.names == MOST_NAMES
-    assert {len(topic) for topic in tap._producers.values()} == {LONGEST_TOPIC}
-    to_broker(tap, producer(0, "another"), sent(0), sent(MOST_NAMES + 50))
-    assert set(shown.rates()) == {"another"}
+    to_broker(tap, producer(0, "another"), sent(0), sent(1), sent(MOST_NAMES + 50))
+    assert {len(topic) for topic in shown.rates()} == {len("another"), LONGEST_TOPIC}
 
 
 def test_all_connections_together_keep_only_so_many_names_and_give_them_back() -> None:
@@ -205,7 +198,7 @@ def test_all_connections_together_keep_only_so_many_names_and_give_them_back() -
     assert shown.log.names == MOST_NAMES_IN_ALL
     assert taps[-1].names == 0
     taps[0].close()
-    to_broker(taps[-1], subscribe(1), subscribe(1), producer(1), closed("producer", 1), closed("producer", 1))
+    to_broker(taps[-1], subscribe(1), subscribe(1), producer(1), close_frame(1), close_frame(1))
     assert taps[-1].names == 1
     for tap in taps:
         tap.close()
@@ -238,22 +231,3 @@ def test_the_table_is_bounded_and_the_one_silent_for_longest_makes_room() -> Non
     assert len(rates) == MOST_TOPICS
     assert {"t0", "new"} <= set(rates.document())
     assert "t1" not in rates.document()
-
-
-def test_a_silent_topic_is_forgotten() -> None:
-    rates = TopicRates(0.0)
-    rates.produced("old", 1, 1, 0.0)
-    rates.produced("young", 1, 1, 30.0)
-    rates.tick(IDLE_SECONDS - 1)
-    assert set(rates.document()) == {"old", "young"}
-    rates.tick(IDLE_SECONDS + WINDOW_SECONDS)
-    assert set(rates.document()) == {"young"}
-
-
-def test_rates_are_those_of_a_whole_window_however_late_its_end_is_seen() -> None:
-    rates = TopicRates(0.0)
-    rates.produced("t", 50, 500, 1.0)
-    rates.tick(WINDOW_SECONDS / 2)
-    assert rates.document()["t"]["msgRateIn"] == 0.0
-    rates.tick(WINDOW_SECONDS * 2.5)
-    assert rates.document()["t"]["msgRateIn"] == 50 / (WINDOW_SECONDS * 2.5)

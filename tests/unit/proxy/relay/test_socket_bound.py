@@ -1,10 +1,8 @@
 """The bound in sum for relayed sockets: when windows become narrow, who is ended, and in which order."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import FIELDS, open_log
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, PauseReason
 from proxy.relay.memory.bound import (
     AFTER_PERCENT,
@@ -103,11 +100,6 @@ def test_no_more_end_than_have_to(too_much: int, ended: int) -> None:
     assert len(ended_of([FakeRelay(size) for size in (20, 10, 5)], too_much)) == ended
 
 
-def test_a_wait_for_the_pool_or_for_a_permit_is_no_pause_of_ours() -> None:
-    waits = FakeRelay(50, paused=PauseReason.POOL | PauseReason.WATCH)
-    assert ended_of([FakeRelay(40), waits], 1) == [waits]
-
-
 @pytest.mark.threat("standing-relays-kernel-memory")
 def test_relays_to_strangers_end_before_all_others_however_little_each_holds() -> None:
     honest = [FakeRelay(size) for size in (2000, 250)]
@@ -144,17 +136,6 @@ def test_the_networks_of_one_site_are_one_crowd_and_the_largest_of_them_gives() 
     found = ended_of([neighbour, *crowd, double], 170)
     assert neighbour not in found
     assert found[0].network == crowd[7].network
-
-
-def test_a_network_with_most_memory_keeps_what_moves_while_others_stand_still() -> None:
-    moving = [FakeRelay(400, moved=400, of="192.0.2.66") for _ in range(3)]
-    still = FakeRelay(10)
-    assert ended_of([*moving, still], 11) == [still, moving[-1]]
-
-
-def test_a_relay_that_has_ended_meanwhile_frees_nothing() -> None:
-    gone, left = FakeRelay(500), FakeRelay(100)
-    assert ended_of([gone, left], 100, Origins(ended=gone)) == [left]
 
 
 async def test_windows_become_narrow_at_half_of_the_limit_and_wide_again_below() -> None:
@@ -236,38 +217,6 @@ async def test_of_thousands_of_relays_few_are_looked_at_in_one_step(kind: str, n
     assert max(steps.done) <= LOADS_A_STEP
     ended_in_one = LOADS_A_STEP // LOADS_AN_END + 1
     assert len(steps.done) >= 500 // ended_in_one
-
-
-async def test_a_relay_that_ends_between_two_steps_is_passed_over_and_the_next_frees_its_part() -> None:
-    relays = [FakeRelay(10 + number % 7) for number in range(5000)]
-    steps, largest = Steps(), [each for each in relays if each.size == 16]
-
-    def leave(pauses: int) -> None:
-        # All looks are over, all are in order, and nobody has been ended.
-        if not gone and sum(steps.done) >= len(relays):
-            gone.extend(each for each in largest[::2] if each.cause is None)
-            for each in gone:
-                each.cause = DisconnectCause.CLIENT_CLOSED
-
-    gone: list[FakeRelay] = []
-    steps.at_pause = leave
-    total = sum(each.size for each in relays)
-    await steps.sweep(relays)
-    ended = [each for each in relays if each.cause is DisconnectCause.MEMORY_LIMIT]
-    assert len(gone) > 300
-    assert all(each.cause is DisconnectCause.CLIENT_CLOSED for each in gone)
-    too_much = total - total * AFTER_PERCENT // 100
-    assert too_much <= sum(each.size for each in ended) < too_much + 16
-
-
-async def test_the_warning_has_fields_that_the_log_knows() -> None:
-    written = BytesIO()
-    log = open_log("warning", "json", written)
-    bound = SocketBound(LIMIT, lambda tight: None, lambda: [load(FakeRelay(500))], Origins(), log, lambda: 5.0)
-    await look(bound, SocketMemory(LIMIT, 0))
-    line = json.loads(written.getvalue())
-    assert (line["connections"], line["held"], line["limit"]) == (1, LIMIT, LIMIT)
-    assert line.keys() & {"connections", "held", "limit"} <= FIELDS.keys()
 
 
 def test_memory_allocated_ahead_may_be_below_zero_for_a_moment() -> None:

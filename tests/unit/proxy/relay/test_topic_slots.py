@@ -8,7 +8,7 @@ from proxy.relay.rates.client_meter import MOST_PRODUCERS, ClientMeter
 from proxy.relay.rates.slot_books import OTHER, LoopBooks, SlotBooks
 from proxy.relay.topic_slots import UNUSED_SECONDS, SlotSample, TopicSlots
 from tests.support.native import offered
-from tests.support.sockets.producer_frames import close_frame, producer_frame, send_frame, subscribe_frame
+from tests.support.sockets.producer_frames import producer_frame, send_frame
 
 Make = Callable[[], SlotBooks]
 
@@ -84,26 +84,6 @@ def test_a_million_topics_are_bounded_and_the_rest_is_one_bucket(make: Make) -> 
     assert slots.without_slot == 1_000_000 - 100 + 1
 
 
-@both
-@pytest.mark.parametrize("topic", [b"", b"\xff\xfe", b"t" * 513, b"t" * 65_536])
-def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(make: Make, topic: bytes) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    read(meter, producer_frame(b"good", 1), producer_frame(topic, 1), send_frame(1))
-    assert (len(slots), slots.samples()[0].messages) == (1, 1)
-    assert sample(slots, "good").relays == 0
-
-
-@both
-def test_messages_of_producers_that_never_came_are_counted_with_the_rest(make: Make) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    read(meter, send_frame(7), producer_frame(b"t", 1), send_frame(1), send_frame(1 << 60), close_frame(9))
-    read(meter, send_frame(9, messages=5))
-    assert (slots.samples()[0].messages, sample(slots, "t").messages) == (7, 1)
-    assert slots.samples()[0].relays == 0
-
-
 @pytest.mark.threat("endless-topic-names")
 @both
 def test_one_network_leaves_slots_to_the_topics_of_others(make: Make) -> None:
@@ -149,29 +129,6 @@ def test_a_connection_has_a_bounded_number_of_producers(make: Make) -> None:
 
 
 @both
-def test_a_reused_id_belongs_to_its_new_topic_and_a_stale_one_to_the_next_producer(make: Make) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    # The broker has closed the producer, which this direction does not see; the client comes again.
-    read(meter, producer_frame(b"a", 1), send_frame(1), producer_frame(b"b", 1), send_frame(1), send_frame(1))
-    assert (sample(slots, "a")[3:], sample(slots, "b")[3:]) == ((1, False, 0), (2, False, 1))
-    read(meter, close_frame(1), send_frame(1))
-    assert sample(slots, "b")[3:] == (2, False, 0)
-    assert slots.samples()[0].messages == 1
-
-
-@both
-def test_a_client_that_comes_again_goes_on_in_the_books_of_its_topic(make: Make) -> None:
-    slots = table(make)
-    for count in (1, 2):
-        meter = ClientMeter(slots, Reader())
-        read(meter, producer_frame(b"a", 7), send_frame(7))
-        assert sample(slots, "a")[3:] == (count, False, 1)
-        meter.close()
-        assert sample(slots, "a").relays == 0
-
-
-@both
 def test_a_topic_without_producers_gives_its_slot_back_after_a_while_and_another_begins_at_zero(make: Make) -> None:
     slots = table(make)
     kept, gone = ClientMeter(slots, Reader()), ClientMeter(slots, Reader())
@@ -187,29 +144,6 @@ def test_a_topic_without_producers_gives_its_slot_back_after_a_while_and_another
     read(kept, producer_frame(b"new", 2))
     assert sample(slots, "new") == SlotSample(2, "new", 0, 0, False, 1)
     assert not read(kept, send_frame(2, payload=bytes(100_000)))
-
-
-@both
-def test_what_a_client_has_sent_is_seen(make: Make) -> None:
-    meter = ClientMeter(table(make), Reader())
-    assert (meter.produces, meter.consumes) == (False, False)
-    read(meter, subscribe_frame(b"t"))
-    assert (meter.produces, meter.consumes) == (False, True)
-    read(meter, producer_frame(b"t", 1)[:15])
-    assert not meter.produces
-    read(meter, producer_frame(b"t", 1)[15:])
-    assert meter.produces
-
-
-@both
-def test_sizes_that_make_no_sense_make_a_connection_one_unknown_producer(make: Make) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    read(meter, producer_frame(b"t", 1), b"\xff" * 20)
-    read(meter, bytes(1000))
-    assert (slots.samples()[0].bytes, slots.samples()[0].messages) == (1000, 0)
-    assert sample(slots, "t").relays == 0
-    assert slots.counts == (0, 0, 0, 1)
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -230,21 +164,6 @@ def test_a_topic_runs_dry_and_its_client_waits_until_there_are_tokens(make: Make
     assert not sample(slots, "t").ran_dry
     assert meter.look(until + 1e-6) == (until + 1e-6, False)
     assert not meter.has_dry
-
-
-@both
-def test_one_frame_is_due_after_the_longest_pause_and_the_pause_begins_anew(make: Make) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    read(meter, producer_frame(b"t", 1))
-    slots.set_rate(1, 1.0, None)
-    read(meter, send_frame(1, payload=bytes(100_000)))
-    assert meter.look(100.0) == (105.0, False)
-    assert meter.look(104.9) == (105.0, False)
-    assert meter.look(105.0) == (110.0, True)
-    assert meter.look(106.0) == (110.0, False)
-    slots.books.set_max_pause_millis(2_000)
-    assert meter.look(107.0) == (109.0, True)
 
 
 @both
@@ -285,16 +204,6 @@ def test_a_change_of_a_rate_has_clients_look_and_keeps_the_debt(make: Make) -> N
 def test_a_rate_that_is_none_is_refused(make: Make, rate: float) -> None:
     with pytest.raises(ValueError, match="expected more than 0"):
         table(make).set_rate(OTHER, rate, None)
-
-
-@both
-def test_a_rate_for_a_topic_that_has_gone_changes_nothing(make: Make) -> None:
-    slots = table(make)
-    slots.set_rate(7, 1.0, 1.0)
-    meter = ClientMeter(slots, Reader())
-    for producer in range(8):
-        read(meter, producer_frame(b"t%d" % producer, producer))
-    assert not read(meter, send_frame(6, payload=bytes(1_000_000)))
 
 
 @both
