@@ -1,5 +1,9 @@
 """Clients that try to make the proxy hold, or do, more than their share: each is refused and harms nobody."""
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from protocol import commands
@@ -8,8 +12,10 @@ from protocol.errors import ServerError
 from protocol.field_walker import MAX_ENTRIES
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.telemetry.refusals import Stage as Refusal
+from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import lookup_frame, topics_frame
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
@@ -172,27 +178,22 @@ async def test_a_list_that_gets_no_place_in_its_time_is_an_error() -> None:
         gate.set()
 
 
-async def test_a_list_that_waited_out_its_time_is_never_asked_for() -> None:
-    async with staged(topicListRequestTimeoutMillis=patient_millis(1000)) as stage:
-        gate = stage.broker.script.hold(LISTS)
-        client = await stage.connected()
-        # In one segment, so that all have the same deadline: none may get the place of one that ran out before it.
-        await client.send(b"".join(topics_frame(client.next_id(), namespace(number)) for number in range(8)))
-        for _ in range(8):
-            answer = await client.answer()
-            assert answer.error.error == ServerError.TooManyRequests
-            assert answer.error.message in {Refusal.BROKER.refusal, Refusal.CLIENT_BUSY.refusal}
-        assert stage.broker.record.topic_questions == LISTS_AT_ONCE
-        gate.set()
-
-
-async def test_a_client_that_reads_its_list_is_not_cut_for_answers_that_wait_behind_it() -> None:
-    async with staged() as stage:
-        held = stage.direct.try_acquire(stage.direct.limit)
-        assert held is not None
-        client = await stage.connected()
-        for number in range(200):
-            await client.send(lookup_frame(number, TOPIC))
-        for _ in range(200):
-            assert (await client.answer()).type == CommandType.LOOKUP_RESPONSE
-        held.release()
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_header_that_came_late_leaves_the_rest_of_the_handshakes_clock_only(tls: bool, tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+    if tls:
+        keys |= PemFiles.write(tmp_path / "tls").server_keys
+    async with staged(**keys) as stage:
+        proxy, begun = stage.proxy, stage.proxy.loop.time()
+        client = await stage.client(port=proxy.tls_port if tls else None)
+        await stage.until(lambda: proxy.counters.net.awaited_headers == 1, "a client without a header")
+        accepted = proxy.loop.time()
+        await asyncio.sleep(0.1)
+        await client.send(encode(ProxyHeader(HostPort("203.0.113.7", 40_000), HostPort("198.51.100.1", 6650)), 1))
+        await stage.until(lambda: not proxy.counters.net.awaited_headers, "a client with its header read")
+        seconds = proxy.sessions.handshake_seconds
+        await proxy.sessions.tick(begun + seconds - 0.1)
+        assert len(proxy.sessions) == 1
+        await proxy.sessions.tick(accepted + seconds)
+        assert await client.rest() == b""
+        await stage.until(lambda: stage.caused("handshake_timeout") == 1, "the end of the clock")

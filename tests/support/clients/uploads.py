@@ -1,7 +1,6 @@
 """Clients that send large frames to a proxy's `LargeFrames`, without sockets and in virtual time."""
 
 import asyncio
-import io
 from collections.abc import Callable, Hashable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -66,10 +65,8 @@ class Services:
         self.handshakes = self._memory("handshake", limit, timeout_seconds, share_by_key=True)
         self.limits = SimpleNamespace(frame_seconds=seconds)
         self.authentication = None
-        self._file = io.BytesIO()
-        log = open_log("info", "json", self._file)
         self.uploads = UploadWatch(
-            lambda: WriteLimits(20.0, LEAST_BYTES_PER_SECOND), lambda: self.waits.served_waiters, log
+            lambda: WriteLimits(20.0, LEAST_BYTES_PER_SECOND), lambda: self.waits.served_waiters, open_log("error")
         )
         self.requests = SimpleNamespace(counters=RequestCounters(), refusals=RefusalLog(open_log("error"), self.clock))
         self.loop = self
@@ -90,10 +87,6 @@ class Services:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> ManualTimer:
         return self.clock.call_at(self.clock.time() + seconds, callback)
-
-    @property
-    def lines(self) -> list[bytes]:
-        return self._file.getvalue().splitlines()
 
     async def settle(self) -> None:
         """Let every task go as far as it can."""

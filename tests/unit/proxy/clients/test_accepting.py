@@ -14,16 +14,6 @@ def made() -> tuple[Accepting, ManualClock, io.BytesIO]:
     return Accepting(clock, open_log("info", "json", file)), clock, file
 
 
-def test_a_pause_without_a_time_lasts_until_somebody_resumes() -> None:
-    accepting, clock, _ = made()
-    assert not accepting.paused
-    accepting.pause(None)
-    clock.advance(100_000)
-    assert (accepting.paused, accepting.seconds_left) == (True, None)
-    accepting.resume()
-    assert not accepting.paused
-
-
 def test_a_pause_with_a_time_ends_by_itself_and_says_so() -> None:
     accepting, clock, file = made()
     accepting.pause(60.0)
@@ -45,11 +35,3 @@ def test_a_second_pause_replaces_the_time_of_the_first(second: float | None) -> 
     assert accepting.paused
     clock.advance(30.0)
     assert accepting.paused == (second is None)
-
-
-def test_a_resume_leaves_no_timer() -> None:
-    accepting, clock, file = made()
-    accepting.pause(10.0)
-    accepting.resume()
-    clock.advance(60.0)
-    assert not file.getvalue()

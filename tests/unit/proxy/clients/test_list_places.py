@@ -7,9 +7,8 @@ import pytest
 from protocol.errors import ServerError
 from proxy.auth.identity import Principal
 from proxy.clients.requests import LISTS_AT_ONCE
-from proxy.core.errors import DisconnectCause
 from proxy.requests.lookups import FEW_WAITING, ListPlaces
-from tests.support.clients.async_client import PING, lookup_frame, topics_frame
+from tests.support.clients.async_client import PING, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.client_desk import Desk, desk
@@ -57,44 +56,17 @@ async def test_lists_take_at_most_three_quarters_of_the_places() -> None:
 
 async def test_places_are_given_in_turns_by_principal() -> None:
     async with desk() as on:
-        limited(on, 2)
-        many, few = Principal("many"), Principal("few")
-        first = [on.visitor() for _ in range(2)]
-        for number, visitor in enumerate(first):
-            visitor.session.principal = many
-            visitor.arrives(lists(number))
-        # With the limit of 2 all places are held: newcomers wait only if there is a place among the lookups.
-        on.services.requests.lookups.apply(100, 1.0)
-        places = on.services.requests.lookups.list_places
-        places._begun.set_limit(2)
-        for number in range(10, 20):
+        # Three places; the fourth is for lookups.
+        places = limited(on, 4)
+        for number in range(13):
             visitor = on.visitor()
-            visitor.session.principal = many
+            visitor.session.principal = Principal("few" if number == 12 else "many")
             visitor.arrives(lists(number))
-        late = on.visitor()
-        late.session.principal = few
-        late.arrives(lists(99))
         await turns(10)
-        assert places.queue_size == 11
+        assert places.queue_size == 10
         open_gate(on)
         await turns(100)
-        assert on.lists.served.index(99) <= 4
-
-
-async def test_a_client_that_leaves_gives_up_what_it_waits_for() -> None:
-    async with desk() as on:
-        places = limited(on, 4)
-        staying, leaving = on.visitor(), on.visitor()
-        staying.arrives(lists(1, 2, 3))
-        leaving.arrives(lists(11, 12, 13))
-        await turns(10)
-        assert (places.held, places.queue_size, places.waiting) == (3, 1, 3)
-        leaving.session.abort(DisconnectCause.CLIENT_CLOSED)
-        await turns(10)
-        assert (places.held, places.queue_size, places.waiting) == (2, 0, 1)
-        open_gate(on)
-        await turns(20)
-        assert staying.answered() == [1, 2, 3]
+        assert on.lists.served.index(12) <= 5
 
 
 async def test_a_list_whose_turn_comes_while_lookups_hold_every_place_is_refused() -> None:
@@ -155,17 +127,3 @@ async def test_when_many_lists_wait_a_connection_lets_few_wait() -> None:
         assert {200, 300} <= set(on.lists.served)
         assert "pong" in modest.answered()
         assert modest.session.reading
-
-
-async def test_lookups_are_refused_at_their_limit_as_before() -> None:
-    async with desk() as on:
-        limited(on, 1)
-        on.visitor().arrives(lists(1))
-        asker = on.visitor()
-        asker.arrives(lists(2) + lookup_frame(3, "persistent://t/n/x"))
-        assert [answer.error.error or answer.lookupTopicResponse.error for answer in asker.answers()] == [
-            ServerError.TooManyRequests,
-            ServerError.TooManyRequests,
-        ]
-        open_gate(on)
-        await turns(10)

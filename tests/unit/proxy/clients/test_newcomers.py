@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.clients.crowds import IDLE_FACTOR, IDLE_SECONDS
+from proxy.clients.crowds import IDLE_FACTOR
 from proxy.clients.newcomers import WORK_FACTOR, Newcomers
-from proxy.clients.relay_crowds import LOOKS, QUIET_BYTES, QUIET_BYTES_PER_SECOND, QUIET_SECONDS
+from proxy.clients.relay_crowds import QUIET_BYTES, QUIET_BYTES_PER_SECOND, QUIET_SECONDS
 from proxy.core.addresses import host_network
 from proxy.relay.engine import NOT_PAUSED, RelaySnapshot
 
@@ -74,11 +74,6 @@ class House:
 
 
 class TestWhoLeaves:
-    def test_the_relay_to_a_stranger_that_was_quiet_for_longest_leaves(self) -> None:
-        house = House()
-        relays = house.relays(ATTACKER, 20)
-        assert [house.leaves() for _ in range(5)] == relays[:5]
-
     def test_a_relay_that_passes_keep_alives_is_quiet_and_one_that_passes_more_is_not(self) -> None:
         house = House()
         works, quiet, *others = house.relays(ATTACKER, 5)
@@ -121,19 +116,6 @@ class TestWhoLeaves:
         # No kind has far more than a newcomer who has nothing.
         assert house.leaves() is None
 
-    def test_of_relays_at_work_the_youngest_leaves_because_it_loses_least(self) -> None:
-        house = House()
-        relays = house.relays(ATTACKER, 20)
-        assert house.leaves(now=QUIET_SECONDS / 2) is relays[-1]
-
-    def test_of_relays_to_known_brokers_a_quiet_one_leaves_before_one_at_work(self) -> None:
-        house = House()
-        relays = house.relays(SNAT, 20, known=True)
-        for relay in relays[:5] + relays[6:]:
-            relay.moved_bytes = 10_000
-        assert house.leaves() is relays[5]
-        assert house.leaves() is not None
-
     def test_a_relay_to_a_broker_that_a_lookup_names_later_is_no_strangers(self) -> None:
         house = House()
         named: set[str] = set()
@@ -142,17 +124,6 @@ class TestWhoLeaves:
         named.add("broker")
         assert [house.leaves(), house.leaves()] == strangers[:2]
         assert all(relay in house.address for relay in relays)
-
-    def test_a_newcomer_has_few_relays_looked_at(self) -> None:
-        house = House()
-        relays = house.relays(ATTACKER, 5 * LOOKS)
-        for relay in relays:
-            relay.moved_bytes = 10_000
-        looked = 0
-        house.newcomers._saved, house.newcomers._at = 0.0, LATE
-        assert house.leaves() is None
-        looked = sum(book.moved_bytes > 0 for book in house.newcomers.relays._books.values())
-        assert looked == LOOKS
 
 
 class TestForWhom:
@@ -227,13 +198,3 @@ class TestSites:
         for relay in relays[:-1]:
             relay.moved_bytes = 10_000
         assert house.leaves() is relays[-1]
-
-
-def test_what_left_leaves_no_trace() -> None:
-    house = House()
-    for relay in house.relays(ATTACKER, 20) + house.relays(SNAT, 20, known=True):
-        house.newcomers.relays.remove(relay)
-        house.newcomers.relays.remove(relay)
-    relays = house.newcomers.relays
-    assert not any((relays._books, len(relays._strangers), len(relays._known), relays.most_known))
-    assert IDLE_SECONDS == QUIET_SECONDS

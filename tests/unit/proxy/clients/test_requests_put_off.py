@@ -2,7 +2,6 @@
 
 import pytest
 
-from protocol.commands import PONG_FRAME
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import DEFERRED_PER_ITERATION
 from tests.support.clients.async_client import PING, topics_frame
@@ -49,16 +48,6 @@ async def test_a_list_of_another_network_waits_for_one_of_a_crowd() -> None:
         assert on.lists.served == [0, 99, *range(1, len(askers))]
 
 
-async def test_a_turn_that_has_time_puts_nothing_off() -> None:
-    async with desk() as on:
-        askers = [on.visitor() for _ in range(3)]
-        for number, asker in enumerate(askers):
-            asker.arrives(list_request(number))
-        assert len(on.loop_budget) == 0
-        await turns()
-        assert on.lists.served == [0, 1, 2]
-
-
 async def test_what_follows_a_list_that_is_put_off_waits_behind_it() -> None:
     async with desk() as on:
         asker = on.visitor()
@@ -74,16 +63,6 @@ async def test_what_follows_a_list_that_is_put_off_waits_behind_it() -> None:
         await turns()
         assert (asker.answered(), on.lists.served) == (["pong", 1, 2], [1, 2])
         assert asker.session.reading
-
-
-async def test_lists_in_one_read_are_put_off_together_and_served_once() -> None:
-    async with desk() as on:
-        asker = on.visitor()
-        on.work_long_enough()
-        asker.arrives(list_request(1) + list_request(2) + PING)
-        assert len(on.loop_budget) == 1
-        await turns()
-        assert (on.lists.served, sorted(map(str, asker.answered()))) == ([1, 2], ["1", "2", "pong"])
 
 
 @pytest.mark.parametrize("cut", [5, 10, 15])
@@ -112,25 +91,3 @@ async def test_a_client_that_leaves_while_put_off_is_served_nothing(reads: int) 
         assert on.lists.served == [9]
         assert (leaving.answered(), staying.answered()) == ([], [9])
         assert on.counters.shared.internal_errors == {}
-
-
-async def test_a_client_whose_reading_is_paused_hangs_up_while_put_off() -> None:
-    async with desk() as on:
-        leaving = on.visitor()
-        on.work_long_enough()
-        leaving.arrives(list_request(1))
-        leaving.arrives(list_request(2))
-        leaving.session.eof_received()
-        await turns()
-        assert on.lists.served == []
-        assert on.registry.ends == [DisconnectCause.CLIENT_CLOSED]
-
-
-async def test_a_ping_before_a_list_in_one_read_is_answered_at_once() -> None:
-    async with desk() as on:
-        asker = on.visitor()
-        on.work_long_enough()
-        asker.arrives(PING + list_request(1))
-        assert bytes(asker.socket.peer_bytes).startswith(PONG_FRAME)
-        await turns()
-        assert asker.answered() == ["pong", 1]

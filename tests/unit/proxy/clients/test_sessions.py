@@ -11,20 +11,21 @@ import pytest
 from protocol.errors import ServerError
 from proxy.app.metrics.counters import Counters
 from proxy.clients.connection import ClientConnection
-from proxy.clients.crowds import CONNECT_SECONDS, IDLE_SECONDS
+from proxy.clients.crowds import IDLE_SECONDS
+from proxy.clients.relay_crowds import QUIET_SECONDS
 from proxy.clients.sessions import (
     DRAIN_LOOK_SECONDS,
     LINGER_SECONDS,
     LOOKS_A_TURN,
-    LOOKS_WITHOUT_TIMEOUT_SECONDS,
     SessionLimits,
     Sessions,
 )
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
+from proxy.relay.engine import RelaySnapshot
 from proxy.relay.relay import AsyncioRelay
 from tests.support.clients.list_clients import turns
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.loops import virtual
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -37,7 +38,6 @@ class FakeClient:
         self.client_address = address
         self.detail = ""
         self.name = f"{address}:5000"
-        self.detail = ""
         self.busy = busy
         self.ticks: list[float] = []
         self.limit_changes = 0
@@ -140,125 +140,45 @@ class Book:
 
 
 class TestLimits:
-    def test_the_total_is_bounded_and_a_place_is_free_again_at_once(self) -> None:
-        async def main() -> None:
-            book = Book(total=2)
-            first, _ = book.add("192.0.2.1"), book.add("192.0.2.2")
-            refusal = book.sessions.refusal("192.0.2.3")
-            assert refusal is not None
-            assert refusal.error == ServerError.ServiceNotReady
-            assert "(2, maxConcurrentInboundConnections)" in refusal.text
-            first.close(DisconnectCause.CLIENT_CLOSED)
-            assert book.sessions.refusal("192.0.2.3") is None
-
-        run_virtual(main())
-
-    def test_one_address_is_bounded_without_harm_to_others(self) -> None:
-        async def main() -> None:
-            book = Book(per_address=2)
-            clients = [book.add("192.0.2.1") for _ in range(2)]
-            refusal = book.sessions.refusal("192.0.2.1")
-            assert refusal is not None
-            assert refusal.error == ServerError.NotAllowedError
-            assert "maxConcurrentInboundConnectionsPerIp" in refusal.text
-            assert book.sessions.refusal("192.0.2.2") is None
-            clients[0].abort(DisconnectCause.CONNECTION_RESET)
-            assert book.sessions.refusal("192.0.2.1") is None
-
-        run_virtual(main())
+    @virtual
+    async def test_the_total_is_bounded_and_a_place_is_free_again_at_once(self) -> None:
+        book = Book(total=2)
+        first, _ = book.add("192.0.2.1"), book.add("192.0.2.2")
+        refusal = book.sessions.refusal("192.0.2.3")
+        assert refusal is not None
+        assert refusal.error == ServerError.ServiceNotReady
+        assert "(2, maxConcurrentInboundConnections)" in refusal.text
+        first.close(DisconnectCause.CLIENT_CLOSED)
+        assert book.sessions.refusal("192.0.2.3") is None
 
     @pytest.mark.threat("many-ipv6-addresses")
     @pytest.mark.parametrize("bits", [48, 64, 128])
-    def test_one_ipv6_network_is_one_address(self, bits: int) -> None:
-        async def main() -> None:
-            book = Book(per_address=2, ipv6_bits=bits)
-            clients = [book.add(f"2001:db8::{number}") for number in (1, 2)]
-            assert (book.sessions.refusal("2001:db8::3") is None) == (bits == 128)
-            assert (book.sessions.refusal("2001:db8:0:1::1") is None) == (bits > 48)
-            assert book.sessions.refusal("2001:db8:1::1") is None
-            clients[0].close(DisconnectCause.CLIENT_CLOSED)
-            assert book.sessions.refusal("2001:db8::3") is None
-            clients[1].close(DisconnectCause.CLIENT_CLOSED)
-            assert not len(book.sessions._per_network)
-
-        run_virtual(main())
-
-    def test_zero_is_no_limit(self) -> None:
-        async def main() -> None:
-            book = Book()
-            for _ in range(1000):
-                book.add()
-            assert book.sessions.refusal("192.0.2.1") is None
-
-        run_virtual(main())
-
-    def test_a_relayed_client_keeps_its_place(self) -> None:
-        async def main() -> None:
-            book = Book(total=1, per_address=1)
-            relay = book.relay(book.add("192.0.2.1"))
-            assert len(book.sessions) == 1
-            assert book.sessions.refusal("192.0.2.1") is not None
-            relay.abort(DisconnectCause.BROKER_CLOSED)
-            assert book.sessions.refusal("192.0.2.1") is None
-
-        run_virtual(main())
+    @virtual
+    async def test_one_ipv6_network_is_one_address(self, bits: int) -> None:
+        book = Book(per_address=2, ipv6_bits=bits)
+        clients = [book.add(f"2001:db8::{number}") for number in (1, 2)]
+        assert (book.sessions.refusal("2001:db8::3") is None) == (bits == 128)
+        assert (book.sessions.refusal("2001:db8:0:1::1") is None) == (bits > 48)
+        assert book.sessions.refusal("2001:db8:1::1") is None
+        clients[0].close(DisconnectCause.CLIENT_CLOSED)
+        assert book.sessions.refusal("2001:db8::3") is None
 
 
 CROWD = "192.0.2.1"
 
 
 class TestRoomForNewcomers:
-    def test_a_newcomer_gets_the_place_of_a_silent_client_of_a_crowd(self) -> None:
-        async def main() -> None:
-            book = Book(total=5)
-            crowd = [book.add(CROWD) for _ in range(5)]
-            # Who has just come may still send its CONNECT.
-            assert book.sessions.admission("192.0.2.2") is not None
-            await asyncio.sleep(CONNECT_SECONDS)
-            assert book.sessions.admission("192.0.2.2") is None
-            assert [client.end for client in crowd] == ["aborted: connection_limit"] + 4 * [None]
-            book.add("192.0.2.2")
-            assert book.sessions.admission(CROWD) is not None
-            # Four of them are not far more than one.
-            assert book.sessions.admission("192.0.2.2") is not None
-            assert book.sessions.admission("192.0.2.3") is None
-
-        run_virtual(main())
-
-    def test_a_client_with_a_connect_leaves_when_it_is_idle(self) -> None:
-        async def main() -> None:
-            book = Book(total=4)
-            busy, idle = book.add(CROWD, busy=True), book.add(CROWD)
-            for client in (busy, idle, book.add(CROWD)):
-                book.done(client)
-            book.add("192.0.2.2")
-            await asyncio.sleep(IDLE_SECONDS)
-            assert book.sessions.admission("192.0.2.3") is None
-            assert idle.end == "aborted: connection_limit"
-            assert busy.end is None
-
-        run_virtual(main())
-
-    def test_relays_keep_their_places(self) -> None:
-        async def main() -> None:
-            book = Book(total=5)
-            for _ in range(5):
-                book.relay(book.add(CROWD))
-            await asyncio.sleep(IDLE_SECONDS)
-            assert book.sessions.admission("192.0.2.2") is not None
-
-        run_virtual(main())
-
-    def test_a_lowered_limit_ends_nobody(self) -> None:
-        async def main() -> None:
-            book = Book(total=9)
-            crowd = [book.add(CROWD) for _ in range(9)]
-            await asyncio.sleep(CONNECT_SECONDS)
-            book.sessions.apply(SessionLimits(5, 0, HANDSHAKE_SECONDS, 30, 75.0))
-            assert book.sessions.admission("192.0.2.2") is not None
-            assert all(client.end is None for client in crowd)
-
-        run_virtual(main())
+    @virtual
+    async def test_a_client_with_a_connect_leaves_when_it_is_idle(self) -> None:
+        book = Book(total=4)
+        busy, idle = book.add(CROWD, busy=True), book.add(CROWD)
+        for client in (busy, idle, book.add(CROWD)):
+            book.done(client)
+        book.add("192.0.2.2")
+        await asyncio.sleep(IDLE_SECONDS)
+        assert book.sessions.admission("192.0.2.3") is None
+        assert idle.end == "aborted: connection_limit"
+        assert busy.end is None
 
 
 async def ends_by_iteration(book: Book, work: Coroutine[Any, Any, None]) -> list[int]:
@@ -274,489 +194,337 @@ async def ends_by_iteration(book: Book, work: Coroutine[Any, Any, None]) -> list
 
 
 class TestHandshake:
-    def test_a_client_that_says_nothing_is_cut_after_its_time(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client, start = book.add(), book.loop.time()
-            await book.sessions.tick(start + HANDSHAKE_SECONDS - 0.1)
-            assert (client.end, len(book.sessions)) == (None, 1)
-            await book.sessions.tick(start + HANDSHAKE_SECONDS)
-            assert client.end == "aborted: handshake_timeout"
-            assert book.disconnects() == {"handshake_timeout": 1}
-
-        run_virtual(main())
-
-    def test_only_those_are_cut_whose_time_is_over(self) -> None:
-        async def main() -> None:
-            book = Book()
-            early = book.add()
-            await asyncio.sleep(5.0)
-            late = book.add()
-            await book.sessions.tick(book.loop.time() + HANDSHAKE_SECONDS - 5.0)
-            assert (early.end, late.end) == ("aborted: handshake_timeout", None)
-
-        run_virtual(main())
-
-    def test_many_late_ones_are_cut_in_one_turn(self) -> None:
-        async def main() -> None:
-            book = Book()
-            clients = [book.add() for _ in range(100)]
-            await book.sessions.tick(book.loop.time() + 60.0)
-            assert {client.end for client in clients} == {"aborted: handshake_timeout"}
-            assert len(book.sessions) == 0
-
-        run_virtual(main())
-
     @pytest.mark.threat("silent-crowd-times-out")
-    def test_thousands_of_late_ones_are_cut_a_few_in_an_iteration_of_the_loop(self) -> None:
-        async def main() -> None:
-            book = Book()
-            for _ in range(2000):
-                book.add()
-            left = await ends_by_iteration(book, book.sessions.tick(book.loop.time() + 60.0))
-            assert max(left) <= LOOKS_A_TURN
-            assert sum(left) == 2000
+    @virtual
+    async def test_thousands_of_late_ones_are_cut_a_few_in_an_iteration_of_the_loop(self) -> None:
+        book = Book()
+        for _ in range(2000):
+            book.add()
+        left = await ends_by_iteration(book, book.sessions.tick(book.loop.time() + 60.0))
+        assert max(left) <= LOOKS_A_TURN
+        assert sum(left) == 2000
 
-        run_virtual(main())
-
-    def test_who_connects_while_others_are_cut_is_not_cut(self) -> None:
-        async def main() -> None:
-            book = Book()
-            clients = [book.add() for _ in range(LOOKS_A_TURN + 2)]
-            async with asyncio.TaskGroup() as group:
-                group.create_task(book.sessions.tick(book.loop.time() + 60.0))
-                await asyncio.sleep(0)
-                book.done(clients[-2])
-                clients[-1].close(DisconnectCause.CLIENT_CLOSED)
-            assert (clients[-3].end, clients[-2].end) == ("aborted: handshake_timeout", None)
-            assert clients[-1].end == "closed: client_closed"
-
-        run_virtual(main())
+    @virtual
+    async def test_who_connects_while_others_are_cut_is_not_cut(self) -> None:
+        book = Book()
+        clients = [book.add() for _ in range(LOOKS_A_TURN + 2)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(book.sessions.tick(book.loop.time() + 60.0))
+            await asyncio.sleep(0)
+            book.done(clients[-2])
+            clients[-1].close(DisconnectCause.CLIENT_CLOSED)
+        assert (clients[-3].end, clients[-2].end) == ("aborted: handshake_timeout", None)
+        assert clients[-1].end == "closed: client_closed"
 
     @pytest.mark.parametrize("how", ["connected", "relayed"])
-    def test_who_is_through_is_not_cut(self, how: str) -> None:
-        async def main() -> None:
-            book = Book()
-            client = book.add()
-            if how == "relayed":
-                book.relay(client)
-            else:
-                book.done(client)
-            await book.sessions.tick(book.loop.time() + 60.0)
-            assert (client.end, len(book.sessions), book.disconnects()) == (None, 1, {})
-
-        run_virtual(main())
+    @virtual
+    async def test_who_is_through_is_not_cut(self, how: str) -> None:
+        book = Book()
+        client = book.add()
+        if how == "relayed":
+            book.relay(client)
+        else:
+            book.done(client)
+        await book.sessions.tick(book.loop.time() + 60.0)
+        assert (client.end, len(book.sessions), book.disconnects()) == (None, 1, {})
 
 
 class TestKeepAlive:
-    def test_each_session_has_one_turn_in_an_interval(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=5, read_timeout_seconds=20.0)
-            clients = [book.add() for _ in range(17)]
-            relays = [book.relay(client) for client in clients[:4]]
-            for client in clients[4:]:
-                book.done(client)
-            for second in range(10):
-                await book.sessions.tick(book.loop.time() + second)
-            assert [len(client.ticks) for client in clients] == [0] * 4 + [2] * 13
-            assert [len(relay.ticks) for relay in relays] == [2] * 4
-
-        run_virtual(main())
-
-    def test_the_work_of_a_second_is_a_share(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=5)
-            clients = [book.add() for _ in range(20)]
-            for client in clients:
-                book.done(client)
-            await book.sessions.tick(book.loop.time())
-            assert sum(len(client.ticks) for client in clients) == 4
-
-        run_virtual(main())
+    @virtual
+    async def test_each_session_has_one_turn_in_an_interval(self) -> None:
+        book = Book(keep_alive_seconds=5, read_timeout_seconds=20.0)
+        clients = [book.add() for _ in range(17)]
+        relays = [book.relay(client) for client in clients[:4]]
+        for client in clients[4:]:
+            book.done(client)
+        for second in range(10):
+            await book.sessions.tick(book.loop.time() + second)
+        assert [len(client.ticks) for client in clients] == [0] * 4 + [2] * 13
+        assert [len(relay.ticks) for relay in relays] == [2] * 4
 
     @pytest.mark.threat("silent-crowd-times-out")
-    def test_the_looks_of_a_second_are_taken_a_few_in_an_iteration_of_the_loop(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=1, read_timeout_seconds=4.0)
-            clients = [book.add() for _ in range(600)]
-            relays = [book.relay(client) for client in clients[:300]]
-            for client in clients[300:]:
-                book.done(client)
-            everybody: list[FakeClient | FakeRelay] = [*clients[300:], *relays]
-            seen: list[int] = []
-            async with asyncio.TaskGroup() as group:
-                looking = group.create_task(book.sessions.tick(book.loop.time()))
-                while not looking.done():
-                    await asyncio.sleep(0)
-                    seen.append(sum(len(each.ticks) for each in everybody))
-            assert max(after - before for before, after in pairwise([0, *seen])) <= LOOKS_A_TURN
-            assert {len(each.ticks) for each in everybody} == {1}
-
-        run_virtual(main())
-
-    def test_a_relay_is_looked_at_four_times_in_its_read_timeout(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=3600, read_timeout_seconds=8.0)
-            relay = book.relay(book.add())
-            for second in range(8):
-                await book.sessions.tick(book.loop.time() + second)
-            assert len(relay.ticks) == 4
-
-        run_virtual(main())
-
-    def test_without_keep_alive_and_read_timeout_no_client_is_looked_at(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=0, read_timeout_seconds=0.0)
-            client, relay = book.add(), book.relay(book.add())
+    @virtual
+    async def test_the_looks_of_a_second_are_taken_a_few_in_an_iteration_of_the_loop(self) -> None:
+        book = Book(keep_alive_seconds=1, read_timeout_seconds=4.0)
+        clients = [book.add() for _ in range(600)]
+        relays = [book.relay(client) for client in clients[:300]]
+        for client in clients[300:]:
             book.done(client)
-            for second in range(2 * LOOKS_WITHOUT_TIMEOUT_SECONDS):
-                await book.sessions.tick(book.loop.time() + second)
-            assert (len(client.ticks), len(relay.ticks)) == (0, 2)
-
-        run_virtual(main())
-
-    @pytest.mark.parametrize("read_timeout_seconds", [0.0, 75.0])
-    def test_a_few_of_many_relays_are_looked_at_in_a_second(self, read_timeout_seconds: float) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=0, read_timeout_seconds=read_timeout_seconds)
-            relays = [book.relay(book.add()) for _ in range(1_800)]
-            await book.sessions.tick(book.loop.time())
-            assert sum(len(relay.ticks) for relay in relays) == 100
-
-        run_virtual(main())
-
-    def test_without_keep_alive_clients_have_a_turn_twice_in_the_read_timeout(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=0, read_timeout_seconds=8.0)
-            client = book.add()
-            book.done(client)
-            for second in range(8):
-                await book.sessions.tick(book.loop.time() + second)
-            assert len(client.ticks) == 2
-
-        run_virtual(main())
+        everybody: list[FakeClient | FakeRelay] = [*clients[300:], *relays]
+        seen: list[int] = []
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(book.sessions.tick(book.loop.time()))
+            while not looking.done():
+                await asyncio.sleep(0)
+                seen.append(sum(len(each.ticks) for each in everybody))
+        assert max(after - before for before, after in pairwise([0, *seen])) <= LOOKS_A_TURN
+        assert {len(each.ticks) for each in everybody} == {1}
 
 
 class TestChangedLimits:
-    def test_lowered_below_those_connected_nobody_is_closed_and_newcomers_are_refused(self) -> None:
-        async def main() -> None:
-            book = Book(total=3)
-            clients = [book.add(f"192.0.2.{number}") for number in range(3)]
-            book.sessions.apply(SessionLimits(1, 0, HANDSHAKE_SECONDS, 30, 75.0))
-            assert [client.end for client in clients] == [None] * 3
-            for client in clients[:2]:
-                assert "(1, maxConcurrentInboundConnections)" in str(book.sessions.refusal("192.0.2.9"))
-                client.close(DisconnectCause.CLIENT_CLOSED)
-            assert book.sessions.refusal("192.0.2.9") is not None
-            clients[2].close(DisconnectCause.CLIENT_CLOSED)
-            assert book.sessions.refusal("192.0.2.9") is None
+    @virtual
+    async def test_lowered_below_those_connected_nobody_is_closed_and_newcomers_are_refused(self) -> None:
+        book = Book(total=3)
+        clients = [book.add(f"192.0.2.{number}") for number in range(3)]
+        book.sessions.apply(SessionLimits(1, 0, HANDSHAKE_SECONDS, 30, 75.0))
+        assert [client.end for client in clients] == [None] * 3
+        for client in clients[:2]:
+            assert "(1, maxConcurrentInboundConnections)" in str(book.sessions.refusal("192.0.2.9"))
+            client.close(DisconnectCause.CLIENT_CLOSED)
+        assert book.sessions.refusal("192.0.2.9") is not None
+        clients[2].close(DisconnectCause.CLIENT_CLOSED)
+        assert book.sessions.refusal("192.0.2.9") is None
 
-        run_virtual(main())
+    @virtual
+    async def test_a_shorter_handshake_holds_for_those_who_are_in_it(self) -> None:
+        book = Book()
+        early = book.add()
+        await asyncio.sleep(4.0)
+        late = book.add()
+        book.sessions.apply(SessionLimits(0, 0, 3.0, 30, 75.0))
+        await book.sessions.tick(book.loop.time())
+        assert (early.end, late.end) == ("aborted: handshake_timeout", None)
+        await book.sessions.tick(book.loop.time() + 3.0)
+        assert late.end == "aborted: handshake_timeout"
 
-    def test_a_shorter_handshake_holds_for_those_who_are_in_it(self) -> None:
-        async def main() -> None:
-            book = Book()
-            early = book.add()
-            await asyncio.sleep(4.0)
-            late = book.add()
-            book.sessions.apply(SessionLimits(0, 0, 3.0, 30, 75.0))
-            await book.sessions.tick(book.loop.time())
-            assert (early.end, late.end) == ("aborted: handshake_timeout", None)
-            await book.sessions.tick(book.loop.time() + 3.0)
-            assert late.end == "aborted: handshake_timeout"
-
-        run_virtual(main())
-
-    def test_a_shorter_interval_gives_each_client_one_turn_in_it(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=3600)
-            clients = [book.add() for _ in range(20)]
-            relays = [book.relay(client) for client in clients[:3]]
-            for client in clients[3:]:
-                book.done(client)
-            clients[5].close(DisconnectCause.CLIENT_CLOSED)
-            book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 5, 20.0))
-            for second in range(5):
-                await book.sessions.tick(book.loop.time() + second)
-            assert [len(client.ticks) for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
-            assert [client.limit_changes for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
-            assert [(len(relay.ticks), relay.read_timeouts) for relay in relays] == [(1, [20.0])] * 3
-            assert book.sessions.relays == 3
-
-        run_virtual(main())
-
-    def test_an_unchanged_interval_keeps_everybodys_turn(self) -> None:
-        async def main() -> None:
-            book = Book(keep_alive_seconds=4)
-            client = book.add()
+    @virtual
+    async def test_a_shorter_interval_gives_each_client_one_turn_in_it(self) -> None:
+        book = Book(keep_alive_seconds=3600)
+        clients = [book.add() for _ in range(20)]
+        relays = [book.relay(client) for client in clients[:3]]
+        for client in clients[3:]:
             book.done(client)
-            for second in range(8):
-                await book.sessions.tick(book.loop.time() + second)
-                book.sessions.apply(SessionLimits(second, 0, HANDSHAKE_SECONDS, 4, 75.0))
-            assert len(client.ticks) == 2
-
-        run_virtual(main())
+        clients[5].close(DisconnectCause.CLIENT_CLOSED)
+        book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 5, 20.0))
+        for second in range(5):
+            await book.sessions.tick(book.loop.time() + second)
+        assert [len(client.ticks) for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
+        assert [client.limit_changes for client in clients] == [0] * 3 + [1, 1, 0] + [1] * 14
+        assert [(len(relay.ticks), relay.read_timeouts) for relay in relays] == [(1, [20.0])] * 3
+        assert book.sessions.relays == 3
 
 
 class TestDrain:
-    def test_idle_clients_are_closed_at_once(self) -> None:
-        async def main() -> None:
-            book = Book()
-            clients, start = [book.add() for _ in range(3)], book.loop.time()
-            await book.sessions.drain(30.0)
-            assert [client.end for client in clients] == ["closed: shutdown"] * 3
-            assert book.loop.time() - start < 0.1
+    @virtual
+    async def test_thousands_of_idle_clients_are_closed_a_few_in_an_iteration_of_the_loop(self) -> None:
+        book = Book()
+        for _ in range(1000):
+            book.add()
+        left = await ends_by_iteration(book, book.sessions.drain(30.0))
+        assert max(left) <= LOOKS_A_TURN
+        assert sum(left) == 1000
 
-        run_virtual(main())
-
-    def test_thousands_of_idle_clients_are_closed_a_few_in_an_iteration_of_the_loop(self) -> None:
-        async def main() -> None:
-            book = Book()
-            for _ in range(1000):
-                book.add()
-            left = await ends_by_iteration(book, book.sessions.drain(30.0))
-            assert max(left) <= LOOKS_A_TURN
-            assert sum(left) == 1000
-
-        run_virtual(main())
-
-    def test_a_busy_client_is_closed_when_it_is_done(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client, start = book.add(busy=True), book.loop.time()
-
-            def finish() -> None:
-                client.busy = False
-
-            book.loop.call_later(4.0, finish)
-            await book.sessions.drain(30.0)
-            assert client.end == "closed: shutdown"
-            assert book.loop.time() - start == pytest.approx(4.0, abs=0.1)
-
-        run_virtual(main())
-
-    def test_a_client_whose_request_waits_to_be_read_is_served_first(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client, start = book.add(), book.loop.time()
+    @virtual
+    async def test_a_client_that_has_just_asked_is_left_until_a_look_finds_it_quiet(self) -> None:
+        book = Book()
+        clients, start = [book.add(), book.add()], book.loop.time()
+        for client in clients:
             book.done(client)
-            client.unread = 100
-
-            def read() -> None:
-                client.unread, client.busy = 0, True
-                book.loop.call_later(3.0, answered)
-
-            def answered() -> None:
-                client.busy = False
-
-            book.loop.call_later(0.02, read)
-            await book.sessions.drain(30.0)
-            assert client.end == "closed: shutdown"
-            assert book.loop.time() - start >= 3.0
-
-        run_virtual(main())
-
-    def test_a_client_that_has_just_asked_is_left_until_a_look_finds_it_quiet(self) -> None:
-        async def main() -> None:
-            book = Book()
-            clients, start = [book.add(), book.add()], book.loop.time()
-            for client in clients:
-                book.done(client)
-            clients[0].asks = 3
-            ends = list[str | None]()
-            book.loop.call_later(1.5 * DRAIN_LOOK_SECONDS, lambda: ends.extend(client.end for client in clients))
-            await book.sessions.drain(30.0)
-            assert ends == [None, "closed: shutdown"]
-            assert clients[0].end == "closed: shutdown"
-            assert book.loop.time() - start < 4 * DRAIN_LOOK_SECONDS
-
-        run_virtual(main())
+        clients[0].asks = 3
+        ends = list[str | None]()
+        book.loop.call_later(1.5 * DRAIN_LOOK_SECONDS, lambda: ends.extend(client.end for client in clients))
+        await book.sessions.drain(30.0)
+        assert ends == [None, "closed: shutdown"]
+        assert clients[0].end == "closed: shutdown"
+        assert book.loop.time() - start < 4 * DRAIN_LOOK_SECONDS
 
     @pytest.mark.parametrize(("seconds", "lingers"), [(30.0, LINGER_SECONDS), (0.4, 0.2)])
-    def test_a_client_that_asks_all_the_time_is_closed_between_two_requests(
+    @virtual
+    async def test_a_client_that_asks_all_the_time_is_closed_between_two_requests(
         self, seconds: float, lingers: float
     ) -> None:
-        async def main() -> None:
-            book = Book()
-            client, start = book.add(), book.loop.time()
-            book.done(client)
-            client.asks, client.unread = 10**9, 1
-            await book.sessions.drain(seconds)
-            assert client.end == "closed: shutdown"
-            assert book.loop.time() - start == pytest.approx(lingers, abs=0.1)
+        book = Book()
+        client, start = book.add(), book.loop.time()
+        book.done(client)
+        client.asks, client.unread = 10**9, 1
+        await book.sessions.drain(seconds)
+        assert client.end == "closed: shutdown"
+        assert book.loop.time() - start == pytest.approx(lingers, abs=0.1)
 
-        run_virtual(main())
+    @virtual
+    async def test_who_is_still_there_at_the_deadline_is_cut(self) -> None:
+        book = Book()
+        client, relay, start = book.add(busy=True), book.relay(book.add()), book.loop.time()
+        await book.sessions.drain(30.0)
+        assert (client.end, relay.end) == ("aborted: shutdown", "aborted: shutdown")
+        assert book.loop.time() - start == pytest.approx(30.0, abs=0.1)
+        (warning,) = [line for line in book.lines if line["level"] == "warning"]
+        assert warning["connections"] == 2
+        assert len(book.sessions) == 0
 
-    def test_a_client_in_its_handshake_is_not_waited_for(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client, start = book.add(), book.loop.time()
-            client.asks, client.unread = 10**9, 1
-            await book.sessions.drain(30.0)
-            assert (client.end, book.loop.time()) == ("closed: shutdown", start)
-
-        run_virtual(main())
-
-    def test_who_is_still_there_at_the_deadline_is_cut(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client, relay, start = book.add(busy=True), book.relay(book.add()), book.loop.time()
-            await book.sessions.drain(30.0)
-            assert (client.end, relay.end) == ("aborted: shutdown", "aborted: shutdown")
-            assert book.loop.time() - start == pytest.approx(30.0, abs=0.1)
-            (warning,) = [line for line in book.lines if line["level"] == "warning"]
-            assert warning["connections"] == 2
-            assert len(book.sessions) == 0
-
-        run_virtual(main())
-
-    def test_thousands_who_are_still_there_are_cut_a_few_in_an_iteration_of_the_loop(self) -> None:
-        async def main() -> None:
-            book = Book()
-            for number in range(1000):
-                client = book.add(busy=True)
-                if number % 2:
-                    book.relay(client)
-            left = await ends_by_iteration(book, book.sessions.drain(0.0))
-            assert max(left) <= LOOKS_A_TURN
-            assert sum(left) == 1000
-
-        run_virtual(main())
-
-    def test_a_client_that_becomes_a_relay_while_others_are_cut_is_cut_too(self) -> None:
-        async def main() -> None:
-            book = Book()
-            clients = [book.add(busy=True) for _ in range(LOOKS_A_TURN + 2)]
-            async with asyncio.TaskGroup() as group:
-                group.create_task(book.sessions.drain(0.0))
-                while len(book.sessions) > 2:
-                    await turns(1)
-                relay = book.relay(clients[-1])
-            assert (relay.end, clients[-1].end, len(book.sessions)) == ("aborted: shutdown", None, 0)
-
-        run_virtual(main())
-
-    def test_a_drain_of_nobody_is_over_at_once(self) -> None:
-        async def main() -> None:
-            book = Book()
-            start = book.loop.time()
-            await book.sessions.drain(30.0)
-            assert book.loop.time() == start
-
-        run_virtual(main())
+    @virtual
+    async def test_a_client_that_becomes_a_relay_while_others_are_cut_is_cut_too(self) -> None:
+        book = Book()
+        clients = [book.add(busy=True) for _ in range(LOOKS_A_TURN + 2)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(book.sessions.drain(0.0))
+            while len(book.sessions) > 2:
+                await turns(1)
+            relay = book.relay(clients[-1])
+        assert (relay.end, clients[-1].end, len(book.sessions)) == ("aborted: shutdown", None, 0)
 
 
 class TestBooks:
-    def test_numbers_return_to_zero(self) -> None:
-        async def main() -> None:
-            book = Book(total=10, per_address=10)
-            for cause in (DisconnectCause.CLIENT_CLOSED, DisconnectCause.IDLE):
-                book.add().close(cause)
-            book.relay(book.add()).abort(DisconnectCause.BROKER_CLOSED)
-            assert len(book.sessions) == 0
-            assert (book.counters.clients.new_connections, book.counters.clients.active_connections) == (3, 0)
-            assert book.disconnects() == {"client_closed": 1, "idle": 1, "broker_closed": 1}
-
-        run_virtual(main())
-
-    def test_an_end_that_is_told_twice_counts_once(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client = book.add()
-            client.close(DisconnectCause.CLIENT_CLOSED)
-            book.sessions.ended(cast(ClientConnection, client), DisconnectCause.IDLE)
-            assert book.disconnects() == {"client_closed": 1}
-            assert book.counters.clients.active_connections == 0
-
-        run_virtual(main())
-
-    def test_a_storm_of_ends_writes_one_line_a_second_for_each_cause(self) -> None:
-        async def main() -> None:
-            book = Book()
-            for _ in range(100):
-                book.add().abort(DisconnectCause.MALFORMED_FRAME)
-                book.add().abort(DisconnectCause.READ_TIMEOUT)
-            await asyncio.sleep(1.0)
+    @virtual
+    async def test_a_storm_of_ends_writes_one_line_a_second_for_each_cause(self) -> None:
+        book = Book()
+        for _ in range(100):
             book.add().abort(DisconnectCause.MALFORMED_FRAME)
-            told = [line["cause"] for line in book.lines if line["level"] == "info"]
-            assert told == ["malformed_frame", "read_timeout", "malformed_frame"]
+            book.add().abort(DisconnectCause.READ_TIMEOUT)
+        await asyncio.sleep(1.0)
+        book.add().abort(DisconnectCause.MALFORMED_FRAME)
+        told = [line["cause"] for line in book.lines if line["level"] == "info"]
+        assert told == ["malformed_frame", "read_timeout", "malformed_frame"]
 
-        run_virtual(main())
-
-    def test_who_is_closed_for_memory_is_told_with_the_key_to_change(self) -> None:
-        async def main() -> None:
-            book = Book()
-            for _ in range(3):
-                book.add().abort(DisconnectCause.MEMORY_LIMIT)
-            (line,) = book.lines
-            assert (line["level"], line["cause"]) == ("warning", "memory_limit")
-            assert line["change"] == "maxTopicListInFlightDirectMemSizeMB"
-
-        run_virtual(main())
+    @virtual
+    async def test_who_is_closed_for_memory_is_told_with_the_key_to_change(self) -> None:
+        book = Book()
+        for _ in range(3):
+            book.add().abort(DisconnectCause.MEMORY_LIMIT)
+        (line,) = book.lines
+        assert (line["level"], line["cause"]) == ("warning", "memory_limit")
+        assert line["change"] == "maxTopicListInFlightDirectMemSizeMB"
 
     @pytest.mark.parametrize("cause", [DisconnectCause.WRITE_STALLED, DisconnectCause.READS_TOO_SLOWLY])
-    def test_who_is_closed_for_not_reading_is_not_told_twice(self, cause: DisconnectCause) -> None:
-        async def main() -> None:
-            book = Book()
-            book.add().abort(cause)
-            assert [line["level"] for line in book.lines] == ["debug"]
-
-        run_virtual(main())
-
-    def test_ends_as_usual_are_for_developers(self) -> None:
-        async def main() -> None:
-            book = Book()
-            book.add().close(DisconnectCause.CLIENT_CLOSED)
-            (line,) = book.lines
-            assert (line["level"], line["client"]) == ("debug", "192.0.2.1:5000")
-
-        run_virtual(main())
+    @virtual
+    async def test_who_is_closed_for_not_reading_is_not_told_twice(self, cause: DisconnectCause) -> None:
+        book = Book()
+        book.add().abort(cause)
+        assert [line["level"] for line in book.lines] == ["debug"]
 
 
 class TestCredentials:
-    def test_credentials_are_looked_at_once_in_their_interval_for_as_long_as_the_client_is_there(self) -> None:
-        async def main() -> None:
-            book = Book()
-            book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 30, 75.0))
-            looks: list[str] = []
-            client, silent = book.add(), book.add()
-            book.sessions.watch_credentials(cast(ClientConnection, client), lambda: looks.append("client"))
-            relay = book.relay(silent)
-            book.sessions.watch_credentials(relay, lambda: looks.append("relay"))
-            for _ in range(60):
-                await book.sessions.tick(book.loop.time())
-            assert sorted(looks) == ["client", "relay"]
-            client.close(DisconnectCause.CLIENT_CLOSED)
-            relay.abort(DisconnectCause.CLIENT_CLOSED)
-            for _ in range(60):
-                await book.sessions.tick(book.loop.time())
-            assert len(looks) == 2
+    @virtual
+    async def test_credentials_are_looked_at_once_in_their_interval_for_as_long_as_the_client_is_there(self) -> None:
+        book = Book()
+        book.sessions.apply(SessionLimits(0, 0, HANDSHAKE_SECONDS, 30, 75.0))
+        looks: list[str] = []
+        client, silent = book.add(), book.add()
+        book.sessions.watch_credentials(cast(ClientConnection, client), lambda: looks.append("client"))
+        relay = book.relay(silent)
+        book.sessions.watch_credentials(relay, lambda: looks.append("relay"))
+        for _ in range(60):
+            await book.sessions.tick(book.loop.time())
+        assert sorted(looks) == ["client", "relay"]
+        client.close(DisconnectCause.CLIENT_CLOSED)
+        relay.abort(DisconnectCause.CLIENT_CLOSED)
+        for _ in range(60):
+            await book.sessions.tick(book.loop.time())
+        assert len(looks) == 2
 
-        run_virtual(main())
 
-    def test_a_look_may_end_the_connection_it_looks_at(self) -> None:
-        async def main() -> None:
-            book = Book()
-            clients = [book.add() for _ in range(3)]
+class LateRelay(FakeRelay):
+    """A relay whose end is told when the test says so."""
+
+    def abort(self, cause: DisconnectCause) -> None:
+        self.end = f"aborted: {cause}"
+
+    def snapshot(self) -> RelaySnapshot:
+        return cast(RelaySnapshot, type("Quiet", (), {"moved": (0, 0)}))
+
+
+@virtual
+async def test_a_drain_waits_for_those_who_give_way() -> None:
+    book = Book(total=3)
+    relays = [LateRelay(book) for _ in range(3)]
+    for relay in relays:
+        book.sessions.became_relay(cast(ClientConnection, book.add(CROWD)), relay, lambda: False)
+    now = book.loop.time
+    book.loop.time = lambda: now() + QUIET_SECONDS  # type: ignore[method-assign]
+    assert book.sessions.admission("192.0.2.2") is None
+    (gone,) = (relay for relay in relays if relay.end is not None)
+    for relay in relays:
+        if relay is not gone:
+            book.sessions.relay_ended(relay, DisconnectCause.CLIENT_CLOSED)
+    book.loop.call_later(1, book.sessions.relay_ended, gone, DisconnectCause.CONNECTION_LIMIT)
+    began = book.loop.time()
+    await book.sessions.drain(30)
+    assert 0.9 < book.loop.time() - began < 2
+
+
+CRASH = RuntimeError("crash of this connection")
+
+
+def crash(*_: object) -> None:
+    raise CRASH
+
+
+def crashing(member: FakeClient | FakeRelay, monkeypatch: pytest.MonkeyPatch, *methods: str) -> None:
+    """Make methods of one member raise, through its class: a relay has slots."""
+    kind = type(member)
+    for method in methods:
+        usual = getattr(kind, method)
+
+        def call(self: object, *args: object, usual: object = usual) -> object:
+            if self is member:
+                raise CRASH
+            return usual(self, *args)  # type: ignore[operator]
+
+        monkeypatch.setattr(kind, method, call)
+
+
+def errors(book: Book) -> dict[str, int]:
+    return book.counters.shared.internal_errors
+
+
+class TestClock:
+    @pytest.mark.parametrize("how", ["client", "relay"])
+    @virtual
+    async def test_a_tick_that_raises_ends_that_connection_only(
+        self, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        book = Book(keep_alive_seconds=1, read_timeout_seconds=4.0)
+        clients = [book.add() for _ in range(3)]
+        members = [book.relay(client) if how == "relay" else client for client in clients]
+        if how == "client":
             for client in clients:
+                book.done(client)
+        crashing(members[0], monkeypatch, "tick")
+        await book.sessions.tick(book.loop.time())
+        assert [len(member.ticks) for member in members] == [0, 1, 1]
+        assert [member.end for member in members] == ["aborted: internal_error", None, None]
+        assert errors(book) == {"session": 1}
+        await book.sessions.tick(book.loop.time())
+        assert errors(book) == {"session": 1}
 
-                def look(client: FakeClient = client) -> None:
-                    client.close(DisconnectCause.CREDENTIALS_EXPIRED)
+    @pytest.mark.parametrize("how", ["client", "relay"])
+    @virtual
+    async def test_who_cannot_be_ended_leaves_the_books(self, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        book = Book(keep_alive_seconds=1, read_timeout_seconds=4.0)
+        clients = [book.add() for _ in range(2)]
+        members = [book.relay(client) if how == "relay" else client for client in clients]
+        if how == "client":
+            for client in clients:
+                book.done(client)
+        crashing(members[0], monkeypatch, "tick", "abort")
+        await book.sessions.tick(book.loop.time())
+        assert len(members[1].ticks) == 1
+        assert len(book.sessions) == 1
+        assert book.disconnects() == {"internal_error": 1}
+        assert errors(book) == {"session": 2}
 
-                book.sessions.watch_credentials(cast(ClientConnection, client), look)
-            for _ in range(60):
-                await book.sessions.tick(book.loop.time())
-            assert book.disconnects() == {"credentials_expired": 3}
+    @virtual
+    async def test_a_look_at_credentials_that_raises_ends_that_connection_only(self) -> None:
+        book = Book()
+        clients = [book.add() for _ in range(2)]
+        seen: list[str] = []
+        for client, look in zip(clients, (crash, lambda: seen.append("second")), strict=True):
+            book.done(client)
+            book.sessions.watch_credentials(client, look)  # type: ignore[arg-type]
+        for _ in range(60):
+            await book.sessions.tick(book.loop.time())
+        assert seen == ["second"]
+        assert [client.end for client in clients] == ["aborted: internal_error", None]
 
-        run_virtual(main())
 
-    def test_who_is_gone_already_is_not_watched(self) -> None:
-        async def main() -> None:
-            book = Book()
-            client = book.add()
-            client.close(DisconnectCause.CLIENT_CLOSED)
-            book.sessions.watch_credentials(cast(ClientConnection, client), lambda: None)
-            assert not len(book.sessions._watched)
-            assert not book.sessions._looks
-
-        run_virtual(main())
+class TestNeighbours:
+    @virtual
+    async def test_a_drain_ends_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        book = Book()
+        idle, busy = [book.add() for _ in range(2)], [book.add(busy=True) for _ in range(2)]
+        crashing(idle[0], monkeypatch, "close", "abort")
+        crashing(busy[0], monkeypatch, "abort")
+        await book.sessions.drain(1.0)
+        assert idle[1].end == "closed: shutdown"
+        assert busy[1].end == "aborted: shutdown"
+        assert len(book.sessions) == 0
