@@ -62,6 +62,7 @@ BAD: dict[str, Answer] = {
 }
 
 
+@pytest.mark.threat("garbage-load-statistics")
 @pytest.mark.parametrize("bad", BAD)
 async def test_producers_are_released_while_brokers_tell_nothing_that_can_be_used(
     bad: str, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from protocol.commands import PING_FRAME, PONG_FRAME
 from proxy.app.overload import OverloadSwitch
 from proxy.app.reload import apply
 from proxy.core.log import open_log
+from proxy.overload.control import OverloadControl
 from proxy.overload.machine_memory import MemoryFiles
 from proxy.overload.samples import OwnerBytes
 from proxy.relay.engine import PauseReason, Relay
@@ -25,7 +26,7 @@ from tests.support.sockets.producer_frames import bare, close_frame, producer_fr
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
-TOPIC = "persistent://public/default/t"
+TOPIC, OTHER = "persistent://public/default/t", "persistent://public/default/u"
 OPENED = producer_frame(TOPIC.encode(), 1)
 SMALL = send_frame(1, payload=bytes(10))
 # Far above what the allocator of a test holds free, which is taken off.
@@ -35,6 +36,7 @@ THRESHOLD = {"overloadThrottleEnabled": "true", "overloadSignals": "proxy", "ove
 LONG = {"overloadDripMillis": "25000", "overloadMaxPauseMillis": "600000"}
 ADAPTIVE = {
     "adaptivePublisherThrottlingEnabled": "true", "adaptivePublisherThrottlingIntervalMs": "200",
+    "adaptivePublisherThrottlingPerTopicMetricsEnabled": "true",
     "overloadSignals": "proxy", "overloadSampleMillis": "50", "publishThrottleMaxPauseMillis": "600000",
 }  # fmt: skip
 STEP = 0.25
@@ -156,23 +158,6 @@ async def test_producer_whose_commands_have_their_type_twice_is_held_like_others
         pressure.set(0.1)
         for producer in (evader, other, only_sends):
             assert await producer.broker.receive(len(sent)) == sent
-
-
-async def test_one_frame_drips_through_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = THRESHOLD | LONG | {"overloadDripMillis": "300"}
-    async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED + SMALL)
-        # The first frame may pass by a drip that was given before the frame came.
-        before = stage.proxy.counters.overload.drips
-        pressure.set(0.9)
-        await held(stage)
-        await pair.client.send(SMALL * 50)
-        for _ in range(3):
-            assert await pair.broker.receive(len(SMALL)) == SMALL
-        drips = stage.proxy.counters.overload.drips - before
-        assert 3 <= drips < 20
-        pressure.set(0.1)
-        assert await pair.broker.receive(47 * len(SMALL)) == SMALL * 47
 
 
 async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +325,7 @@ class Sender:
 
 async def two_topics(stage: Stage, broker: RawBroker, connections: int) -> list[Sender]:
     """Join the producers of two topics, on one connection or on two."""
-    other = producer_frame(b"persistent://public/default/u", 2)
+    other = producer_frame(OTHER.encode(), 2)
     if connections == 1:
         return [Sender(await joined(stage, broker, OPENED + other), (1, 2))]
     return [Sender(await joined(stage, broker, OPENED), (1,)), Sender(await joined(stage, broker, other), (2,))]
@@ -353,13 +338,13 @@ async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
         control, slots = stage.proxy.overload.control, stage.proxy.relay_engines.slots
         assert control is not None
-        topics, set_rate = control._adaptive.topics, slots.set_rate
+        set_rate = slots.set_rate
         # The natural rate at each change, and the new rate.
         changes: dict[int, list[tuple[float, float | None]]] = {}
 
         def noted(slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
-            (natural,) = [topic.natural_bytes for topic in topics.values() if topic.slot == slot]
-            changes.setdefault(slot, []).append((natural, bytes_per_second))
+            (name,) = [sample.topic for sample in slots.samples() if sample.slot == slot]
+            changes.setdefault(slot, []).append((natural_rates(control)[name], bytes_per_second))
             set_rate(slot, bytes_per_second, messages_per_second)
 
         monkeypatch.setattr(slots, "set_rate", noted)
@@ -368,7 +353,7 @@ async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
             for sender in senders:
                 group.create_task(sender.send())
                 group.create_task(sender.receive())
-            await stage.until(lambda: _learned(topics), "natural rates")
+            await stage.until(lambda: _learned(natural_rates(control)), "natural rates")
             pressure.set(0.9)
             await stage.until(lambda: control.active_topics == 2, "limits")
             # How many steps that takes depends on the natural rate that a busy machine lets them learn.
@@ -385,8 +370,13 @@ async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
         assert stage.proxy.counters.overload.adaptive.failures == 0
 
 
-def _learned(topics: Any) -> bool:
-    known = [topic.natural_bytes for name, topic in topics.items() if name]
+def natural_rates(control: OverloadControl) -> dict[str, float]:
+    """Return what topics send without a limit, as their metrics show it."""
+    return {row.topic: row.natural_rate for row in control.topics()}
+
+
+def _learned(rates: dict[str, float]) -> bool:
+    known = [rate for topic, rate in rates.items() if topic in (TOPIC, OTHER)]
     return len(known) == 2 and min(known) > 150_000
 
 

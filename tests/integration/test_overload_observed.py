@@ -24,12 +24,14 @@ from tests.integration.test_overload_joined import (
     Sender,
     held,
     joined,
+    natural_rates,
     pressed,
     relays,
     released,
     reload,
 )
 from tests.support.brokers.raw_broker import raw_broker
+from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
 
@@ -50,10 +52,11 @@ def number_of(stage: Stage, name: str) -> float:
 async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", written))
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
-        control: Any = stage.proxy.overload.control
-        counters, written = stage.proxy.counters.overload, io.BytesIO()
-        control._report._log = open_log("info", "json", written)
+        control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
+        assert control is not None
 
         def events() -> set[str]:
             return {json.loads(line)["event"].partition(":")[0] for line in written.getvalue().splitlines()}
@@ -62,11 +65,10 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
             return any(relay.snapshot().paused[TO_BROKER] & PauseReason.RATE for relay in relays(stage))
 
         sender = Sender(await joined(stage, broker, OPENED), (1,))
-        topics = control._adaptive.topics
         async with asyncio.TaskGroup() as group:
             group.create_task(sender.send())
             group.create_task(sender.receive())
-            await stage.until(lambda: TOPIC in topics and topics[TOPIC].natural_bytes > 150_000, "a natural rate")
+            await stage.until(lambda: natural_rates(control).get(TOPIC, 0) > 150_000, "a natural rate")
             reload(stage, adaptivePublisherThrottlingObserveOnly="true")
             pressure.set(0.9)
             await stage.until(lambda: "would-activate" in events(), "what would be")

@@ -12,20 +12,20 @@ import pytest
 
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
+from proxy.overload.broker_statistics import StatisticsRefused
 from proxy.overload.control import OverloadControl, OverloadParts
 from proxy.overload.counters import OverloadCounters
-from proxy.overload.samples import BacklogSample, BrokerSample, MemorySample, OwnerBytes
+from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.slices import SLICE
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
+from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
 THRESHOLD = {"overloadThrottleEnabled": "true"}
 ADAPTIVE = {"adaptivePublisherThrottlingEnabled": "true"}
-OBSERVE = {"overloadThrottleObserveOnly": "true", "adaptivePublisherThrottlingObserveOnly": "true"}
 LIMIT = 1_000_000_000
 
 
@@ -177,67 +177,6 @@ def play(relays: Sequence[FakeRelay], keys: Mapping[str, str], act: Callable[[St
     return run_without_sockets(main())
 
 
-def test_q2_q6_producers_are_paused_within_one_sample_and_consumers_never() -> None:
-    async def act(stage: Stage) -> None:
-        await asyncio.sleep(1)
-        assert stage.paused == [False, False]
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(0.6)
-        assert stage.paused == [True, False]
-        stage.memory.ratio = 0.5
-        await asyncio.sleep(1.1)
-        assert stage.paused == [False, False]
-
-    play([FakeRelay(), FakeRelay(produces=False, consumes=True)], THRESHOLD, act)
-
-
-def test_q9_paused_relays_drip_and_are_read_for_a_moment_after_the_longest_pause() -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(19.9)
-        assert (stage.relays[0].drips, stage.relays[0].opened) == (3, 0)
-        await asyncio.sleep(1.1)
-        assert stage.relays[0].opened == 1
-        # The moment is over.
-        assert stage.paused == [True]
-        assert stage.counters.pause_overshoots == 1
-
-    play([FakeRelay()], THRESHOLD, act)
-
-
-@pytest.mark.parametrize("keys", [OBSERVE, {"overloadThrottleEnabled": "false"}])
-def test_q11_observe_only_or_off_releases_everybody_within_one_sample(keys: dict[str, str]) -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(2)
-        assert all(stage.paused)
-        stage.control.apply(settings(**THRESHOLD | keys))
-        await asyncio.sleep(0.01)
-        assert not any(stage.paused)
-        await asyncio.sleep(5)
-        assert not any(stage.paused)
-
-    play([FakeRelay() for _ in range(600)], THRESHOLD, act)
-
-
-def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
-    async def act(stage: Stage) -> None:
-        await asyncio.sleep(8)
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(3)
-        assert not any(stage.paused)
-        view = stage.counters.view
-        assert view is not None
-        assert dict(view.paused) == {"paused": 0, "would_pause": 1}
-        assert view.active_topics == 0
-
-    stage = play([FakeRelay()], THRESHOLD | ADAPTIVE | OBSERVE, act)
-    assert stage.rates.rates == {}
-    told = {line["event"].partition(":")[0] for line in stage.lines}
-    assert {"would-pause", "would-activate"} <= told
-    assert {str(event["throttle_action"])[:6] for event in stage.events} == {"would_"}
-
-
 def test_q7_producers_take_turns_while_memory_stays_between_the_marks_and_events_add_up() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
@@ -262,21 +201,6 @@ def test_q7_producers_take_turns_while_memory_stays_between_the_marks_and_events
     assert changes[:2] == [4, -1]
     assert len(changes) > 8
     assert sum(changes) == 3
-
-
-def test_q11_signal_that_cannot_be_read_holds_for_five_samples_and_then_releases() -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(1)
-        stage.memory.ratio = OSError("the file is gone")
-        await asyncio.sleep(2.4)
-        assert all(stage.paused)
-        await asyncio.sleep(1.5)
-        assert not any(stage.paused)
-
-    stage = play([FakeRelay()], THRESHOLD, act)
-    assert stage.counters.signal_failures["proxy"] >= 6
-    assert next(line["detail"] for line in stage.lines if "cannot be read" in line["event"]) == "the file is gone"
 
 
 def test_a8_evaluation_that_fails_is_counted_and_the_next_one_comes() -> None:
@@ -305,18 +229,6 @@ def test_relay_that_raises_is_counted_and_the_others_are_paused() -> None:
     play([FakeRelay(broken=True), FakeRelay()], THRESHOLD, act)
 
 
-def test_relay_that_ended_is_forgotten() -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(1)
-        stage.relays.clear()
-        await asyncio.sleep(1)
-        assert stage.counters.view is not None
-        assert stage.counters.view.paused["paused"] == 0
-
-    play([FakeRelay() for _ in range(300)], THRESHOLD, act)
-
-
 def test_relays_that_end_when_nobody_is_paused_any_more_are_not_kept() -> None:
     async def act(stage: Stage) -> None:
         # Nobody else has it.
@@ -339,14 +251,14 @@ def test_relays_that_end_when_nobody_is_paused_any_more_are_not_kept() -> None:
 def test_topics_are_forgotten_when_the_adaptive_throttle_is_switched_off(keys: dict[str, str]) -> None:
     async def act(stage: Stage) -> None:
         await asyncio.sleep(5)
-        assert stage.control._adaptive.topics
+        assert list(stage.control.largest_topics(9))
         if keys:
             stage.control.apply(settings(**keys))
             await asyncio.sleep(1)
         else:
             await stage.control.close()
             stage.counters.view = None
-        assert not stage.control._adaptive.topics
+        assert not list(stage.control.largest_topics(9))
 
     play([], ADAPTIVE, act)
 
@@ -379,26 +291,6 @@ def test_a10_transitions_of_a_topic_have_a_line_a_minute() -> None:
     stage = play([], ADAPTIVE, act)
     assert stage.counters.activations == 10
     assert 1 <= sum("publish rate of a topic" in line["event"] for line in stage.lines) <= 3
-
-
-def test_topics_are_slowed_and_released_by_a_ramp() -> None:
-    async def act(stage: Stage) -> None:
-        await asyncio.sleep(40.5)
-        stage.memory.ratio = 0.95
-        await asyncio.sleep(6)
-        assert stage.rates.rates[3] == pytest.approx(100_000, rel=0.01)
-        stage.memory.ratio = 0.1
-        found = []
-        for _ in range(6):
-            await asyncio.sleep(1)
-            found.append(stage.rates.rates[3])
-        assert found[-1] is None
-        assert [round(rate / 1000) for rate in found[:4] if rate is not None] == [350, 600, 850, 1000]
-
-    stage = play([], ADAPTIVE, act)
-    assert stage.counters.activations == 1
-    actions = [str(event["throttle_action"]) for event in stage.events]
-    assert (actions[0], actions[-1]) == ("activate", "deactivate")
 
 
 def test_a_pause_of_all_producers_teaches_the_adaptive_throttle_nothing() -> None:
@@ -463,50 +355,6 @@ def test_throttle_that_is_switched_off_during_an_evaluation_leaves_no_rate() -> 
     play([], ADAPTIVE, act)
 
 
-def test_constant_rates_are_decided_once() -> None:
-    async def act(stage: Stage) -> None:
-        await asyncio.sleep(40)
-        stage.memory.ratio = 0.775
-        await asyncio.sleep(10)
-        before = len(stage.events)
-        await asyncio.sleep(20)
-        assert len(stage.events) == before
-
-    play([], ADAPTIVE, act)
-
-
-def test_control_that_ends_has_released_everybody_and_touches_nothing_afterwards() -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(1)
-        await stage.control.close()
-        assert not any(stage.paused)
-        stage.counters.view = None
-        await asyncio.sleep(10)
-        assert not any(stage.paused)
-
-    play([FakeRelay() for _ in range(600)], THRESHOLD, act)
-
-
-def test_brokers_memory_counts_as_much_as_ours() -> None:
-    async def act(stage: Stage) -> None:
-        stage.brokers.sample = BrokerSample(95, 100, 0, 0)
-        await asyncio.sleep(7)
-        assert stage.paused == [True]
-
-    play([FakeRelay()], THRESHOLD, act)
-
-
-def test_brokers_are_not_asked_if_only_the_proxy_is_watched() -> None:
-    async def act(stage: Stage) -> None:
-        stage.brokers.sample = BrokerSample(95, 100, 0, 0)
-        await asyncio.sleep(30)
-        assert stage.paused == [False]
-        assert stage.brokers.asked == []
-
-    play([FakeRelay()], THRESHOLD | ADAPTIVE | {"overloadSignals": "proxy"}, act)
-
-
 def test_brokers_that_refuse_are_told_of_once_and_slow_nobody() -> None:
     async def act(stage: Stage) -> None:
         stage.brokers.sample = StatisticsRefused("status 403")
@@ -516,14 +364,6 @@ def test_brokers_that_refuse_are_told_of_once_and_slow_nobody() -> None:
     stage = play([FakeRelay()], THRESHOLD, act)
     assert sum("brokers do not show their memory" in line["event"] for line in stage.lines) == 1
     assert stage.counters.signal_failures["brokers"] == 0
-
-
-def test_brokers_that_fail_are_counted() -> None:
-    async def act(stage: Stage) -> None:
-        stage.brokers.sample = StatisticsUnavailable("garbage")
-        await asyncio.sleep(60)
-
-    assert play([], THRESHOLD, act).counters.signal_failures["brokers"] >= 9
 
 
 def test_backlog_of_topics_seen_here_slows_them() -> None:
@@ -537,48 +377,6 @@ def test_backlog_of_topics_seen_here_slows_them() -> None:
         assert stage.rates.rates[3] is not None
 
     play([], ADAPTIVE, act)
-
-
-def test_allocator_is_trimmed_once_while_memory_stays_high() -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(10)
-        assert stage.memory.trims == stage.counters.trims == 1
-
-    play([], THRESHOLD, act)
-
-
-def test_adaptive_throttle_that_is_off_asks_for_no_samples() -> None:
-    async def act(stage: Stage) -> None:
-        await asyncio.sleep(5)
-        assert stage.rates.asked == 0
-        assert stage.counters.view is not None
-        assert stage.counters.view.memory_pressure is None
-
-    play([], THRESHOLD, act)
-
-
-def test_topics_are_shown_if_a_key_asks_for_them() -> None:
-    async def act(stage: Stage) -> None:
-        await asyncio.sleep(5)
-        view = stage.counters.view
-        assert view is not None
-        assert list(view.topics()) == []
-        stage.control.apply(settings(**ADAPTIVE, adaptivePublisherThrottlingPerTopicMetricsEnabled="true"))
-        await asyncio.sleep(0.1)
-        assert [row.topic for row in view.topics()] == ["persistent://t/n/a"]
-
-    play([], ADAPTIVE, act)
-
-
-def test_slow_reader_of_memory_stops_nothing_but_the_samples() -> None:
-    async def act(stage: Stage) -> None:
-        stage.memory.ratio = TimeoutError()
-        await asyncio.sleep(10)
-        assert stage.counters.threshold.evaluations >= 19
-        assert stage.control.age_seconds() < 1
-
-    play([], THRESHOLD, act)
 
 
 @pytest.mark.threat("million-throttled-topics")
@@ -598,3 +396,72 @@ def test_full_table_is_walked_in_slices_and_never_in_a_step_of_the_loop() -> Non
         assert seen == {SLICE}
 
     play([], ADAPTIVE, act)
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def of(stage: Stage, *names: str) -> list[tuple[object, ...]]:
+    return [tuple(event.get(name) for name in names) for event in stage.events]
+
+
+def test_event_of_a_pause_says_whose_memory_is_short_and_how_many_are_paused() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(1)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+        stage.relays.append(FakeRelay())
+        stage.brokers.sample = BrokerSample(90, 100, 0, 0)
+        # The minimum of the brokers' heap counts.
+        await asyncio.sleep(20)
+        stage.brokers.sample, stage.memory.ratio = BrokerSample(10, 100, 0, 0), 0.5
+        # The next sample of the brokers comes within 6 s, by its jitter.
+        await asyncio.sleep(8)
+        assert stage.control.threshold_state == "normal"
+
+    stage = play([FakeRelay() for _ in range(100)], THRESHOLD, act)
+    told = of(stage, "throttle_action", "throttle_reasons", "throttle_paused")
+    # While some are released, the others are still paused for what paused them.
+    assert told == [("pause", 1, 100), ("pause", 1, 101), ("resume", 3, 37), ("resume", 0, 0)]
+
+
+def test_event_of_a_rate_says_what_presses() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(15)
+        stage.brokers.topic = BacklogSample(95, 100)
+        await asyncio.sleep(3)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(2)
+        stage.brokers.topic, stage.memory.ratio = BacklogSample(0, 100), 0.1
+        await asyncio.sleep(8)
+
+    stage = play([], ADAPTIVE, act)
+    reasons = [event["throttle_reasons"] for event in stage.events]
+    assert list(dict.fromkeys(reasons)) == [4, 5, 0]
+    assert all(event["throttle_topic"] for event in stage.events)
+
+
+def test_forgotten_topics_are_told_together() -> None:
+    async def act(stage: Stage) -> None:
+        await asyncio.sleep(5)
+        stage.rates.walk = list  # type: ignore[method-assign]
+        await asyncio.sleep(70)
+
+    stage = play([], ADAPTIVE, act)
+    assert of(stage, "throttle_action", "throttle_forgotten") == [("forget", 1)]
+
+
+def test_topics_without_a_name_of_their_own_are_told_as_others() -> None:
+    async def act(stage: Stage) -> None:
+        def walk() -> list[SlotSample]:
+            sent = 1_000_000 * stage.counters.adaptive.evaluations
+            return [SlotSample(OTHER, "", sent, sent // 1000, False, 0)]
+
+        stage.rates.walk = walk  # type: ignore[method-assign]
+        await asyncio.sleep(10)
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(2)
+
+    stage = play([], ADAPTIVE, act)
+    assert {event["throttle_topic"] for event in stage.events} == {OTHER_TOPICS}
+    assert {line["topic"] for line in stage.lines if "publish rate" in line["event"]} == {OTHER_TOPICS}
