@@ -76,29 +76,3 @@ def test_nothing_is_lost_and_nothing_is_invented(stream: list[bytes], sizes: lis
             got += (event.head.frame_bytes - 4).to_bytes(4, "big") + len(event.command).to_bytes(4, "big")
             got += event.command + event.payload
     assert got == b"".join(stream)
-
-
-@given(st.lists(st.text(max_size=30), min_size=4, max_size=12), st.integers(40, 400), st.lists(st.integers(1, 50)))
-def test_reading_into_the_sink_equals_receiving(topics: list[str], first: int, reads: list[int]) -> None:
-    frame = list_frame(300, topics)
-    received, read = (FrameDecoder(announce_above=0), FrameDecoder(announce_above=0))
-    bodies = []
-    for decoder in (received, read):
-        decoder.receive_data(frame[:first])
-        event = decoder.next_event()
-        if not isinstance(event, FrameAnnounced):
-            return  # the head is not there yet
-        bodies.append(RecordingSink(event.head.rest_bytes))
-        decoder.divert(bodies[-1])
-    received.receive_data(frame[first:])
-    position = first
-    sizes = iter(reads)
-    while read.diverting:
-        place = read.writable()
-        count = min(len(place), next(sizes, 64))
-        place[:count] = frame[position : position + count]
-        position += count
-        read.advance(count)
-    assert bodies[0].body == bodies[1].body
-    assert isinstance(received.next_event(), BodyEnd)
-    assert isinstance(read.next_event(), BodyEnd)

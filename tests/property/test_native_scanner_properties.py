@@ -122,26 +122,3 @@ def test_the_limits_of_a_walk_are_the_same(field: bytes, tail: int) -> None:
         for count in range(limit - 2, limit + 3):
             data = field * count + b"\x12\x7f" + b"\x12" * tail
             agree(data, [data[at : at + SLAB_BYTES] for at in range(0, len(data), SLAB_BYTES)], len(data) + 1)
-
-
-def test_first_of_two_limits_is_told() -> None:
-    ends = b"\x12\x7f" + b"\x12" * 120
-    for first, second in ((b"\x12\x00", b"\x18\x00"), (b"\x18\x00", b"\x12\x00")):
-        data = first * (MOST_FIELDS + 1) + second * (MOST_FIELDS + 1) + ends
-        agree(data, [data], len(data) + 1)
-
-
-@pytest.mark.parametrize("last", [b"\x12\x03abc", b"\x12\x03a\x12b", b"\x12\x04\x12a\x12b", b"\x12\x7fa\x12"])
-@pytest.mark.parametrize("before", [b"\x7b\x7c", b"\x08\x05", b"\x18\x00" * (MOST_SLOW_FIELDS + 1), b""])
-def test_what_lies_before_either_guess_is_not_walked(before: bytes, last: bytes) -> None:
-    """A tag's byte in the last name makes the first guess wrong, two of them both guesses."""
-    data = before + b"\x12\x01a" * 3 + last
-    agree(data, [data], 1000)
-
-
-def test_a_group_beyond_the_guessed_end_is_refused_and_before_it_is_not() -> None:
-    group = b"\x7b\x7c"
-    before = group + b"\x12\x01a"
-    assert agree(before, [before])
-    behind = b"\x12\x01a" + group
-    assert not agree(behind, [behind[:3], behind[3:]], len(behind) + 1)

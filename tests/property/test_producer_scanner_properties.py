@@ -67,13 +67,6 @@ def test_both_find_the_same_after_each_read(stream: bytes, sizes: list[int]) -> 
             assert (own.scanner.between_frames, own.scanner.room) == (native.between_frames, native.room)
 
 
-@given(streams, cuts)
-def test_the_reads_change_nothing(stream: bytes, sizes: list[int]) -> None:
-    pieces, whole = Finder(), Finder()
-    found = [one for piece in pieces_of(stream, sizes) for one in pieces.scan(piece)]
-    assert found == whole.scan(stream)
-
-
 @given(st.lists(usual, max_size=20))
 def test_a_drip_of_the_room_never_leaves_its_frame(frames: list[bytes]) -> None:
     finder, stream = Finder(), b"".join(frames)

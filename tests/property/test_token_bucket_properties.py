@@ -72,12 +72,3 @@ def test_a_debt_is_paid_while_there_is_no_limit() -> None:
     bucket.set_rate(100_000.0, 5.0)
     # 65,536 tokens at first, 500,000 in five seconds.
     assert bucket.ready_at(5.0) == pytest.approx(5.0 + 4.344_64 + READY_SECONDS)
-
-
-def test_a_clock_that_jumps_back_gives_no_tokens() -> None:
-    bucket = TokenBucket(BYTES_FLOOR)
-    bucket.set_rate(1000.0, 100.0)
-    bucket.take(100_000, 100.0)
-    before = bucket.ready_at(100.0)
-    assert bucket.ready_at(50.0) == pytest.approx(before - 50.0)
-    assert bucket.ready_at(100.0) == pytest.approx(before)
