@@ -8,7 +8,7 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.clients.async_client import PING, AsyncClient, command_of, connect_frame, schema_frame, topics_frame
+from tests.support.clients.async_client import PING, AsyncClient, connect_frame, schema_frame, topics_frame
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 NO_REQUEST = commands.REQUEST_ID_NONE
@@ -152,25 +152,6 @@ async def test_an_unknown_command_number_is_answered_and_the_connection_lives(ki
         await lives(stage, client)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=1, sequence_id=1)),
-        pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)),
-        pb.BaseCommand(type=pb.BaseCommand.ACK, ack=pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual)),
-    ],
-    ids=lambda command: pb.BaseCommand.Type.Name(command.type),
-)
-async def test_a_command_without_a_request_id_is_refused_with_none(command: pb.BaseCommand) -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        await client.send_command(command)
-        error = await client.error(NO_REQUEST)
-        assert error.error == ServerError.NotAllowedError
-        assert pb.BaseCommand.Type.Name(command.type) in error.message
-        await lives(stage, client)
-
-
 async def test_a_send_with_a_payload_is_refused_and_its_payload_passed_over() -> None:
     async with staged() as stage:
         client = await stage.connected()
@@ -182,31 +163,49 @@ async def test_a_send_with_a_payload_is_refused_and_its_payload_passed_over() ->
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "request_id"),
     [
-        pb.BaseCommand(
-            type=pb.BaseCommand.WATCH_TOPIC_LIST,
-            watchTopicList=pb.CommandWatchTopicList(
-                request_id=7, watcher_id=1, namespace=namespace(0), topics_pattern=".*"
+        (pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=1, sequence_id=1)), NO_REQUEST),
+        (pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)), NO_REQUEST),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.ACK, ack=pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual)
             ),
+            NO_REQUEST,
         ),
-        pb.BaseCommand(
-            type=pb.BaseCommand.PRODUCER, producer=pb.CommandProducer(request_id=7, producer_id=1, topic=TOPIC)
-        ),
-        pb.BaseCommand(
-            type=pb.BaseCommand.SUBSCRIBE,
-            subscribe=pb.CommandSubscribe(
-                request_id=7, consumer_id=1, topic=TOPIC, subscription="s", subType=pb.CommandSubscribe.Shared
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.WATCH_TOPIC_LIST,
+                watchTopicList=pb.CommandWatchTopicList(
+                    request_id=7, watcher_id=1, namespace=namespace(0), topics_pattern=".*"
+                ),
             ),
+            7,
+        ),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.PRODUCER, producer=pb.CommandProducer(request_id=7, producer_id=1, topic=TOPIC)
+            ),
+            7,
+        ),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.SUBSCRIBE,
+                subscribe=pb.CommandSubscribe(
+                    request_id=7, consumer_id=1, topic=TOPIC, subscription="s", subType=pb.CommandSubscribe.Shared
+                ),
+            ),
+            7,
         ),
     ],
-    ids=lambda command: pb.BaseCommand.Type.Name(command.type),
 )
-async def test_a_command_that_is_not_served_is_refused_with_its_request_id(command: pb.BaseCommand) -> None:
+async def test_a_command_that_is_not_served_is_refused_with_its_request_id_or_none(
+    command: pb.BaseCommand, request_id: int
+) -> None:
     async with staged() as stage:
         client = await stage.connected()
         await client.send_command(command)
-        error = await client.error(7)
+        error = await client.error(request_id)
         assert error.error == ServerError.NotAllowedError
         assert pb.BaseCommand.Type.Name(command.type) in error.message
         await lives(stage, client)
@@ -260,13 +259,3 @@ async def test_a_schema_request_at_which_brokers_close_is_refused_here(request_f
         await lives(stage, client)
         assert not stage.broker.record.commands(CommandType.GET_SCHEMA)
         assert not stage.broker.record.commands(CommandType.GET_OR_CREATE_SCHEMA)
-
-
-async def test_one_byte_segments_are_read_like_any_other() -> None:
-    async with staged() as stage:
-        client = await stage.client()
-        for byte in connect_frame() + PING + topics_frame(5, namespace(2)):
-            await client.send(bytes([byte]))
-        kinds = [command_of(await client.frame()).type for _ in range(3)]
-        expected = [pb.BaseCommand.CONNECTED, pb.BaseCommand.PONG, pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE]
-        assert kinds == expected

@@ -7,7 +7,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.commands import frame
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.requests.request_bytes import RESERVE_OF
+from proxy.requests.request_bytes import RESERVE_OF, RequestBytes
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, lookup_frame
 from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 
@@ -25,13 +25,18 @@ async def ask(client: AsyncClient, count: int) -> None:
         await client.send(lookup_frame(client.next_id(), TOPIC))
 
 
+def books(stage: Stage) -> RequestBytes:
+    held = stage.proxy.counters.requests.command_bytes
+    assert isinstance(held, RequestBytes)
+    return held
+
+
 async def filled(stage: Stage) -> list[AsyncClient]:
     """Have clients ask for more than the limit takes, of a broker that does not answer."""
     clients = [await stage.connected() for _ in range(CLIENTS)]
     for client in clients:
         await ask(client, 2 * FULL // CLIENTS)
-    held = stage.proxy.counters.requests.command_bytes
-    assert held is not None
+    held = books(stage)
     await stage.until(lambda: held.record().used_bytes >= held.record().limit_bytes, "a limit that is reached")
     await stage.until(lambda: held.record().muted > 0, "clients that wait")
     return clients
@@ -50,8 +55,7 @@ async def test_k2_bytes_are_bounded_beside_the_number_and_every_request_has_its_
     async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
         stage.broker.script.hold(CommandType.LOOKUP)
         clients = await filled(stage)
-        held = stage.proxy.counters.requests.command_bytes
-        assert held is not None
+        held = books(stage)
         # K4: the last that was granted may pass the limit.
         assert held.record().used_bytes < MIB + FRAME_BYTES
         assert stage.lookups.held <= FULL
@@ -97,8 +101,7 @@ async def test_k9_a_crowd_of_one_network_that_waits_keeps_no_other_network_waiti
         for client in crowd:
             await ask(client, 3)
         await stage.until(lambda: all(stage.session_of(each).holds for each in crowd), "a crowd that waits")
-        held = stage.proxy.counters.requests.command_bytes
-        assert held is not None
+        held = books(stage)
         assert MIB < held.record().used_bytes < MIB + MIB // RESERVE_OF // 2 + FRAME_BYTES
         neighbour = await stage.client(source=OTHER_ADDRESS)
         await neighbour.connect()
@@ -119,8 +122,7 @@ async def test_k6_memory_comes_back_with_clients_that_leave() -> None:
         for client in await filled(stage):
             client.reset()
         await stage.until(lambda: not len(stage.proxy.sessions), "no client")
-        held = stage.proxy.counters.requests.command_bytes
-        assert held is not None
+        held = books(stage)
         await stage.until(lambda: held.record().muted == 0, "nobody who waits")
         # What a broker works on still counts.
         gate.set()

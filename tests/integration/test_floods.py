@@ -13,13 +13,11 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.commands import PONG_FRAME, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers import pool
 from proxy.brokers.request import SmallRequest
 from proxy.clients.connection import ClientConnection
 from proxy.core import task_turns
 from proxy.core.task_turns import CANCEL_MICROS, LEAVING_MICROS, TASKS_PER_TURN
 from proxy.net.transport import SMALL_READ_BYTES
-from proxy.relay.relay import TURN_SECONDS
 from proxy.requests import broker_turns
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import LookupService
@@ -118,40 +116,6 @@ async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
         assert stage.caused("broker_silent") == 0
 
 
-@pytest.mark.usefixtures("relay_engine")
-@pytest.mark.parametrize("level", [0, 1])
-@pytest.mark.parametrize("watched", ["true", "false"])
-async def test_a_relay_that_rests_after_each_read_loses_nothing(watched: str, level: int) -> None:
-    messages = b"".join(frame_of(number) for number in range(3000))
-
-    async def serve(peer: AsyncClient) -> None:
-        await handshake(peer)
-        assert await peer.receive(len(messages)) == messages
-        await peer.send(messages)
-        await peer.rest()
-
-    async with (
-        raw_broker(serve) as broker,
-        staged(broker_port=broker.port, watchTopicListLimitEnabled=watched, proxyLogLevel=level) as stage,
-    ):
-        # Each look at this clock finds that so much time has gone by.
-        ticks = count()
-        stage.proxy.sockets.loop_budget.now = lambda: next(ticks) * TURN_SECONDS
-        client = await stage.client()
-        await client.connect(target=f"{LOOPBACK}:{broker.port}")
-        await client.send(messages)
-        assert await client.receive(len(messages)) == messages
-        client.fin()
-        assert await client.rest() == b""
-
-
-def frame_of(number: int) -> bytes:
-    """Build a SEND of 10 to 2,000 bytes of payload that tells its number."""
-    send = pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=1, sequence_id=number))
-    whole = frame(send) + number.to_bytes(4, "big") * (3 + number % 500)
-    return (len(whole) - 4).to_bytes(4, "big") + whole[4:]
-
-
 # --- pipelined lookups ----------------------------------------------------------------------------
 
 
@@ -195,26 +159,6 @@ async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
         assert (await neighbour.lookup(TOPIC)).brokerServiceUrl == found
         for flooder in flooders:
             assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
-
-
-@pytest.mark.threat("pipelined-lookups")
-async def test_a_neighbours_lookup_waits_for_few_of_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 10)
-    monkeypatch.setattr(broker_turns, "RESERVE_OF", 1000)
-    async with staged() as stage:
-        gate = stage.broker.script.hold(CommandType.LOOKUP)
-        flooder, neighbour = await stage.connected(), await stage.connected()
-        await flooder.send(b"".join(lookup_frame(number, TOPIC) for number in range(200)))
-        counters = stage.proxy.counters.requests
-        await stage.until(lambda: counters.lookups_waiting == 190, "lookups that wait for their turn")
-        assert stage.broker.record.received[CommandType.LOOKUP] == 10
-        async with asyncio.TaskGroup() as group:
-            asked = group.create_task(neighbour.lookup(TOPIC))
-            await stage.until(lambda: counters.lookups_waiting == 191, "the neighbour's lookup in line")
-            gate.set()
-            await asked
-            assert counters.lookups_waiting > 100
-        assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
 
 
 CROWD = 30
@@ -334,20 +278,16 @@ async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with lookups_of_a_broker_that_leaves(3) as (_, clients, broker):
-        failed, woken = Iterations(), Iterations()
+        failed = Iterations()
         noted(monkeypatch, SmallRequest, "failed", failed)
-        noted(monkeypatch, pool, "_end_wait", woken)
         broker.peers[0].fin()
         for client in clients:
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
         failed.close()
-        woken.close()
         assert failed.counts.total() == 3 * ASKED_AT_ONCE
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
-        assert woken.counts.total() > 0
-        assert max(woken.counts.values()) <= 2 * TASKS_PER_TURN
 
 
 @pytest.mark.threat("lookups-left-behind")
@@ -400,14 +340,6 @@ async def test_a_proxy_that_stops_while_clients_leave_ends_their_requests(monkey
         await stage.until(lambda: len(leaving) > 0, "requests of clients that have left")
         await stage.proxy.stop(0.0)
         assert (len(leaving), stage.lookups.held) == (0, 0)
-
-
-async def test_a_proxy_that_stops_while_a_brokers_questions_fail_ends_them_all() -> None:
-    async with lookups_of_a_broker_that_leaves(3) as (stage, _, broker):
-        broker.peers[0].fin()
-        await stage.until(lambda: stage.outstanding < 3 * ASKED_AT_ONCE, "a connection that is gone")
-        await stage.proxy.broker_side.pool.close()
-        assert not len(stage.proxy.broker_side.pool._turns)
 
 
 @pytest.mark.threat("broker-closes-repeatedly")

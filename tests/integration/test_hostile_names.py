@@ -16,6 +16,7 @@ from proxy.cli.admin.terminal_text import plain, width
 from proxy.cli.top.screen import render
 from proxy.core.log import open_log
 from tests.support.clients.async_client import topics_frame
+from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import staged
 from tests.unit.eventlog.parts import read_events
 
@@ -36,15 +37,17 @@ class Anybody:
 
 
 @pytest.mark.parametrize("identities", ["plain", "hashed"])
-async def test_what_clients_call_themselves_breaks_no_line_anywhere(tmp_path: Path, identities: str) -> None:
+async def test_what_clients_call_themselves_breaks_no_line_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identities: str
+) -> None:
     log = io.BytesIO()
+    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("debug", "json", log))
     keys: dict[str, Any] = {
         "eventLogDirectory": tmp_path / "log",
         "eventLogIdentities": identities,
         "authenticationEnabled": "true",
     }
     async with staged(role_finder=Anybody(), **keys) as stage:
-        stage.proxy.sessions._log = open_log("debug", "json", log)
         for name in NAMES:
             client = await stage.client()
             flags = pb.FeatureFlags(supports_auth_refresh=True)

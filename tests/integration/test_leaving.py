@@ -131,12 +131,6 @@ async def test_a_sidecar_serves_its_application_until_that_is_gone(tmp_path: Pat
         assert phases(proxy) == ["leaving", "closing"]
 
 
-async def test_a_sidecar_without_an_application_leaves(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, **FOR_EVER, proxyRole="sidecar") as proxy:
-        os.kill(proxy.child.pid, signal.SIGTERM)
-        assert await proxy.exit_code() == 0
-
-
 async def test_a_sidecar_does_not_outlive_its_time_for_an_application_that_stays(tmp_path: Path) -> None:
     keys = {"proxyRole": "sidecar", "shutdownDrainMillis": 300, "brokerProxyAllowedTargetPorts": "*"}
     async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
@@ -144,16 +138,6 @@ async def test_a_sidecar_does_not_outlive_its_time_for_an_application_that_stays
         os.kill(proxy.child.pid, signal.SIGTERM)
         assert await stays.rest() == b""
         assert await proxy.exit_code() == 0
-
-
-async def test_a_second_signal_ends_a_sidecar_at_once(tmp_path: Path) -> None:
-    keys = {**FOR_EVER, "proxyRole": "sidecar"}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
-        stays = await proxy.connected()
-        await told(proxy, signal.SIGTERM, "leaving")
-        os.kill(proxy.child.pid, signal.SIGTERM)
-        assert await proxy.exit_code() == 0
-        assert await stays.rest() == b""
 
 
 # --- the service manager --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from protocol.errors import ServerError
 from proxy.cli.main import main
 from proxy.core.log import open_log
 from proxy.core.public_causes import PAUSED_TEXT
-from tests.integration.test_limits_and_shutdown import client_from, refused
+from tests.integration.test_limits_and_shutdown import refused
 from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies import proxy_under_test
@@ -100,7 +100,7 @@ async def test_a_full_proxy_that_is_paused_ends_nobody_for_a_newcomer(
         for _ in range(5):
             await stage.connected()
         await pause(tmp_path)
-        newcomer = await client_from(stage, "127.0.0.2")
+        newcomer = await stage.client(source="127.0.0.2")
         await newcomer.send(connect_frame())
         assert (await refused(newcomer)).message == PAUSED_TEXT
         assert len(stage.proxy.sessions) == 5

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.integration.test_leaving import embedded, relayed, status
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.web.admin_api import Answered, ask
 
-TOPICS = 100
 LONG_MILLIS = 3_600_000
 
 
@@ -21,27 +19,17 @@ async def admin(proxy: Running, path: str, body: object = None) -> Answered:
     return await ask(proxy.config.parent / "control.sock", "POST", path, body)
 
 
-async def status(proxy: Running) -> bytes:
-    return (await proxy.get("/readyz")).partition(b" ")[2][:3]
-
-
-async def relayed(proxy: Running, broker: EmbeddedBroker) -> AsyncClient:
-    client = await proxy.client()
-    await client.connect(target=f"{LOOPBACK}:{broker.port}")
-    return client
-
-
 async def test_before_the_ports_close_nothing_has_happened(tmp_path: Path) -> None:
     async with (
-        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        embedded() as broker,
         child_proxy(tmp_path, broker, shutdownPreDrainMillis=LONG_MILLIS) as proxy,
     ):
         client = await proxy.connected()
         begun = await admin(proxy, "/v1/drain")
-        assert (begun.status, begun.document["phase"], await status(proxy)) == (200, "leaving", b"503")
+        assert (begun.status, begun.document["phase"], await status(proxy, "/readyz")) == (200, "leaving", 503)
         undone = await admin(proxy, "/v1/undrain")
         assert (undone.status, undone.document) == (200, {"phase": "serving", "connections": 1})
-        assert await status(proxy) == b"200"
+        assert await status(proxy, "/readyz") == 200
         await client.ping()
         # The next drain is a whole one.
         assert (await admin(proxy, "/v1/drain")).document["phase"] == "leaving"
@@ -54,7 +42,7 @@ async def test_before_the_ports_close_nothing_has_happened(tmp_path: Path) -> No
 
 async def test_ports_that_were_closed_open_again_and_relays_have_noticed_nothing(tmp_path: Path) -> None:
     async with (
-        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        embedded() as broker,
         child_proxy(
             tmp_path, broker, shutdownDrainMillis=LONG_MILLIS, brokerProxyAllowedTargetPorts="*",
             overloadThrottleEnabled="true", haProxyProtocolEnabled="true", brokerHaProxyProtocolVersion="none",
@@ -69,7 +57,7 @@ async def test_ports_that_were_closed_open_again_and_relays_have_noticed_nothing
                 await AsyncClient.open(proxy.port)
             undone = await admin(proxy, "/v1/undrain")
             assert (undone.status, undone.document["phase"]) == (200, "serving")
-            assert await status(proxy) == b"200"
+            assert await status(proxy, "/readyz") == 200
             await busy.ping()
             idle = await proxy.connected()
             await idle.ping()
@@ -83,7 +71,7 @@ async def test_ports_that_were_closed_open_again_and_relays_have_noticed_nothing
 
 async def test_a_port_that_somebody_else_has_taken_lets_the_drain_go_on(tmp_path: Path) -> None:
     async with (
-        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        embedded() as broker,
         child_proxy(
             tmp_path, broker, shutdownDrainMillis=LONG_MILLIS, brokerProxyAllowedTargetPorts="*"
         ) as proxy,
@@ -95,7 +83,7 @@ async def test_a_port_that_somebody_else_has_taken_lets_the_drain_go_on(tmp_path
             refused = await admin(proxy, "/v1/undrain")
             assert refused.status == 409
             assert f"cannot listen on {LOOPBACK}:{proxy.port}" in refused.document["reason"]
-            assert await status(proxy) == b"503"
+            assert await status(proxy, "/readyz") == 503
         finally:
             taken.close()
             await taken.wait_closed()
@@ -105,7 +93,7 @@ async def test_a_port_that_somebody_else_has_taken_lets_the_drain_go_on(tmp_path
 
 async def test_what_a_signal_began_cannot_be_undone_nor_can_nothing(tmp_path: Path) -> None:
     async with (
-        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        embedded() as broker,
         child_proxy(tmp_path, broker, shutdownPreDrainMillis=LONG_MILLIS) as proxy,
     ):
         await proxy.connected()
@@ -121,7 +109,7 @@ async def test_what_a_signal_began_cannot_be_undone_nor_can_nothing(tmp_path: Pa
 
 async def test_a_second_signal_ends_a_drain_that_the_admin_api_began(tmp_path: Path) -> None:
     async with (
-        EmbeddedBroker(GeneratedTopics(1, TOPICS, 100)) as broker,
+        embedded() as broker,
         child_proxy(
             tmp_path, broker, shutdownDrainMillis=LONG_MILLIS, brokerProxyAllowedTargetPorts="*"
         ) as proxy,
