@@ -2,17 +2,14 @@
 
 import gc
 import json
-import sys
 import tracemalloc
 import weakref
 
 import pytest
 from aiohttp import web
 
-from proxy.app.reload import apply
 from proxy.auth.own.broker_credentials import plain_credentials
 from proxy.config.credential_parameters import TokenParameters
-from proxy.core.log import open_log
 from proxy.overload.bounds import LARGEST_METRICS_BYTES
 from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuestions
 from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
@@ -35,11 +32,6 @@ def names(stage: Stage) -> set[str]:
     return {name for name in found if "overload" in name or "throttle" in name}
 
 
-def reload(stage: Stage, **keys: str) -> None:
-    report = apply(stage.proxy, stage.proxy.config.replace(keys), open_log("error", "json", sys.stderr.buffer))
-    assert report.result == "applied"
-
-
 async def test_a6_throttles_that_are_off_are_not_there() -> None:
     async with staged() as stage:
         assert stage.proxy.overload.control is None
@@ -49,16 +41,16 @@ async def test_a6_throttles_that_are_off_are_not_there() -> None:
 async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
     async with staged() as stage:
         counters = stage.proxy.counters
-        reload(stage, **{THRESHOLD: "true", "overloadSampleMillis": "50", "overloadSignals": "proxy"})
+        stage.change(**{THRESHOLD: "true", "overloadSampleMillis": "50", "overloadSignals": "proxy"})
         await stage.until(lambda: counters.overload.threshold.evaluations > 1, "samples")
         assert counters.overload.threshold.failures == 0
         assert "pulsar_proxy_overload_state" in names(stage)
         assert not any("adaptive" in name for name in names(stage))
         assert counters.controllers["overload"]() < 5
-        reload(stage, **{ADAPTIVE: "true", "adaptivePublisherThrottlingIntervalMs": "100"})
+        stage.change(**{ADAPTIVE: "true", "adaptivePublisherThrottlingIntervalMs": "100"})
         await stage.until(lambda: counters.overload.adaptive.evaluations > 1, "evaluations")
         assert "pulsar_proxy_adaptive_throttle_active_topic_count" in names(stage)
-        reload(stage, **{THRESHOLD: "false", ADAPTIVE: "false"})
+        stage.change(**{THRESHOLD: "false", ADAPTIVE: "false"})
         await stage.until(lambda: not names(stage), "the end of overload control")
         assert "overload" not in counters.controllers
 
@@ -67,8 +59,8 @@ async def test_a_control_that_has_ended_is_not_kept() -> None:
     async with staged(adaptivePublisherThrottlingEnabled="true", overloadSignals="proxy") as stage:
         assert stage.proxy.overload.control is not None
         first = weakref.ref(stage.proxy.overload.control)
-        reload(stage, **{ADAPTIVE: "false"})
-        reload(stage, **{ADAPTIVE: "true"})
+        stage.change(**{ADAPTIVE: "false"})
+        stage.change(**{ADAPTIVE: "true"})
 
         def is_gone() -> bool:
             gc.collect()

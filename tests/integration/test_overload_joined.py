@@ -1,7 +1,6 @@
 """Both throttles in the running proxy, from a signal that a test injects to the bytes of producers, on both engines."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +10,6 @@ import pytest
 
 from protocol.commands import PING_FRAME, PONG_FRAME
 from proxy.app.overload import OverloadSwitch
-from proxy.app.reload import apply
-from proxy.core.log import open_log
 from proxy.overload.control import OverloadControl
 from proxy.overload.machine_memory import MemoryFiles
 from proxy.overload.samples import OwnerBytes
@@ -59,11 +56,6 @@ class Pressure:
         newer.replace(self._directory / "memory.stat")
 
 
-def reload(stage: Stage, **keys: str) -> None:
-    report = apply(stage.proxy, stage.proxy.config.replace(keys), open_log("error", "json", sys.stderr.buffer))
-    assert report.result == "applied"
-
-
 @asynccontextmanager
 async def pressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], **more: Any
@@ -72,9 +64,9 @@ async def pressed(
     monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
     async with staged(**more) as stage, raw_broker(greet) as broker:
         pressure = Pressure(tmp_path, stage)
-        reload(stage, **keys)
+        stage.change(**keys)
         yield stage, broker, pressure
-        reload(stage, overloadThrottleEnabled="false", adaptivePublisherThrottlingEnabled="false")
+        stage.change(overloadThrottleEnabled="false", adaptivePublisherThrottlingEnabled="false")
         for client in stage.clients:
             client.close()
         for peer in broker.peers:
@@ -166,7 +158,7 @@ async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, mon
         pressure.set(0.96)
         await held(stage)
         await pair.client.send(SMALL)
-        reload(stage, overloadThrottleObserveOnly="true")
+        stage.change(overloadThrottleObserveOnly="true")
         assert await pair.broker.receive(len(SMALL)) == SMALL
         view = stage.proxy.counters.overload.view
         assert view is not None
@@ -252,7 +244,7 @@ async def test_no_change_of_a_key_holds_producers_up_while_the_proxy_drains(
         await held(stage)
         # A drain begins so.
         await stage.proxy.overload.close()
-        reload(stage, overloadDripMillis="24000")
+        stage.change(overloadDripMillis="24000")
         assert stage.proxy.overload.control is None
         assert paused(stage) == [False]
         await passed(pair, SMALL)
@@ -265,13 +257,13 @@ async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeyp
     async with pressed(tmp_path, monkeypatch, {}) as (stage, broker, pressure):
         early = await joined(stage, broker, OPENED)
         pressure.set(0.9)
-        reload(stage, **THRESHOLD, **LONG)
+        stage.change(**THRESHOLD, **LONG)
         late = await joined(stage, broker, OPENED)
         await held(stage)
         await passed(early, SMALL)
         await late.client.send(SMALL)
         assert not await told(late.broker, 1)
-        reload(stage, overloadThrottleEnabled="false")
+        stage.change(overloadThrottleEnabled="false")
         assert await late.broker.receive(len(SMALL)) == SMALL
         assert not stage.proxy.relay_engines.slots.enabled
 
@@ -401,7 +393,7 @@ async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_eva
     async with pressed(tmp_path, monkeypatch, {}) as (stage, broker, pressure):
         pressure.set(0.9)
         # One evaluation, and none after it.
-        reload(stage, **ADAPTIVE | {"adaptivePublisherThrottlingIntervalMs": "60000"})
+        stage.change(**ADAPTIVE | {"adaptivePublisherThrottlingIntervalMs": "60000"})
         control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
         assert control is not None
         await stage.until(lambda: counters.adaptive.evaluations == 1, "the first evaluation")
@@ -420,6 +412,6 @@ async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_eva
             # A read or two, of ten million bytes.
             assert relay.snapshot().moved[TO_BROKER] < len(data) // 4
             assert (counters.adaptive.evaluations, counters.adaptive.failures) == (1, 0)
-            reload(stage, adaptivePublisherThrottlingEnabled="false")
+            stage.change(adaptivePublisherThrottlingEnabled="false")
         assert reading.result() == data
         assert control.active_topics == 0

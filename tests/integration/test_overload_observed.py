@@ -28,7 +28,6 @@ from tests.integration.test_overload_joined import (
     pressed,
     relays,
     released,
-    reload,
 )
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.proxies import proxy_under_test
@@ -69,19 +68,19 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
             group.create_task(sender.send())
             group.create_task(sender.receive())
             await stage.until(lambda: natural_rates(control).get(TOPIC, 0) > 150_000, "a natural rate")
-            reload(stage, adaptivePublisherThrottlingObserveOnly="true")
+            stage.change(adaptivePublisherThrottlingObserveOnly="true")
             pressure.set(0.9)
             await stage.until(lambda: "would-activate" in events(), "what would be")
             assert not stopped()
             assert (number_of(stage, ACTIVE), counters.activations) == (0, 0)
 
-            reload(stage, adaptivePublisherThrottlingObserveOnly="false")
+            stage.change(adaptivePublisherThrottlingObserveOnly="false")
             await stage.until(lambda: control.active_topics == 1, "a limit")
             await stage.until(stopped, "a client without tokens")
             assert number_of(stage, ACTIVE) == 1
 
             # The breaker: pressure is as it was.
-            reload(stage, adaptivePublisherThrottlingObserveOnly="true")
+            stage.change(adaptivePublisherThrottlingObserveOnly="true")
             done = counters.adaptive.evaluations
             await stage.until(lambda: counters.adaptive.evaluations > done, "one evaluation")
             assert (control.active_topics, number_of(stage, ACTIVE)) == (0, 0)

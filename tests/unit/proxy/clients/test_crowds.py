@@ -63,13 +63,15 @@ class TestWhoLeaves:
 
     def test_an_idle_client_leaves_and_one_that_asks_stays(self) -> None:
         crowds: Crowds[Member] = Crowds()
-        asking, idle, _ = filled(crowds, CROWD, [Member(idle=False), Member(), Member()], connected=True)
+        asking, idle, next_idle, _ = filled(
+            crowds, CROWD, [Member(idle=False), *(Member() for _ in range(3))], connected=True
+        )
         assert crowds.victim(OTHER, IDLE_SECONDS / 2) is None
         assert crowds.victim(OTHER, LATE) is idle
         crowds.remove(idle)
         # Found at work: its time begins anew.
         asking.idle = True
-        assert crowds.victim(OTHER, LATE) is not asking
+        assert crowds.victim(OTHER, LATE) is next_idle
 
     def test_a_newcomer_has_few_connections_looked_at(self) -> None:
         crowds: Crowds[Member] = Crowds()

@@ -34,15 +34,13 @@ def settings(**keys: str) -> OverloadSettings:
 
 
 class FakeRelay:
-    """A relay whose reasons are a set of bits, and that counts drips."""
+    """A relay whose reasons are a set of bits."""
 
-    def __init__(self, *, produces: bool = True, consumes: bool = False, broken: bool = False) -> None:
-        self.produces = produces
+    def __init__(self, *, consumes: bool = False, broken: bool = False) -> None:
+        self.produces = True
         self.consumes = consumes
         self.broken = broken
         self.reasons = NOT_PAUSED
-        self.drips = 0
-        self.opened = 0
 
     def snapshot(self) -> RelaySnapshot:
         return RelaySnapshot((0, 0), (0, 0), (self.reasons, NOT_PAUSED), 0, False)
@@ -58,10 +56,7 @@ class FakeRelay:
         self.reasons &= ~reason
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
-        if whole_read:
-            self.opened += 1
-        else:
-            self.drips += 1
+        """Have nothing that could pass."""
 
 
 class FakeRates:
@@ -72,11 +67,9 @@ class FakeRates:
         self.is_read: Callable[[], bool] = lambda: True
         self.total = 0
         self.broken = False
-        self.asked = 0
         self.counts = RateCounts(0, 0, 0, 0)
 
     def walk(self) -> Sequence[SlotSample]:
-        self.asked += 1
         if self.broken:
             raise RuntimeError("no samples")
         rate = self.rates.get(3)
@@ -95,7 +88,6 @@ class FakeMemory:
 
     def __init__(self) -> None:
         self.ratio: float | Exception = 0.1
-        self.trims = 0
 
     def read(self) -> MemorySample:
         if isinstance(self.ratio, Exception):
@@ -103,7 +95,7 @@ class FakeMemory:
         return MemorySample("test", int(self.ratio * LIMIT), LIMIT)
 
     def trim(self) -> None:
-        self.trims += 1
+        """Return nothing to the system."""
 
 
 class FakeBrokers:

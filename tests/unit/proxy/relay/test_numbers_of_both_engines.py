@@ -1,7 +1,6 @@
-"""Numbers that stand in Python and in Rust: each constant of the crate, read from its text, beside its twin."""
+"""Numbers that stand in Python and in Rust: each constant of the crate beside its twin, read from the text of both."""
 
 import ast
-import importlib
 import operator
 import re
 from pathlib import Path
@@ -70,6 +69,25 @@ def number(node: ast.expr, known: dict[str, float]) -> float | None:
     return None
 
 
+def numbers_of_python(text: str) -> dict[str, float]:
+    """Return the numbers that a module names in capitals, those of its classes too, without a leading underscore."""
+    found: dict[str, float] = {}
+    for node in ast.walk(ast.parse(text)):
+        target = (
+            node.targets[0]
+            if isinstance(node, ast.Assign)
+            else node.target
+            if isinstance(node, ast.AnnAssign)
+            else None
+        )
+        value = getattr(node, "value", None)
+        if isinstance(target, ast.Name) and target.id.isupper() and value is not None:
+            as_number = number(value, found | {"SLAB_BYTES": 256 * 1024})
+            if as_number is not None:
+                found[target.id.lstrip("_")] = as_number
+    return found
+
+
 def numbers_of_rust(text: str) -> dict[str, float]:
     """Return the constants of a file of the crate that are numbers."""
     found: dict[str, float] = {}
@@ -85,11 +103,7 @@ def numbers_of_rust(text: str) -> dict[str, float]:
 
 
 def of_python(file: str) -> dict[str, float]:
-    """Return the numbers that a module names in capitals, those of its classes too, without a leading underscore."""
-    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-    own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
-    found = [(name, getattr(home, name)) for home in (module, *own) for name in vars(home) if name.isupper()]
-    return {name.lstrip("_"): value for name, value in found if isinstance(value, int | float)}
+    return numbers_of_python((ROOT / file).read_text(encoding="utf-8"))
 
 
 def of_rust(file: str) -> dict[str, float]:
