@@ -263,11 +263,6 @@ async def test_a_drip_passes_one_frame_and_the_pause_holds_on() -> None:
             relay.drip(TO_BROKER)
             assert await pair.broker.receive(len(large)) == large
         assert reasons(pair) == PauseReason.THRESHOLD
-        # The reasons of others hold against a drip.
-        relay.pause(TO_BROKER, PauseReason.POOL)
-        await pair.client.send(SMALL)
-        relay.drip(TO_BROKER)
-        assert not await told(pair.broker, 1)
 
 
 async def test_the_close_of_a_producer_passes_by_a_drip() -> None:

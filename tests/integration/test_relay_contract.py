@@ -6,6 +6,7 @@ import re
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -297,7 +298,10 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
             iterations += 1
 
     monkeypatch.setattr(kind, "buffer_updated", counted)
-    keys = {"relayBufferBytes": 64 * KIB, "watchTopicListLimitEnabled": str(kind is WatchedEndpoint).lower()}
+    keys: dict[str, Any] = {
+        "relayBufferBytes": 64 * KIB,
+        "watchTopicListLimitEnabled": str(kind is WatchedEndpoint).lower(),
+    }
     async with staged(**keys) as stage, raw_broker(greet) as broker:
         # By this clock a read of a relay in the loop takes a quarter of an iteration's time, on every machine.
         stage.proxy.sockets.loop_budget.now = lambda: reads * ITERATION_SECONDS / 4
