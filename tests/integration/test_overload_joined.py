@@ -107,7 +107,7 @@ async def released(stage: Stage) -> None:
     await stage.until(lambda: not any(paused(stage)), "no producer paused")
 
 
-async def test_producers_are_held_above_the_high_mark_and_all_others_go_on(
+async def test_q2_producers_are_held_above_the_high_mark_and_all_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):

@@ -99,6 +99,15 @@ def test_a4_throttle_is_on_above_no_pressure_and_off_only_without_any() -> None:
     assert plant.rate is None
 
 
+def test_a5_topic_without_a_baseline_is_not_throttled_in_its_first_cycles() -> None:
+    plant = Plant()
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.rate is None
+    # A rate needs two samples.
+    plant.cycle(FULL, {TOPIC: 1000.0})
+    assert plant.rate is not None
+
+
 def test_a7_observe_only_computes_and_applies_nothing() -> None:
     plant = Plant(replace(SETTINGS, observe_only=True))
     plant.settle()
@@ -262,3 +271,13 @@ def test_new_topic_has_no_limit_without_pressure_in_observe_only_or_if_it_is_spa
         assert plant.throttle.begin(1, TOPIC + "-new") is None
         plant.cycle(ratio, {"": 0.0, TOPIC + "-new": 1e6})
         assert (plant.rates.get(1), plant.throttle.active) == (None, 0)
+
+
+def test_limit_of_a_new_topic_whose_slot_is_freed_before_any_sample_goes_with_the_slot() -> None:
+    plant = Plant(REAL)
+    for _ in range(3):
+        plant.cycle(FULL, {"": 0.0})
+    assert plant.throttle.begin(1, TOPIC) is not None
+    found = plant.cycle(FULL, {"": 0.0})
+    assert [(made.slot, made.change) for made in found if made.topic == TOPIC] == [(1, Change.RELEASE)]
+    assert plant.throttle.active == 0

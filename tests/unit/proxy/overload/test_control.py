@@ -457,3 +457,12 @@ def test_topics_without_a_name_of_their_own_are_told_as_others() -> None:
     stage = play([], ADAPTIVE, act)
     assert {event["throttle_topic"] for event in stage.events} == {OTHER_TOPICS}
     assert {line["topic"] for line in stage.lines if "publish rate" in line["event"]} == {OTHER_TOPICS}
+
+
+def test_event_of_observe_only_says_how_many_would_be_paused() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.9
+        await asyncio.sleep(1)
+
+    stage = play([FakeRelay(), FakeRelay()], THRESHOLD | {"overloadThrottleObserveOnly": "true"}, act)
+    assert of(stage, "throttle_action", "throttle_reasons", "throttle_paused")[0] == ("would_pause", 1, 2)

@@ -175,6 +175,13 @@ def test_q11_observe_only_releases_everybody_within_one_sample_and_counts_whom_i
     assert made.state is ThrottleState.PAUSED
 
 
+def test_throttle_that_is_switched_off_releases_everybody_within_one_sample() -> None:
+    made = paused_throttle()
+    made.settings = replace(SETTINGS, enabled=False)
+    found = made.step(0.5, 0.9, LIMIT, PRODUCERS)
+    assert (found.resumed, found.after) == ([0, 1, 2, 3], ThrottleState.NORMAL)
+
+
 def test_clock_that_goes_back_neither_prolongs_nor_shortens_a_pause() -> None:
     made = paused_throttle()
     made.step(4.0, 0.9, LIMIT, PRODUCERS)

@@ -230,3 +230,33 @@ async def test_tiny_frames_behind_large_ones_are_parsed_a_small_read_at_a_time(s
     assert max(frames_of_a_step) <= SMALL_READ_BYTES // len(PONG_FRAME) + 2
     # Payloads are read in large pieces all the same.
     assert max(sizes) == WINDOW
+
+
+@played()
+async def test_a_fin_waits_behind_the_bytes_that_wait(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(SMALL)
+    setting.relay.broker.eof_received()
+    assert setting.relay.finished_by(setting.relay.broker) is False
+    await asyncio.sleep(0)
+    taken.release()
+    await asyncio.sleep(0)
+    assert setting.received == SMALL
+    assert setting.relay.finished_by(setting.relay.broker)
+
+
+@played()
+async def test_what_is_delivered_once_more_after_a_pause_keeps_its_place(setting: Setting) -> None:
+    taken = setting.exhaust()
+    setting.deliver(MESSAGE + SMALL)
+    setting.deliver(MESSAGE + LARGE[:1000])
+    await asyncio.sleep(0)
+    taken.release()
+    await asyncio.sleep(0)
+    assert setting.received == MESSAGE + SMALL + MESSAGE + LARGE[:1000]
+    # What was asked for before the second read is what was held.
+    assert setting.direct.statistics().granted == 2
+    assert setting.direct.held == 0
+    for start in range(1000, len(LARGE), 64 * KIB):
+        setting.deliver(LARGE[start : start + 64 * KIB])
+    assert setting.direct.held == 0

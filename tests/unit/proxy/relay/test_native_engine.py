@@ -244,6 +244,24 @@ async def test_a_producer_of_a_pair_that_ends_before_its_turn_gets_no_slot(at: B
     assert (at.pairs.asked, len(at.engine.slots), len(at.engine.loop_budget)) == ([], 0, 0)
 
 
+@played
+async def test_a_look_that_fails_ends_its_own_relay_only(at: Bench) -> None:
+    first, second = await at.joined(), await at.joined()
+    for relay in (first, second):
+        at.engine.open_frame(relay)
+
+    def look(relay: NativeRelay) -> bool:
+        if relay is first:
+            raise ValueError("a fault of ours")
+        return True
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(NativeRelay, "rest_passed", look)
+        await at.engine.look_at_frames()
+    assert at.pairs.asked == [("abort", first.pair)]
+    assert at.counters.shared.internal_errors == {"relay": 1}
+
+
 # --- the threads ----------------------------------------------------------------------------------
 
 
@@ -307,3 +325,11 @@ async def test_an_event_that_cannot_be_handled_costs_no_other(at: Bench) -> None
     assert len(at.ended) == 2
     assert at.counters.shared.internal_errors == {"relay engine": 1}
     at.counters.shared.internal_errors.clear()
+
+
+@played
+async def test_a_panic_in_a_body_is_counted(at: Bench) -> None:
+    at.pairs.tell(PairEvent.BODY_ENDED, 7, 2000, 0, PairEnd.PANIC)
+    at.hear()
+    assert at.bodies.heard[1:] == [("ended", 7, 2000, 0)]
+    assert sum(at.counters.shared.internal_errors.values()) == 1

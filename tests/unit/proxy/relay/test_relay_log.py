@@ -8,7 +8,7 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import open_log
-from proxy.relay.rates.topic_rates import MOST_TOPICS, WINDOW_SECONDS, TopicRates
+from proxy.relay.rates.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from proxy.relay.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, MOST_NAMES_IN_ALL, RelayLog, RelayTap
 from tests.support.loops.clock import ManualClock
 from tests.support.sockets.frames import framed, ping
@@ -231,3 +231,13 @@ def test_the_table_is_bounded_and_the_one_silent_for_longest_makes_room() -> Non
     assert len(rates) == MOST_TOPICS
     assert {"t0", "new"} <= set(rates.document())
     assert "t1" not in rates.document()
+
+
+def test_a_silent_topic_is_forgotten() -> None:
+    rates = TopicRates(0.0)
+    rates.produced("old", 1, 1, 0.0)
+    rates.produced("young", 1, 1, 30.0)
+    rates.tick(IDLE_SECONDS - 1)
+    assert set(rates.document()) == {"old", "young"}
+    rates.tick(IDLE_SECONDS + WINDOW_SECONDS)
+    assert set(rates.document()) == {"young"}
