@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -14,7 +15,6 @@ import pytest
 from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.serve import THREAD_DIED
 from proxy.core.native import ENGINE_ABI
-from proxy.relay import hand_over
 from proxy.relay.native_engine import NativeEngine
 from proxy.web.admin.connections import connection_row
 from tests.integration.test_direct_mode import greet, joined
@@ -116,13 +116,19 @@ async def test_without_threads_the_loop_moves_everything() -> None:
 
 
 @pytest.mark.threat("no-descriptor-hand-over")
-async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("left", [0, 1])
+async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(
+    left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with native() as (stage, engine):
+        duplicates, usual = iter(range(left)), fcntl.fcntl
 
-        def full(_: object) -> int:
-            raise OSError(errno.EMFILE, "too many open files")
+        def full(fd: int, *asked: int) -> int:
+            if next(duplicates, None) is None:
+                raise OSError(errno.EMFILE, "too many open files")
+            return usual(fd, *asked)
 
-        monkeypatch.setattr(hand_over, "_duplicate", full)
+        monkeypatch.setattr(fcntl, "fcntl", full)
         client = await stage.relayed()
         assert (await client.topics(namespace(0))).topics
         assert (refusals(stage), len(engine)) == (1, 0)

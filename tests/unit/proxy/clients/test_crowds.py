@@ -89,15 +89,6 @@ class TestForWhom:
         assert crowds.victim(OTHER, LATE) is None
         assert crowds.victim("192.0.2.3", LATE) is not None
 
-    def test_relays_of_the_newcomers_address_count(self) -> None:
-        crowds: Crowds[Member] = Crowds()
-        filled(crowds, CROWD, [Member() for _ in range(9)])
-        for relay in filled(crowds, OTHER, [Member() for _ in range(4)]):
-            crowds.remove(relay)
-        assert crowds.victim(OTHER, LATE) is None
-        crowds.left(OTHER)
-        assert crowds.victim(OTHER, LATE) is not None
-
     def test_a_network_of_ipv6_is_one_address(self) -> None:
         crowds: Crowds[Member] = Crowds()
         for number in range(9):

@@ -91,17 +91,6 @@ class TestWhoLeaves:
             relay.moved_bytes = 1000
         assert house.leaves(now=100_000.0) is None
 
-    def test_relays_to_strangers_leave_before_relays_to_known_brokers_and_before_lookup_mode_if_they_are_more(
-        self,
-    ) -> None:
-        house = House()
-        house.relays(SNAT, 3000, known=True)
-        house.clients(SNAT, 1000, idle=True)
-        strangers = house.relays(ATTACKER, 1001)
-        assert house.leaves() is strangers[0]
-        # Now the crowd is as large.
-        assert isinstance(house.leaves(), Client)
-
     def test_those_at_work_leave_when_nobody_else_is_left(self) -> None:
         house = House()
         clients = house.clients(ATTACKER, 10)
