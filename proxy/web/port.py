@@ -183,6 +183,11 @@ class WebPort:
             listener.adopt(listening)
         return port_of(opened[0])
 
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for one of `maxConcurrentHttpRequests` places."""
+        return self._gate.waiting
+
     def stop_accepting(self) -> None:
         """Leave newcomers to the process that has taken over, and end connections that ask for nothing more."""
         for listener in self._listeners:

@@ -2,7 +2,16 @@
 
 import asyncio
 import socket
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from proxy.core.loop_budget import LoopBudget
+from proxy.web.connection import READ_AHEAD_BYTES, HttpConnection, HttpServer
+from proxy.web.server import MOST_HEADERS
+
+LONGEST_HEADER: Final = 8192
 
 
 class Socket(asyncio.Transport):
@@ -41,3 +50,19 @@ class Socket(asyncio.Transport):
 
     def abort(self) -> None:
         self.closed = True
+
+
+def opened(
+    answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], budget: LoopBudget | None = None
+) -> tuple[HttpConnection, Socket]:
+    """Open a connection of a web client whose requests are answered so."""
+    server = HttpServer(
+        answer, access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
+        max_line_size=LONGEST_HEADER, max_field_size=LONGEST_HEADER, read_bufsize=READ_AHEAD_BYTES,
+        handler_cancellation=True,
+    )  # fmt: skip
+    server.longest_header, server.loop_budget = LONGEST_HEADER, budget
+    connection, socket = server(), Socket()
+    connection.accepted_from = "10.0.0.1"
+    connection.connection_made(socket)
+    return connection, socket

@@ -26,6 +26,12 @@ class WebStage:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.stage.proxy.web_port}"
 
+    @property
+    def waiting(self) -> int:
+        """Count the requests that wait for a place."""
+        assert self.stage.proxy.web is not None
+        return self.stage.proxy.web.waiting
+
     async def raw(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.stage.proxy.web_port)
         writer.write(request)

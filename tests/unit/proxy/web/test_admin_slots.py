@@ -56,12 +56,6 @@ def test_of_the_own_host_the_oldest_gives_way_when_it_has_been_silent() -> None:
     assert slots.victim_for("a", SILENT_SECONDS) is oldest
 
 
-def test_where_each_host_has_one_the_oldest_gives_way_when_it_has_been_silent() -> None:
-    slots, (oldest, *_) = full_of("a", "b", "c")
-    assert slots.victim_for("operator", 0.0) is None
-    assert slots.victim_for("operator", SILENT_SECONDS) is oldest
-
-
 def test_a_connection_that_is_not_read_yet_is_not_silent() -> None:
     slots, (oldest,) = full_of("a")
     oldest.silent_since = None
@@ -72,15 +66,3 @@ def test_a_connection_that_is_not_read_yet_is_not_silent() -> None:
 def test_the_networks_of_one_site_count_together(newcomer: str) -> None:
     slots, connections = full_of("192.0.2.9", *(host_network(f"2001:db8:1:{net}::1") for net in range(3)))
     assert slots.victim_for(host_network(newcomer), 0.0) is connections[1]
-
-
-def test_a_further_network_of_a_site_ends_nobody_of_another_site() -> None:
-    slots, connections = full_of("192.0.2.9", *(host_network(f"2001:db8:1:{net}::1") for net in range(3)))
-    assert slots.victim_for(host_network("2001:db8:1:9::1"), 60.0) is connections[1]
-
-
-def test_an_end_that_is_told_twice_frees_one_slot() -> None:
-    slots, (one, _) = full_of("a", "a")
-    for _ in range(2):
-        slots.free(one)
-    assert len(slots) == 1

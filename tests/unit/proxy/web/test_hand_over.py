@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from io import BytesIO
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -21,7 +20,6 @@ from proxy.cli.inherited import (
     _received,
     inherited_of,
     sockets_of_systemd,
-    take_over_from,
 )
 from proxy.config.config import Config
 from proxy.core.log import open_log
@@ -113,11 +111,6 @@ def test_too_few_sockets_are_a_fault_and_none_stays_open(waiting: socket.socket)
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_nobody_at_the_path_is_said_with_it(tmp_path: Path) -> None:
-    with pytest.raises(TakeOverFailed, match=str(tmp_path / "absent")):
-        take_over_from(tmp_path / "absent")
-
-
 class Answers:
     """An admin API that answers so, in this order."""
 
@@ -147,15 +140,6 @@ def test_a_predecessor_that_lives_is_asked_until_it_says_something(monkeypatch: 
     assert predecessor(os.getpid(), NoAnswer("nobody"), {"connections": 7}).leave() == 7
     with pytest.raises(TakeOverFailed, match="goes on: another has them"):
         predecessor(os.getpid(), NoAnswer("nobody"), Refused(409, {"reason": "another has them"})).leave()
-
-
-def test_a_predecessor_that_lives_and_says_nothing_is_not_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 5.0, 10.1])
-    monkeypatch.setattr("proxy.cli.inherited.sleep", lambda _: None)
-    monkeypatch.setattr("proxy.cli.inherited.monotonic", lambda: next(times))
-    with pytest.raises(TakeOverFailed, match="nobody"):
-        predecessor(os.getpid(), NoAnswer("nobody"), NoAnswer("nobody")).leave()
-    assert next(times, None) is None
 
 
 # --- systemd --------------------------------------------------------------------------------------

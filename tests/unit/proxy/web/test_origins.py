@@ -5,7 +5,7 @@ import pytest
 from proxy.config.config import Config
 from proxy.config.sources import ConfigError
 from proxy.web.http.errors import HttpRefused
-from proxy.web.http.origins import OriginRules, names_a_page
+from proxy.web.http.origins import OriginRules
 from proxy.web.http.paths import origin_form
 from tests.support.web.web_parts import config
 
@@ -92,13 +92,6 @@ def test_only_listed_names_are_served_and_every_address(host: str, expected: boo
     rules = OriginRules(("pulsar.example.org", "*.inner.example"))
     assert served(rules, "GET", Host=host) is expected
     assert served(OriginRules(), "GET", Host=host)
-
-
-def test_the_admin_api_takes_any_word_of_a_page_for_one() -> None:
-    assert names_a_page({"Origin": "http://p"})
-    assert names_a_page({"Sec-Fetch-Site": "same-origin"})
-    assert not names_a_page({"Sec-Fetch-Site": "None"})
-    assert not names_a_page({})
 
 
 def test_rules_are_those_of_the_keys() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns, rest
+from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns
 from tests.support.loops.loops import run_virtual
 
 TUNNELS = 200
@@ -75,20 +75,6 @@ def test_an_iteration_passes_a_few_pieces_of_many_tunnels_and_keys_take_turns() 
         # Every second turn is the other's while it waits.
         assert tunnels.passed.index("other") <= 2 * A_FEW
         assert len(tunnels.budget) == 0
-
-    run_virtual(main())
-
-
-def test_a_reader_that_rests_is_read_on_when_it_is_read() -> None:
-    async def main() -> None:
-        reader, transport = asyncio.StreamReader(), PausableTransport()
-        reader.set_transport(transport)
-        reader.feed_data(b"piece")
-        rest(reader)
-        rest(reader)
-        assert transport.events == ["pause reading"]
-        assert await reader.read(100) == b"piece"
-        assert transport.events == ["pause reading", "resume reading"]
 
     run_virtual(main())
 

@@ -14,13 +14,6 @@ from tests.support.web.web_parts import config, running, web_parts
 ROOT = Path(__file__).resolve().parents[4]
 
 
-async def test_metrics_come_in_the_text_format() -> None:
-    async with running() as server:
-        status, head, body = await server.get("/metrics")
-        assert (status, body) == (200, "a_metric 1.0\n")
-        assert "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in head
-
-
 async def test_the_server_does_not_tell_its_versions() -> None:
     async with running() as server:
         for path in ("/healthz", "/nowhere"):
@@ -38,30 +31,6 @@ async def test_readiness_follows_the_proxy_and_health_does_not() -> None:
         server.readiness.draining = server.readiness.listening = False
         assert (await server.get("/readyz"))[::2] == (503, "not listening yet\n")
         assert (await server.get("/healthz"))[::2] == (200, "OK\n")
-
-
-async def test_the_status_page_needs_its_file_only_if_one_is_named(tmp_path: Path) -> None:
-    async with running() as server:
-        assert (await server.get("/status.html"))[::2] == (200, "OK\n")
-    file = tmp_path / "status"
-    async with running(statusFilePath=str(file)) as server:
-        assert (await server.get("/status.html"))[0] == 404
-        file.write_text("OK")
-        assert (await server.get("/status.html"))[::2] == (200, "OK\n")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/", 404),
-        ("GET", "/admin/v2/clusters", 404),
-        ("POST", "/metrics", 405),
-        ("HEAD", "/healthz", 200),
-    ],
-)
-async def test_nothing_else_is_served(method: str, path: str, status: int) -> None:
-    async with running() as server:
-        assert (await server.get(path, method))[0] == status
 
 
 @pytest.mark.parametrize(
@@ -94,12 +63,6 @@ async def test_a_peer_that_does_not_finish_its_request_is_closed_and_counted_as_
     async with running() as server:
         assert await server.raw(first_bytes) == b""
         assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 1
-
-
-async def test_a_client_that_leaves_is_not_counted_as_idle() -> None:
-    async with running() as server:
-        assert (await server.get("/healthz"))[0] == 200
-        assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 0
 
 
 async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_the_longest() -> None:

@@ -10,6 +10,7 @@ from limiter.errors import PermitAcquireTimeout
 from proxy.core.addresses import host_network
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.open_tunnels import OpenTunnels
+from proxy.web.forward.uploads import Upload
 from proxy.web.http.clients import WebClient
 from proxy.web.http.places import GUESTS_A_TURN, LOOK_SECONDS, Place, Sample, SharedPlaces
 from tests.support.loops.clock import ManualClock
@@ -98,6 +99,12 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def released(requests: list[Request]) -> None:
+    for request in requests:
+        assert request.place is not None
+        request.place.release()
+
+
 async def left(*tasks: asyncio.Task[Place]) -> None:
     for task in tasks:
         task.cancel()
@@ -108,11 +115,8 @@ async def test_keys_take_turns_and_the_requests_of_a_key_are_served_as_they_came
     stage = Stage(4)
     many = await stage.held("many", 4)
     waiting = await stage.waiting("many", 10) + await stage.waiting("few", 2)
-    for request in many:
-        assert request.place is not None
-        request.place.release()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    released(many)
+    await turns()
     assert sorted(map(str, stage.served)) == ["few", "few", "many", "many"]
     await left(*waiting)
 
@@ -192,9 +196,7 @@ async def test_an_upload_whose_body_has_come_waits_for_no_upload_and_leaves_its_
     await turns()
     assert stage.served == ["whole", "slow"]
     (await tasks[1]).release()
-    for request in held:
-        assert request.place is not None
-        request.place.release()
+    released(held)
     assert stage.places.idle
     assert (stage.places.semaphore.held, stage.places.uploads.held) == (0, 0)
 
@@ -207,15 +209,6 @@ async def test_for_uploads_that_wait_slow_uploads_end_and_no_other_request() -> 
     stage.look(0)
     stage.look()
     assert (ended(readers, slow=True), ended(uploads, slow=True)) == (0, 1)
-    await left(*waiting)
-
-
-async def test_uploads_of_a_key_above_its_share_give_way_to_those_of_a_key_below() -> None:
-    stage = Stage(8)
-    many = await stage.held("many", 6, uploading=True)
-    waiting = [*await stage.waiting("new", request=stage.upload("new"))]
-    stage.look(2)
-    assert [request.ended for request in many] == [[False], [], [], [], [], []]
     await left(*waiting)
 
 
@@ -234,15 +227,6 @@ async def test_the_waits_of_an_upload_have_one_time_out_together() -> None:
     assert others
 
 
-async def test_changed_limits_count_for_uploads() -> None:
-    stage = Stage(4)
-    await stage.held("key", 3, uploading=True)
-    waiting = await stage.waiting("key", 3, request=stage.upload("key"))
-    stage.places.apply(8, 0)
-    await turns()
-    assert (stage.places.uploads.held, all(task.done() for task in waiting)) == (6, True)
-
-
 async def test_a_key_above_its_share_gives_way_to_a_key_below_down_to_the_share() -> None:
     stage = Stage(10)
     many = await stage.held("many", 10)
@@ -252,11 +236,8 @@ async def test_a_key_above_its_share_gives_way_to_a_key_below_down_to_the_share(
     stage.look()
     # The longest ones: half of all places is the share of one of two.
     assert [bool(request.ended) for request in many] == [True] * 5 + [False] * 5
-    for request in many[:5]:
-        assert request.place is not None
-        request.place.release()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    released(many[:5])
+    await turns()
     stage.look(5)
     assert (ended(many, slow=False), stage.served) == (5, ["new"] * 5)
     await left(*waiting)
@@ -282,11 +263,8 @@ async def test_all_networks_of_a_customer_have_one_share() -> None:
         waiting += await stage.waiting(host_network(f"2001:db8:1:{number:x}::1"))
     stage.look(2)
     assert [bool(request.ended) for request in crowd] == [True] * 5 + [False] * 5
-    for request in crowd[:5]:
-        assert request.place is not None
-        request.place.release()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    released(crowd[:5])
+    await turns()
     # The customer has its turns, too, but one for each of the others.
     assert stage.served.count("nat") >= 2
     await left(*waiting)
@@ -315,36 +293,6 @@ async def test_places_that_the_slow_leave_need_not_be_left_by_others() -> None:
     await left(*waiting)
 
 
-async def test_several_keys_above_their_share_give_up_what_is_above_it() -> None:
-    stage = Stage(10)
-    one, other = await stage.held("one", 5), await stage.held("other", 5)
-    waiting = await stage.waiting("new", 8)
-    stage.look(2)
-    # A third of all places is the share, rounded down: both keep three.
-    assert sorted([ended(one, slow=False), ended(other, slow=False)]) == [1, 2]
-    await left(*waiting)
-
-
-async def test_a_key_gets_what_it_has_less_than_its_share() -> None:
-    stage = Stage(12)
-    many, _, _ = await stage.held("many", 8), await stage.held("few", 3), await stage.held("third", 1)
-    waiting = await stage.waiting("few", 8)
-    stage.look(2)
-    assert ended(many, slow=False) == 1
-    await left(*waiting)
-
-
-async def test_a_place_that_a_slow_one_leaves_is_enough_for_one_who_waits() -> None:
-    stage = Stage(10)
-    slow, lasting = await stage.held("many", 1, 0.0), await stage.held("many", 9)
-    waiting = await stage.waiting("new", 1) + await stage.waiting("many", 8)
-    stage.look(1)
-    slow[0].rate = None
-    stage.look(1)
-    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 0)
-    await left(*waiting)
-
-
 async def test_a_look_at_many_takes_several_turns() -> None:
     stage = Stage(2 * GUESTS_A_TURN + 1)
     requests = await stage.held("key", 2 * GUESTS_A_TURN + 1, 0.0)
@@ -359,14 +307,13 @@ async def test_a_look_at_many_takes_several_turns() -> None:
 async def test_a_cancelled_wait_and_a_second_release_leave_nothing() -> None:
     stage = Stage(1)
     (request,) = await stage.held("key", 1)
-    assert request.place is not None
     gone, late = await stage.waiting("key", 2)
     gone.cancel()
     stage.clock.advance(60.0)
     with pytest.raises(PermitAcquireTimeout):
         await late
-    request.place.release()
-    request.place.release()
+    for _ in range(2):
+        released([request])
     assert stage.places.idle
     stage.look(2)
     assert stage.clock.pending == 0
@@ -393,25 +340,10 @@ async def test_lists_that_wait_have_slow_lists_end_and_no_other_requests() -> No
     waiting = await stage.waiting("many", 3, for_list=True)
     stage.look(1)
     assert (ended(others, slow=True), ended(slow, slow=True)) == (0, 3)
-    for request in slow:
-        if request.ended and request.place is not None:
-            request.place.release()
+    released([request for request in slow if request.ended])
     await turns()
     assert stage.served == ["many"] * 3
     await left(*waiting)
-
-
-async def test_a_list_that_leaves_while_it_waits_gives_all_back() -> None:
-    stage = Stage(8)
-    others = await stage.held("many", 8)
-    gone = await stage.waiting("many", 2, for_list=True)
-    assert stage.places.lists.held == 2
-    await left(*gone)
-    assert stage.places.lists.held == 0
-    for request in others:
-        assert request.place is not None
-        request.place.release()
-    assert stage.places.idle
 
 
 @pytest.mark.parametrize(
@@ -455,3 +387,33 @@ def test_the_longest_idle_tunnel_of_the_key_with_most_goes_for_one_more() -> Non
     for each in (lone, old, busy, new, lone):
         tunnels.leave(each)
     assert len(tunnels) == 2
+
+
+# --- what is measured of an upload -----------------------------------------------------------------
+
+
+def limits() -> WriteLimits:
+    return WriteLimits(20.0, 100)
+
+
+def test_what_a_broker_takes_of_the_time_is_not_the_clients() -> None:
+    upload = Upload(limits)
+    upload.wait(0.0, lambda: None)
+    upload.received(1.0, 10)
+    # The broker takes a minute for these ten bytes.
+    assert upload.sample(61.0) is None
+    upload.wait(61.0, lambda: None)
+    found = upload.sample(62.0)
+    assert found is not None
+    assert (found.of, found.seconds, found.moved_bytes) == (upload, 2.0, 10)
+
+
+def test_an_upload_that_is_ended_says_which_key_it_was() -> None:
+    upload, stopped = Upload(limits), []
+    assert "topicListWriteStallTimeoutMillis" in upload.refusal.reason
+    upload.stop()
+    assert not upload.too_slow
+    upload.wait(0.0, lambda: stopped.append(True))
+    upload.stop()
+    assert stopped == [True]
+    assert (upload.refusal.status, "topicListWriteMinBytesPerSecond" in upload.refusal.reason) == (408, True)

@@ -2,17 +2,13 @@
 
 import asyncio
 import gzip
-import json
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
 from proxy.web.http import renderings
-from proxy.web.http.clients import WebClient
-from proxy.web.http.documents import Answer, Document, JsonRows
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.renderings import Content, Rendered, Renderings, SharedRendering, accepts_gzip
-from proxy.web.pages import ROWS_A_PIECE, PageRequest, document_page
 from tests.support.loops.loops import run_virtual
 from tests.support.web.web_parts import running
 from tests.unit.limiter.harness import settle, start
@@ -65,8 +61,6 @@ def test_a_content_is_kept_as_long_as_the_key_says_and_not_longer() -> None:
             await asyncio.sleep(0.4)
         assert bodies == [b"1", b"1", b"1", b"2"]
         await asyncio.sleep(1.0)
-        # Nothing is kept in memory for nobody.
-        assert shared._kept is None
         books.keep_seconds = 0.0
         assert [(await shared.get()).body for _ in range(2)] == [b"3", b"4"]
 
@@ -195,48 +189,6 @@ def test_a_large_content_has_a_packed_form_that_is_the_same() -> None:
 )
 def test_gzip_is_for_clients_that_take_it(header: str, accepted: bool) -> None:
     assert accepts_gzip(header) is accepted
-
-
-class Guarded:
-    authentication_enabled = True
-    authorization_enabled = True
-    super_user_roles = ("admin",)
-
-
-@pytest.mark.threat("endless-own-pages")
-def test_access_is_checked_for_each_request_although_the_content_is_kept() -> None:
-    async def main() -> None:
-        made: list[int] = []
-
-        def handler(_: object) -> Answer:
-            made.append(1)
-            return Answer(200, {"secret": len(made)})
-
-        books = Renderings(1.0)
-        page = document_page(Document("GET", "/secret", handler, "A test."), Guarded(), books)
-        roles = ("admin", None, "bob", "admin")
-        answers = [await page.serve(PageRequest(WebClient("a:1", "a", role))) for role in roles]
-        assert [answer.status for answer in answers] == [200, 401, 403, 200]
-        assert [b"secret" in answer.body for answer in answers] == [True, False, False, True]
-        assert len(made) == 1
-        await books.close()
-
-    run_virtual(main())
-
-
-def test_rows_are_an_array_whatever_their_number() -> None:
-    async def main() -> None:
-        for count in (0, 1, ROWS_A_PIECE, ROWS_A_PIECE + 1, 3 * ROWS_A_PIECE):
-            rows = [{"number": number} for number in range(count)]
-
-            def handler(_: object, rows: list[dict[str, int]] = rows) -> Answer:
-                return Answer(200, JsonRows(iter(rows)))
-
-            page = document_page(Document("GET", "/rows", handler, "A test."), Guarded(), Renderings())
-            answer = await page.serve(PageRequest(WebClient("a:1", "a", "admin")))
-            assert json.loads(answer.body) == rows
-
-    run_virtual(main())
 
 
 @pytest.mark.threat("endless-own-pages")

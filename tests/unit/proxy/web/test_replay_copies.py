@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import SharedCounters
 from proxy.web.forward import replay_copies
@@ -96,22 +94,6 @@ def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_needs() -
         assert books.direct.growers_waiting == 0
         for permit in (await growth, other):
             permit.release()
-
-    run_virtual(main())
-
-
-def test_a_large_request_gets_all_copies_in_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(replay_copies, "DROPS_A_TURN", 2)
-        books = Books()
-        copies = [books.copy(10_000) for _ in range(5)]
-        waiting = await start(books.direct.acquire(LIMIT))
-        for left in (3, 1, 0):
-            assert len(books.turn) == 1
-            books.run_turn()
-            assert [copy.whole for copy in copies].count(True) == left
-        assert books.turn == []
-        (await waiting).release()
 
     run_virtual(main())
 

@@ -106,17 +106,6 @@ def test_a_network_leaves_its_neighbours_in_a_site_something(rate: float, others
         assert clients.ask(neighbour)
 
 
-def test_a_network_alone_has_the_rate_and_others_their_share_of_it() -> None:
-    alone = Clients(100.0)
-    network = host_network("2001:db8:1::1")
-    alone.flood(2, network)
-    assert alone.served[network] >= 200
-    for _ in range(100):
-        # More than the third that each of two has.
-        alone.flood(0.03, network)
-        assert alone.ask("192.0.2.1")
-
-
 def test_the_networks_of_a_site_take_no_more_of_the_reserve_than_an_address() -> None:
     clients = Clients(100.0)
     networks = [host_network(f"2001:db8:1:{number:x}::1") for number in range(3000)]
@@ -128,13 +117,3 @@ def test_the_networks_of_a_site_take_no_more_of_the_reserve_than_an_address() ->
         if not step % 5:
             # 20 a second, where a quarter is the share of each of three.
             assert clients.ask("192.0.2.9")
-
-
-def test_the_books_of_networks_are_bounded() -> None:
-    clients = Clients(1_000_000.0)
-    for number in range(MOST_KEYS + 10):
-        clients.ask(host_network(f"2001:db8:{number:x}::1"))
-    assert len(clients.rate) == 2 * MOST_KEYS
-    clients.now += 60
-    clients.ask(host_network("2001:db8::1"))
-    assert len(clients.rate) == 2

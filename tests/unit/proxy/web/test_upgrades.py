@@ -1,16 +1,13 @@
 """A request that asks for a protocol that is not served is answered, and nothing behind it is."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from aiohttp import web
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.web.connection import READ_AHEAD_BYTES, HttpServer
-from proxy.web.http.upgrades import is_websocket
 from tests.support.loops.loops import run_virtual
-from tests.support.web.fake_socket import Socket
+from tests.support.web.fake_socket import opened
 
 FIRST = b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
 NEXT = b"GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -25,9 +22,6 @@ def asking(protocol: str, more: bytes = b"") -> bytes:
     return line + b" /asks HTTP/1.1\r\nHost: x\r\n" + upgrade + more + b"\r\n"
 
 
-H2C = asking("h2c")
-
-
 def served(reads: list[bytes], *, spent: bool = False) -> tuple[list[tuple[str, bytes]], bytes, bool]:
     """Give what a client sends in some reads; returns the requests, the answers, and whether the connection ended."""
     found: list[tuple[str, bytes]] = []
@@ -37,12 +31,8 @@ def served(reads: list[bytes], *, spent: bool = False) -> tuple[list[tuple[str, 
         return web.Response(text="x")
 
     async def main() -> tuple[bytes, bool]:
-        keys: dict[str, Any] = {"access_log": None, "tcp_keepalive": False, "read_bufsize": READ_AHEAD_BYTES}
-        server = HttpServer(answer, **keys)
         budget = LoopBudget(asyncio.get_running_loop(), lambda: 0.0)
-        server.loop_budget, server.longest_header = budget, 8192
-        connection, socket = server(), Socket()
-        connection.connection_made(socket)
+        connection, socket = opened(answer, budget)
         for read in reads:
             if spent:
                 budget.charge(1.0)
@@ -50,7 +40,6 @@ def served(reads: list[bytes], *, spent: bool = False) -> tuple[list[tuple[str, 
                 connection.data_received(read)
             for _ in range(20):
                 await asyncio.sleep(0)
-        assert connection._held == b""
         closed = socket.closed
         connection.connection_lost(None)
         return socket.written, closed
@@ -94,38 +83,8 @@ def test_the_body_of_such_a_request_comes_whole(reads: list[bytes], spent: bool)
     assert (written.count(b"HTTP/1.1 "), closed) == (1, True)
 
 
-def test_what_waits_behind_such_a_request_is_neither_read_nor_parsed() -> None:
-    async def main() -> None:
-        answered = asyncio.Event()
-
-        async def answer(_: web.BaseRequest) -> web.StreamResponse:
-            await answered.wait()
-            return web.Response(text="x")
-
-        server = HttpServer(answer, access_log=None, tcp_keepalive=False)
-        server.longest_header = 8192
-        connection, socket = server(), Socket()
-        connection.connection_made(socket)
-        connection.data_received(H2C)
-        connection.data_received(NEXT)
-        assert (connection._request_count, socket.paused) == (1, True)
-        answered.set()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert (connection._held, socket.closed) == (b"", True)
-        connection.connection_lost(None)
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize("protocol", ["websocket", "WebSocket"])
 def test_a_websocket_that_is_declined_keeps_what_is_behind(protocol: str) -> None:
     found, _, closed = served([asking(protocol) + NEXT])
     assert [path for path, _ in found] == ["/asks", "/next"]
     assert not closed
-
-
-def test_only_websocket_is_a_websocket() -> None:
-    for protocol, expected in (("websocket", True), ("WebSocket", True), ("websoc\u212aet", False), ("h2c", False)):
-        assert is_websocket({"Upgrade": protocol}) is expected
-    assert not is_websocket({})
