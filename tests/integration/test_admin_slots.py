@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,42 +11,26 @@ from proxy.web.admin import slots
 from proxy.web.admin.listener import MOST_CONNECTIONS
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time
-from tests.support.proxies.proxy_under_test import Stage, staged
-from tests.support.web.admin_api import Answered, ask, connect
+from tests.support.web.admin_api import TOKEN, AdminStage, Answered, admin_staged, ask, connect
 
-TOKEN = "correct-horse-battery-staple"
 ELSEWHERE = "127.0.0.2"
 
 
-class Operator:
-    """A stage and the client with the token."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.admin = stage.proxy.admin
-        self.port = stage.proxy.admin_port
-
-    async def ask(self) -> Answered:
-        return await ask(self.port, "GET", "/v1/top", headers={"Authorization": f"Bearer {TOKEN}"})
-
-    async def all_held(self) -> None:
-        await eventually(lambda: len(self.admin) == MOST_CONNECTIONS, "all slots held")
-
-
 @asynccontextmanager
-async def operated(tmp_path: Path) -> AsyncIterator[Operator]:
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    keys: dict[str, Any] = {
-        "controlSocketPath": tmp_path / "s",
-        "adminApiAddress": "127.0.0.1:0",
-        "adminApiTokenFilePath": token,
-    }
-    async with staged(**keys) as stage:
-        operator = Operator(stage)
+async def operated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminStage]:
+    async with admin_staged(tmp_path, monkeypatch, at_address=True) as api:
         # The libraries are imported for the first client: until then nobody is silent.
-        assert (await operator.ask()).status == 200
-        await eventually(lambda: not len(operator.admin), "the slot free again")
-        yield operator
+        assert (await by_token(api)).status == 200
+        await api.nobody_asks()
+        yield api
+
+
+async def by_token(api: AdminStage) -> Answered:
+    return await ask(api.stage.proxy.admin_port, "GET", "/v1/top", headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+async def all_held(api: AdminStage) -> None:
+    await eventually(lambda: len(api.stage.proxy.admin) == MOST_CONNECTIONS, "all slots held")
 
 
 # Connections of the own address give way after a while, which is over at once here; those of others need none.
@@ -57,18 +40,18 @@ async def test_silent_connections_give_way_to_the_operator(
     source: str, silent_seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "SILENT_SECONDS", silent_seconds)
-    async with operated(tmp_path) as operator:
+    async with operated(tmp_path, monkeypatch) as api:
         with ExitStack() as held:
 
             async def silent() -> asyncio.StreamReader:
-                reader, writer = await connect(operator.port, source)
+                reader, writer = await connect(api.stage.proxy.admin_port, source)
                 held.callback(writer.close)
                 return reader
 
             readers = [await silent() for _ in range(MOST_CONNECTIONS)]
             for number in range(MOST_CONNECTIONS):
-                await operator.all_held()
-                assert (await operator.ask()).status == 200
+                await all_held(api)
+                assert (await by_token(api)).status == 200
                 # The oldest was ended for the operator.
                 assert await rest_of(readers[number]) == b""
                 readers.append(await silent())
@@ -76,14 +59,14 @@ async def test_silent_connections_give_way_to_the_operator(
 
 @pytest.mark.threat("silent-admin-connections")
 async def test_silent_connections_that_come_again_at_once_keep_no_operator_of_another_address_out(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with operated(tmp_path) as operator:
+    async with operated(tmp_path, monkeypatch) as api:
 
         async def again_and_again() -> None:
             while True:
                 with suppress(ConnectionError):
-                    reader, writer = await connect(operator.port, ELSEWHERE)
+                    reader, writer = await connect(api.stage.proxy.admin_port, ELSEWHERE)
                     try:
                         await reader.read()
                     finally:
@@ -94,8 +77,8 @@ async def test_silent_connections_that_come_again_at_once_keep_no_operator_of_an
             tasks = [crowd.create_task(again_and_again()) for _ in range(MOST_CONNECTIONS)]
             statuses = set()
             for _ in range(20):
-                await operator.all_held()
-                statuses.add((await operator.ask()).status)
+                await all_held(api)
+                statuses.add((await by_token(api)).status)
             for task in tasks:
                 task.cancel()
         assert statuses == {200}

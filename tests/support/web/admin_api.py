@@ -3,12 +3,22 @@
 import asyncio
 import json
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import pytest
+
+from proxy.core.log import open_log
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.patience import in_time
+from tests.support.proxies import proxy_under_test
+from tests.support.proxies.proxy_under_test import Stage, staged
+
+TOKEN: Final = "correct-horse-battery-staple"
 
 
 class Answered(NamedTuple):
@@ -69,3 +79,49 @@ def _unchunked(rest: bytes) -> bytes:
         if not count:
             return found
         found, rest = found + rest[:count], rest[count + 2 :]
+
+
+@dataclass
+class AdminStage:
+    """A stage, its control socket, and its log."""
+
+    stage: Stage
+    path: Path
+    _log: BytesIO = field(default_factory=BytesIO)
+
+    async def ask(self, method: str, target: str, body: object = None) -> Answered:
+        return await ask(self.path, method, target, body)
+
+    async def get(self, target: str) -> Any:
+        """Get a document, which must be there."""
+        answered = await self.ask("GET", target)
+        assert answered.status == 200, answered
+        return answered.document
+
+    async def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.get("/v1/connections"))["connections"]
+        return found
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """Give the log lines of one event."""
+        lines = [json.loads(line) for line in self._log.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+    async def nobody_asks(self) -> None:
+        await self.stage.until(lambda: not len(self.stage.proxy.admin), "no admin client left")
+
+
+@asynccontextmanager
+async def admin_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, at_address: bool = False, **keys: Any
+) -> AsyncIterator[AdminStage]:
+    """Run a stage with a control socket, also `at_address` for those with the token; no admin client may be left."""
+    log = BytesIO()
+    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", log))
+    if at_address:
+        (tmp_path / "token").write_text(f"{TOKEN}\n")
+        keys |= {"adminApiAddress": "127.0.0.1:0", "adminApiTokenFilePath": tmp_path / "token"}
+    async with staged(controlSocketPath=tmp_path / "s", **keys) as stage:
+        found = AdminStage(stage, tmp_path / "s", log)
+        yield found
+        await found.nobody_asks()

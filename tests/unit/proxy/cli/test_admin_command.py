@@ -56,20 +56,7 @@ def test_connections_are_a_table_with_a_line_each(
     code, out, _ = run(capsys, "connections", "--mode", "lookup", "--limit", "5")
     title, line = out.splitlines()
     assert (code, title.split()[:3]) == (0, ["ID", "CLIENT", "PRINCIPAL"])
-    assert line.split() == [
-        "17",
-        "192.0.2.1:5000",
-        "-",
-        "lookup",
-        "-",
-        "1m1s",
-        "900B",
-        "3.0M",
-        "0B",
-        "117K",
-        "2",
-        "busy",
-    ]
+    assert " ".join(line.split()) == "17 192.0.2.1:5000 - lookup - 1m1s 900B 3.0M 0B 117K 2 busy"
     assert fake.asked == [("GET /v1/connections?mode=lookup&limit=5&after=0", None)]
 
 
@@ -181,13 +168,6 @@ def test_an_address_goes_with_a_token(arguments: list[str], error: str, capsys: 
     assert capsys.readouterr().err.startswith(f"error: {error}")
 
 
-def test_a_table_that_cannot_be_asked_for_has_no_titles(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Fake(monkeypatch, {"GET /v1/connections": NoAnswer("no proxy answers")})
-    assert run(capsys, "connections") == (1, "", "error: no proxy answers\n")
-
-
 def test_nobody_at_an_address_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = tmp_path / "token"
     token.write_text("correct-horse-battery-staple\n")
@@ -227,17 +207,6 @@ def test_durations_have_two_units(value: float | None, text: str) -> None:
 
 
 # --- the table of routes --------------------------------------------------------------------------
-
-
-def test_each_route_has_a_path_of_its_own_and_somebody_who_answers_it() -> None:
-    from proxy.web.admin.actions import Actions
-    from proxy.web.admin.views import Views
-
-    assert len({(route.method, route.path) for route in routes.ROUTES}) == len(routes.ROUTES)
-    for route in routes.ROUTES:
-        assert callable(getattr(Actions if route.changes else Views, route.name))
-        assert route.changes == (route.method != "GET")
-        assert route.doc.endswith(".")
 
 
 def test_a_path_without_a_method_names_those_it_has() -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +95,6 @@ def test_the_screen_says(text: str) -> None:
 def test_namespaces_and_principals_stand_with_what_they_used() -> None:
     rows = [line.split() for line in screen().splitlines() if line.startswith(("t/a", "alice"))]
     assert rows == [[name, "12.5", "310.0", "2"] for name in ("t/a", "alice")]
-
-
-@pytest.mark.parametrize(
-    ("engine", "threads", "told"),
-    [("native", 2, "relays native (2 threads)"), ("native", 1, "(1 thread)"), ("asyncio", 0, "relays asyncio")],
-)
-def test_the_engine_of_relays_is_named(engine: str, threads: int, told: str) -> None:
-    proxy = document()["proxy"] | {"relay_engine": engine, "relay_threads": threads}
-    assert told in screen(proxy=proxy)
-    assert "relays " not in screen()
 
 
 OVERLOAD = {
@@ -204,24 +194,6 @@ def test_a_refusal_without_a_limiter_has_no_books(asked: int | None, limit: int 
     assert screen(refusals=[refusal]).endswith(f"maxTopicListInFlightHeapMemSizeMB t/b: {numbers}")
 
 
-def test_what_is_0_takes_no_room_among_the_watches() -> None:
-    assert "watches  overshoots 3" in screen(watches={"pauses": 0.0, "overshoots": 3.0, "growth": 0.0})
-
-
-def test_no_line_is_wider_than_the_terminal() -> None:
-    assert max(map(len, render(document(), 40))) == 40
-
-
-def test_nothing_that_a_client_named_reaches_the_terminal_unprintable() -> None:
-    evil = "\x1b]0;owned\x07\u202e\n\r\x9b2J"
-    changed = document()
-    changed["usage"]["namespaces"][0]["name"] = evil
-    changed["refusals"][0]["subject"] = evil * 50
-    changed["refusals"][0]["top_holders"] = [[evil, 1]]
-    changed["config"]["topicListFairness"] = evil
-    assert all(line.isprintable() for line in render(changed, 200))
-
-
 def test_an_idle_proxy_has_a_screen_too() -> None:
     usage = {"half_life_seconds": 60.0, "namespaces": [], "principals": []}
     shown = screen(refusals=[], watches={}, restart_needed=[], usage=usage, future="unknown")
@@ -245,25 +217,17 @@ def test_a_rate_is_that_of_the_last_ten_looks() -> None:
     assert rates.per_second() == {"answered": 7.0}
 
 
-def test_a_clock_that_stands_still_gives_no_rate() -> None:
-    rates = Rates()
-    for _ in range(2):
-        rates.tick(1.0, {"answered": 1})
-    assert rates.per_second() == {}
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
 Outcome = Mapping[str, Any] | BaseException
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Sequence[Path]]:
-    """Have the proxy answer so, one after the other; gives the paths that were asked."""
-    left, seen = iter(outcomes), []
+def asked(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> None:
+    """Have the proxy answer so, one after the other."""
+    left = iter(outcomes)
 
-    def ask(client: AdminClient) -> Mapping[str, Any]:
-        seen.append(client._paths)
+    def ask(_: AdminClient) -> Mapping[str, Any]:
         outcome = next(left)
         if isinstance(outcome, BaseException):
             raise outcome
@@ -271,7 +235,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[Sequence[
 
     monkeypatch.setattr(AdminClient, "top", ask)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    return seen
 
 
 def options(**given: object) -> argparse.Namespace:
@@ -322,32 +285,26 @@ def test_a_proxy_that_does_not_answer_is_one_line_and_exit_code_1(
 @pytest.mark.parametrize(
     ("given", "environ", "expected"),
     [
-        ({"socket": "/run/s"}, {}, ["/run/s"]),
-        ({"socket": None}, {"controlSocketPath": "/env/s"}, ["/env/s"]),
-        ({"socket": None}, {"controlSocketPath": "none"}, []),
-        ({"socket": None}, {"XDG_RUNTIME_DIR": "/x", "servicePort": "7001"}, ["/x/pulsar-proxy-7001.sock"]),
+        ({"socket": "/no/s"}, {}, "/no/s"),
+        ({"socket": None}, {"controlSocketPath": "/no/t"}, "/no/t"),
+        ({"socket": None}, {"XDG_RUNTIME_DIR": "/no", "servicePort": "7001"}, "/no/pulsar-proxy-7001.sock"),
     ],
 )
 def test_the_socket_is_found_as_the_proxy_finds_it(
-    given: dict[str, object], environ: dict[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+    given: dict[str, object], environ: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = asked(monkeypatch, document())
-    assert command.run_top(options(once=True, **given), environ) == 0
-    assert [str(path) for path in seen[0]][: max(1, len(expected))] == expected
+    assert command.run_top(options(once=True, **given), environ) == 1
+    assert f"tried: {expected}" in capsys.readouterr().err
 
 
-def test_the_proxy_is_found_by_a_file_that_was_broken_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_proxy_is_found_by_a_file_that_was_broken_since(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conf = tmp_path / "proxy.conf"
-    conf.write_text("controlSocketPath=/run/s\nmaxConcurrentLookupRequests=many\nservicePortTls=6651\nlogLevel=loud\n")
-    seen = asked(monkeypatch, document())
-    assert command.run_top(options(once=True, socket=None, config=conf), {}) == 0
-    assert seen == [[Path("/run/s")]]
-    out, err = capsys.readouterr()
-    assert "in lookup mode" in out
+    conf.write_text("controlSocketPath=/no/s\nmaxConcurrentLookupRequests=many\nservicePortTls=6651\nlogLevel=loud\n")
+    assert command.run_top(options(once=True, socket=None, config=conf), {}) == 1
+    err = capsys.readouterr().err
     assert err.startswith(f"warning: {conf}:2: maxConcurrentLookupRequests: got 'many', expected ")
     assert f"warning: {conf}:4: logLevel: got 'loud'" in err
+    assert "tried: /no/s" in err
 
 
 @pytest.mark.parametrize(
@@ -361,20 +318,12 @@ def test_the_proxy_is_found_by_a_file_that_was_broken_since(
     ],
 )
 def test_nobody_guesses_where_the_proxy_is(
-    text: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if text is not None:
         (tmp_path / "proxy.conf").write_text(text)
-    seen = asked(monkeypatch, document())
     assert command.run_top(options(once=True, socket=None, config=tmp_path / "proxy.conf"), {}) == 2
-    assert seen == []
     assert told in capsys.readouterr().err
-
-
-def test_a_wrong_configuration_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "proxy.conf").write_text("servicePort=x\n")
-    assert command.run_top(options(socket=None, config=tmp_path / "proxy.conf"), {}) == 2
-    assert "proxy.conf:1: servicePort: got 'x'" in capsys.readouterr().err
 
 
 def test_brokers_that_are_not_up_stand_above_the_connections_with_the_reason() -> None:
