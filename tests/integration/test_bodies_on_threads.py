@@ -1,7 +1,6 @@
 """Lists that many clients share, written by the loop or by the native engine's threads: who reads gets all, who does
 not is closed by the same rules, and nothing is left of either. More of the contract: test_shared_lists.py."""
 
-import asyncio
 import errno
 import os
 from collections import Counter
@@ -10,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_slow_readers import LEAST, LONG_LIST, STALLED, TOO_SLOW, Seconds, timeless, was_reset
-from tests.support.clients.async_client import AsyncClient
-from tests.support.proxies.proxy_under_test import LIST_BYTES, MIB, Stage, staged
+from tests.integration.test_slow_readers import LONG_LIST, was_reset
+from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 from tests.support.proxies.shared_lists import all_have_lists, being_written, has_list
 from tests.support.tools import native_extension
 
@@ -26,71 +24,7 @@ def at_threads(stage: Stage) -> int:
     return len(stage.proxy.sockets.pump._away)
 
 
-class Clock:
-    """The seconds of one proxy's watch, before each of which the bodies at the threads are looked at."""
-
-    def __init__(self, stage: Stage, seconds: Seconds) -> None:
-        self._stage, self._seconds = stage, seconds
-
-    async def pass_by(self, count: int = 1) -> None:
-        native = self._stage.proxy.relay_engines.native
-        for _ in range(count):
-            if native is not None:
-                native.tick()
-            await self._seconds.pass_by()
-
-
-async def test_shared_lists_are_written_by_the_threads_if_there_are_any(relay_engine: str) -> None:
-    async with staged() as stage:
-        members = await being_written(stage)
-        assert at_threads(stage) == (3 if relay_engine == "native" else 0)
-        await all_have_lists(members)
-        await stage.until(lambda: not stage.direct.held, "all given back")
-        assert at_threads(stage) == 0
-
-
 # --- readers --------------------------------------------------------------------------------------
-
-
-@both_engines
-async def test_who_takes_nothing_of_a_shared_list_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with timeless(monkeypatch) as (stage, seconds):
-        clock = Clock(stage, seconds)
-        members = await being_written(stage)
-        await seconds.stand_still()
-        await clock.pass_by(STALL_SECONDS - 1)
-        assert stage.caused(STALLED) == 0
-
-        async def all_closed() -> None:
-            while stage.caused(STALLED) < 3:
-                # A thread that had no processor may write its last bytes only now: the seconds begin again then.
-                await clock.pass_by()
-                await asyncio.sleep(0.001)
-
-        await all_closed()
-        await stage.until(lambda: not stage.direct.held, "its memory free")
-        for member in members:
-            assert await was_reset(member)
-
-
-async def take_slowly(client: AsyncClient, seconds: Seconds, clock: Clock, count: int, bytes_a_second: int) -> None:
-    for _ in range(count):
-        await client.receive(bytes_a_second)
-        await seconds.stand_still()
-        await clock.pass_by()
-
-
-@both_engines
-async def test_who_reads_slowly_but_steadily_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with timeless(monkeypatch, topicListWriteMinBytesPerSecond=LEAST // 4) as (stage, seconds):
-        slow, *_ = await being_written(stage)
-        clock = Clock(stage, seconds)
-        await take_slowly(slow, seconds, clock, STALL_SECONDS + 10, 16 * KIB)
-        assert stage.caused(TOO_SLOW) == 0
-        # The watch has seen what the client was given, whoever wrote it.
-        assert stage.session_of(slow).output.sent_bytes >= (STALL_SECONDS + 10) * 16 * KIB
-        await slow.receive(LIST_BYTES - (STALL_SECONDS + 10) * 16 * KIB)
-        await stage.until(lambda: stage.outcome("answered") == 2, "the slow one's list, as the first one's")
 
 
 def of_lists() -> list[str]:

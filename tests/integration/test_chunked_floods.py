@@ -1,20 +1,18 @@
 """Bodies of tiny chunks on real sockets: whatever is asked for with them, a PING beside waits for a few turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
 from aiohttp import web
 
-from tests.integration.test_uploads import swallowed
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
+from tests.support.web.fake_web_broker import Answer, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 CONNECTIONS = 50
 # One read of a socket brings most of this.
 A_FLOOD = CHUNK * 10_000

@@ -262,19 +262,3 @@ async def test_an_early_answer_over_tls_is_the_client_s(
                 found = await asked(stage.proxy.web_port, broker, method=method, chunked=chunked, expects=expects)
                 assert found == (413, b"no")
             broker.close()
-
-
-@FORMS
-async def test_a_whole_body_goes_over_tls(method: str, chunked: bool, expects: bool, tmp_path: Path) -> None:
-    async def counted(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(text=str((await request.read()) == BODY))
-
-    server = web.Server(counted, access_log=None)
-    listening = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0, ssl=server_context())
-    url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
-    async with staged(brokerWebServiceURLTLS=url, **PemFiles.write(tmp_path).broker_keys) as stage, in_time():
-        found = await asked(stage.proxy.web_port, None, method=method, chunked=chunked, expects=expects)
-        assert found == (200, b"True")
-    listening.close()
-    await server.shutdown()
-    await listening.wait_closed()

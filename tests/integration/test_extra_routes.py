@@ -4,34 +4,27 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from tests.support.web.fake_web_broker import echoed, fake_web_broker
+from tests.support.web.fake_web_broker import echoed, fake_web_broker, redirect_to
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 # The route's path, what stands behind the host in `proxyTo`, and for each request what its server is asked. The Java
 # proxy 4.0.8 (Jetty's ProxyServlet.Transparent, with the route as context) asks the same, but where a line says so.
 FORMS = [
     ("/app", "/base", "/app/x", "/base/x"),
-    ("/app", "/base", "/app/x/y/", "/base/x/y/"),
     ("/app", "/base", "/app/", "/base"),
     ("/app", "/base", "/app/?a=/b//c&d=..", "/base?a=/b//c&d=.."),
     ("/app", "/base", "/app//x//y", "/base/x/y"),
     ("/app", "/base", "//app/x", "/base/x"),  # Jetty: 403, or /base/x with a context that takes it
     ("/app", "/base", "/app/%2F%2Fhost/x", "/base/%2F%2Fhost/x"),
-    ("/app", "/base", "/app/a%2Fb%20c", "/base/a%2Fb%20c"),
     ("/app", "/base", "/%61pp/x", "/base/x"),  # Jetty: 403
     ("/app", "/base", "/app;v=1/x;v=2", "/base/x;v=2"),  # Jetty: 403
     ("/app", "/base", "/application", None),
     ("/app", "/base", "/app%2Fx", None),
-    ("/app", "/base", "/x/app", None),
     ("/app/", "/base/", "/app/x", "/base/x"),
-    ("/app/", "/base/", "/app/", "/base"),
     ("/app/", "", "/app/x", "/x"),
     ("/app", "", "/app/", "/"),
-    ("/app", "", "/app/?q", "/?q"),
-    ("/app", "/", "/app/x", "/x"),
     ("/app", "/", "/app//host/x", "/host/x"),
     ("/a/b", "/c/d", "/a/b/x", "/c/d/x"),
-    ("/a/b", "/c/d", "/a/x", None),
     ("/", "/base", "/x/y", "/base/x/y"),  # Java does not start with a route at /
     ("/", "/base", "/", "/base"),
 ]
@@ -90,11 +83,7 @@ async def test_the_route_s_own_path_is_told_with_its_slash() -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_redirect_of_a_route_s_server_is_the_client_s(code: int, method: str) -> None:
     async with fake_web_broker() as server, fake_web_broker() as other:
-
-        async def redirect(_: web.BaseRequest) -> web.StreamResponse:
-            return web.Response(status=code, headers={"Location": other.url + "/elsewhere"}, body=b"moved")
-
-        server.answer = redirect
+        server.answer = redirect_to(other.url + "/elsewhere", code)
         keys = {**route("/app", server.url), "brokerWebServiceAllowedTargetPorts": other.port}
         async with web_staged(**keys) as at:
             async with at.client.request(method, at.url + "/app/x", data=b"body", allow_redirects=False) as answer:

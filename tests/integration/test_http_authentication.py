@@ -1,7 +1,6 @@
 """Who may use the web ports when clients are authenticated, and as whom they reach a broker."""
 
 import base64
-from collections.abc import Awaitable, Callable
 from itertools import product
 
 import aiohttp
@@ -9,10 +8,11 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
-from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker, redirect_to
 from tests.support.web.web_stage import ADMIN, web_staged
 
 KEYS = {"authenticationEnabled": "true"}
+OWN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
 TOKEN = {"Authorization": "Bearer alice-token"}
 
 
@@ -45,7 +45,7 @@ async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credential
             claimed = {**headers, "X-Original-Principal": "admin"}
             async with at.client.get(at.url + ADMIN, headers=claimed) as answer:
                 assert answer.status == 200
-        found = [(asked.header("X-Original-Principal"), asked.header("Authorization")) for asked in at.broker.asked]
+        found = introductions(at.broker)
         assert [role for role, _ in found] == ["alice", "bob"]
         assert found[0][1] == TOKEN["Authorization"]
 
@@ -88,14 +88,12 @@ async def test_metrics_may_be_open_to_all() -> None:
 
 
 async def test_the_proxy_shows_its_own_credentials_only_for_a_role_without_a_header() -> None:
-    own = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
-    async with web_staged(role_finder=Roles(), **KEYS, **own) as at:
+    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
         for headers in ({}, TOKEN):
             async with at.client.get(at.url + ADMIN, headers=headers) as answer:
                 assert answer.status == 200
-        found = [(asked.header("X-Original-Principal"), asked.header("Authorization")) for asked in at.broker.asked]
-        assert found == [("anonymous", "Bearer own"), ("alice", "Bearer alice-token")]
-    async with web_staged(**own) as at:
+        assert introductions(at.broker) == [("anonymous", "Bearer own"), ("alice", "Bearer alice-token")]
+    async with web_staged(**OWN) as at:
         # Nobody is authenticated: a broker would take anybody for the proxy.
         async with at.client.get(at.url + ADMIN) as answer:
             assert answer.status == 200
@@ -111,7 +109,6 @@ async def test_lists_are_charged_to_the_role() -> None:
 
 # --- whom the proxy introduces itself to ----------------------------------------------------------
 
-OWN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
 WEBSOCKET = "/ws/v2/producer/persistent/t/n/topic"
 
 
@@ -119,8 +116,8 @@ def introductions(server: FakeWebBroker) -> list[tuple[str | None, str | None]]:
     return [(asked.header("X-Original-Principal"), asked.header("Authorization")) for asked in server.asked]
 
 
-def extra_route(path: str, to: str) -> dict[str, str]:
-    return {"httpReverseProxy.other.path": path, "httpReverseProxy.other.proxyTo": to}
+def extra_route(to: FakeWebBroker) -> dict[str, str]:
+    return {"httpReverseProxy.other.path": "/other", "httpReverseProxy.other.proxyTo": to.url}
 
 
 async def refused_socket(_: web.BaseRequest) -> web.StreamResponse:
@@ -130,7 +127,7 @@ async def refused_socket(_: web.BaseRequest) -> web.StreamResponse:
 @pytest.mark.threat("proxy-credentials-extra-route")
 async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role() -> None:
     async with fake_web_broker() as other:
-        async with web_staged(role_finder=Roles(), **KEYS, **OWN, **extra_route("/other", other.url)) as at:
+        async with web_staged(role_finder=Roles(), **KEYS, **OWN, **extra_route(other)) as at:
             for headers in ({}, TOKEN):
                 async with at.client.get(at.url + "/other/x", headers=headers) as answer:
                     assert answer.status == 200
@@ -169,14 +166,7 @@ async def test_a_token_in_the_query_is_that_of_the_client(path: str) -> None:
 
 
 async def test_a_query_of_an_extra_route_is_its_server_s_own_affair() -> None:
-    async with (
-        fake_web_broker() as other,
-        web_staged(
-            role_finder=Roles(),
-            **KEYS,
-            **{"httpReverseProxy.o.path": "/other", "httpReverseProxy.o.proxyTo": other.url},
-        ) as at,
-    ):
+    async with fake_web_broker() as other, web_staged(role_finder=Roles(), **KEYS, **extra_route(other)) as at:
         async with at.client.get(at.url + "/other/x?token=of-nobody") as answer:
             assert answer.status == 200
         assert other.asked[0].path == "/x?token=of-nobody"
@@ -192,14 +182,10 @@ async def test_a_websocket_of_a_proxy_without_credentials_of_its_own_is_for_the_
 
 async def test_redirects_take_the_introduction_to_brokers_only() -> None:
     async with fake_web_broker() as other, fake_web_broker() as owner:
-        keys = {**KEYS, **OWN, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": owner.port}
+        keys = {**KEYS, **OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": owner.port}
         async with web_staged(role_finder=Roles(), **keys) as at:
             for target in (other, owner):
-
-                async def redirect(_: web.BaseRequest, url: str = target.url) -> web.StreamResponse:
-                    return web.Response(status=307, headers={"Location": url + ADMIN})
-
-                at.broker.answer = redirect
+                at.broker.answer = redirect_to(target.url + ADMIN)
                 async with at.client.get(at.url + ADMIN) as answer:
                     assert answer.status == 200
         assert introductions(other) == [(None, None)]
@@ -209,10 +195,10 @@ async def test_redirects_take_the_introduction_to_brokers_only() -> None:
 @pytest.mark.threat("lookups-of-no-broker")
 async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the_proxy_along() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
-        keys = {**KEYS, **OWN, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        keys = {**KEYS, **OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": foreign.port}
         async with web_staged(role_finder=Roles(), **keys) as at:
-            at.broker.answer = redirect_to(other.url)
-            other.answer = redirect_to(foreign.url)
+            at.broker.answer = redirect_to(other.url + ADMIN)
+            other.answer = redirect_to(foreign.url + ADMIN)
             async with at.client.get(at.url + ADMIN) as answer:
                 assert answer.status == 502
                 assert "does not know the broker" in await answer.text()
@@ -229,7 +215,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the
 @pytest.mark.threat("client-credentials-redirected")
 async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_client_to_its_own_origin_only() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
-        keys = {**KEYS, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        keys = {**KEYS, **extra_route(other), "brokerWebServiceAllowedTargetPorts": foreign.port}
         async with web_staged(role_finder=Roles(), **keys) as at:
 
             async def first_to_itself(request: web.BaseRequest) -> web.StreamResponse:
@@ -237,7 +223,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_cl
                 return web.Response(status=302, headers={"Location": f"{to}/again"})
 
             # Only a broker's redirect to such a server is followed on from there.
-            at.broker.answer = redirect_to(other.url)
+            at.broker.answer = redirect_to(other.url + ADMIN)
             other.answer = first_to_itself
             claims = {"X-Pulsar-Auth-Method-Name": "token", "X-Original-Client": "a", "Cookie": "a=b", "X-Kept": "yes"}
             async with at.client.get(at.url + ADMIN, headers=TOKEN | claims) as answer:
@@ -245,34 +231,6 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_cl
         assert introductions(other) == [(None, "Bearer alice-token")] * 2
         assert introductions(foreign) == [(None, None)]
         assert [foreign.asked[0].header(name) for name in claims] == [None, None, None, "yes"]
-
-
-@pytest.mark.threat("client-credentials-redirected")
-async def test_a_server_that_is_no_broker_gets_the_role_of_the_client_told_to_nobody() -> None:
-    async with fake_web_broker() as other, fake_web_broker() as foreign:
-        keys = {**KEYS, **extra_route("/other", other.url), "brokerWebServiceAllowedTargetPorts": foreign.port}
-        async with web_staged(role_finder=Roles(), **keys) as at:
-            at.broker.answer = redirect_to(other.url)
-            other.answer = redirect_to(foreign.url)
-            async with at.client.get(at.url + ADMIN, headers=TOKEN) as answer:
-                assert answer.status == 200
-        assert introductions(at.broker) == [("alice", "Bearer alice-token")]
-        assert introductions(foreign) == [(None, None)]
-
-
-def redirect_to(url: str) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    async def redirect(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(status=307, headers={"Location": url + ADMIN})
-
-    return redirect
-
-
-async def test_a_websocket_is_introduced_to_its_broker() -> None:
-    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
-        at.broker.answer = refused_socket
-        with pytest.raises(aiohttp.WSServerHandshakeError):
-            await at.client.ws_connect(at.url + WEBSOCKET, headers={"X-Original-Principal": "admin", **TOKEN})
-        assert introductions(at.broker) == [("alice", "Bearer alice-token")]
 
 
 async def test_two_authorization_headers_are_refused() -> None:
@@ -285,13 +243,6 @@ async def test_two_authorization_headers_are_refused() -> None:
 
 @pytest.mark.threat("expired-websocket")
 async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired() -> None:
-    async def open_end(request: web.BaseRequest) -> web.StreamResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        async for message in socket:
-            await socket.send_str(f"{message.data}!")
-        return socket
-
     class Expiring(Roles):
         async def authenticate(
             self, method: str, data: bytes, certificate: bytes | None, network: str
@@ -300,7 +251,7 @@ async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired(
 
     keys = {**KEYS, "authenticationRefreshCheckSeconds": 1}
     async with web_staged(role_finder=Expiring(), **keys) as at:
-        at.broker.answer = open_end
+        at.broker.answer = echoed
         clock, looks = [999.0], []
         clients = at.stage.proxy.identities.clients
         assert clients is not None
@@ -314,13 +265,13 @@ async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired(
         async with at.client.ws_connect(url, headers=TOKEN) as mortal, at.client.ws_connect(url) as immortal:
             await at.stage.until(lambda: len(looks) > 1, "a look at the credentials")
             for socket in (mortal, immortal):
-                await socket.send_str("a")
-                assert (await socket.receive_str()) == "a!"
+                await socket.send_bytes(b"a")
+                assert (await socket.receive_bytes()) == b"a"
             clock[0] = 1000.0
             assert (await mortal.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
             assert at.stage.caused("credentials_expired") == 1
-            await immortal.send_str("b")
-            assert (await immortal.receive_str()) == "b!"
+            await immortal.send_bytes(b"b")
+            assert (await immortal.receive_bytes()) == b"b"
         await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
 
 

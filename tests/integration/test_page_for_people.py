@@ -92,11 +92,6 @@ async def test_a_listener_of_its_own_shows_the_numbers_to_whoever_reaches_it() -
         await client.topics("demo/ns-00")
 
 
-async def test_without_the_pages_about_the_proxy_there_are_no_numbers() -> None:
-    async with staged(enableProxyStatsEndpoints="false") as stage:
-        assert (await asked(stage, "/ui/state"))[0] == (await asked(stage, "/ui/config"))[0] == 403
-
-
 async def test_secrets_are_hidden_and_values_have_their_sources() -> None:
     keys: dict[str, Any] = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": SECRET}
     async with staged(**keys, clusterName="blue") as stage:

@@ -10,6 +10,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.script import Redirect
 from tests.support.proxies.proxy_under_test import TOPIC, staged
+from tests.support.web.fake_web_broker import redirect_to
 from tests.support.web.web_stage import ADMIN, web_staged
 
 ASKED, FOLLOWED = 10, 10
@@ -54,12 +55,7 @@ async def test_a_redirect_to_a_server_that_does_not_listen_is_no_error_of_the_pr
     async with web_staged(brokerWebServiceAllowedTargetPorts="*") as at:
         with socket.socket() as bound:
             bound.bind(("127.0.0.1", 0))
-            location = f"http://127.0.0.1:{bound.getsockname()[1]}{ADMIN}"
-
-            async def redirect(_: web.BaseRequest) -> web.StreamResponse:
-                return web.Response(status=307, headers={"Location": location})
-
-            at.broker.answer = redirect
+            at.broker.answer = redirect_to(f"http://127.0.0.1:{bound.getsockname()[1]}{ADMIN}")
             async with at.client.get(at.url + ADMIN) as answer:
                 assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
                 assert "redirected to cannot be reached" in await answer.text()

@@ -113,19 +113,6 @@ async def test_the_screen_of_a_running_proxy_and_its_restart_line(
         assert json.loads(top(capsys, "--json", "--config", str(proxy.config)))["config"]["acceptBacklog"] == "4096"
 
 
-async def test_the_log_tells_every_refusal_also_when_no_other_follows(tmp_path: Path) -> None:
-    async with running(tmp_path, topicListRequestTimeoutMillis=200) as (proxy, broker):
-        broker.script.hold(LISTS)
-        clients = [await proxy.connected() for _ in range(5)]
-        async with asyncio.TaskGroup() as asking:
-            for client in clients:
-                asking.create_task(client.refused_topics("demo/refused"))
-        await eventually(
-            lambda: sum(line["refusals_since_last_line"] for line in proxy.lines("request refused")) == len(clients),
-            "a line that stands for the last refusal",
-        )
-
-
 async def test_the_socket_is_private_is_there_in_the_drain_and_gone_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,18 @@ def ends(at: WebStage) -> dict[str, int]:
     return {str(cause): count for cause, count in counted.items() if count}
 
 
+async def opened(at: WebStage) -> AsyncClient:
+    """Open a WebSocket by hand."""
+    client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
+    at.stage.clients.append(client)
+    head = f"GET {PATH} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    await client.send(
+        f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    assert (await client.receive(12)) == b"HTTP/1.1 101"
+    return client
+
+
 async def test_messages_pings_and_close_codes_pass_in_both_directions() -> None:
     async with web_staged() as at:
         at.broker.answer = echo
@@ -61,13 +73,11 @@ async def test_a_client_that_is_gone_ends_its_tunnel() -> None:
 
     async with web_staged() as at:
         at.broker.answer = watched
-        socket = await at.client.ws_connect(at.url + PATH)
-        assert socket._response.connection is not None
-        assert socket._response.connection.transport is not None
-        socket._response.connection.transport.abort()
+        client = await opened(at)
+        client.reset()
         async with in_time():
             await ended.wait()
-        assert ends(at) == {"client_closed": 1}
+        assert ends(at) in ({"client_closed": 1}, {"connection_reset": 1})
 
 
 async def test_a_broker_that_is_gone_ends_the_tunnel() -> None:
@@ -99,33 +109,6 @@ async def test_a_silent_tunnel_ends(messages: int) -> None:
         assert ends(at) == {"idle": 1}
 
 
-async def test_a_tunnel_whose_work_fails_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(*_: object) -> None:
-        raise ValueError("a bug")
-
-    monkeypatch.setattr("proxy.web.forward.websockets.StreamTurns.wait", fail)
-    async with web_staged() as at:
-        at.broker.answer = echo
-        async with at.client.ws_connect(at.url + PATH) as socket:
-            await socket.send_bytes(b"x")
-            assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
-        assert ends(at) == {"internal_error": 1}
-        counted = at.stage.proxy.counters.shared.internal_errors
-        assert counted == {"web": 1}
-        # The stage would find it at its end.
-        counted.clear()
-
-
-async def test_a_broker_that_refuses_is_passed_on_as_its_status() -> None:
-    async def refuse(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(status=403, text="no")
-
-    async with web_staged() as at:
-        at.broker.answer = refuse
-        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
-            await at.client.ws_connect(at.url + PATH)
-
-
 async def test_a_client_that_does_not_read_stops_the_broker() -> None:
     sent = 0
 
@@ -139,12 +122,7 @@ async def test_a_client_that_does_not_read_stops_the_broker() -> None:
 
     async with web_staged() as at:
         at.broker.answer = flood
-        client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
-        at.stage.clients.append(client)
-        head = f"GET {PATH} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        await client.send((head + key).encode())
-        assert (await client.receive(12)) == b"HTTP/1.1 101"
+        await opened(at)
         await stands_still(lambda: sent)
         # What the kernel's buffers of both connections may hold, and the windows.
         assert 0 < sent < 20_000_000

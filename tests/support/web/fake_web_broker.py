@@ -74,6 +74,29 @@ async def fine(_: web.BaseRequest) -> web.StreamResponse:
     return web.Response(body=b'["ok"]', content_type="application/json")
 
 
+async def swallowed(request: web.BaseRequest) -> web.StreamResponse:
+    """Take a body of any size."""
+    async for _ in request.content.iter_any():
+        pass
+    return web.Response(status=204)
+
+
+async def silent(_: web.BaseRequest) -> web.StreamResponse:
+    """Never answer."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def redirect_to(location: str, status: int = 307) -> Answer:
+    """Give what answers with a redirect when the body has come."""
+
+    async def redirect(request: web.BaseRequest) -> web.StreamResponse:
+        await request.read()
+        return web.Response(status=status, headers={"Location": location} if location else {}, body=b"moved")
+
+    return redirect
+
+
 @asynccontextmanager
 async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator[FakeWebBroker]:
     """Serve until the block ends."""
