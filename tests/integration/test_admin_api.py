@@ -5,14 +5,13 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protocol.command_type import CommandType
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.cli.main import main
 from proxy.web.admin import listener, slots
@@ -25,54 +24,56 @@ from proxy.web.admin.views import Views
 from tests.support.clients.async_client import eventually
 from tests.support.proxies.events import CheckedSink
 from tests.support.proxies.proxy_under_test import TIGHT, jammed, namespace, queued_for_heap
-from tests.support.web.admin_api import TOKEN, Answered, admin_staged, ask, connect, raw
+from tests.support.web.admin_api import TOKEN, AdminStage, Answered, admin_staged, ask, connect, raw
 
 # Those to 10,000 who wait, and the slice of rows in hand.
 REFERENCES_BYTES = 900_000
 GET_TOP = b"GET /v1/top HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+@pytest.fixture
+async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminStage]:
+    async with admin_staged(tmp_path, monkeypatch) as found:
+        yield found
+
+
 # --- what it shows --------------------------------------------------------------------------------
 
 
-async def test_clients_are_shown_with_what_they_are_and_what_they_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        silent, lookup = await api.stage.client(), await api.stage.connected()
-        relayed = await api.stage.relayed()
-        size = (await lookup.topics(namespace(0))).ByteSize()
-        first, second, third = await api.rows()
-        assert [row["client"] for row in (first, second, third)] == [
-            "{}:{}".format(*client.sock.getsockname()) for client in (silent, lookup, relayed)
-        ]
-        assert [row["mode"] for row in (first, second, third)] == ["handshake", "lookup", "relay"]
-        assert [row["id"] for row in (first, second, third)] == [1, 2, 3]
-        assert (first["from_client_bytes"], first["state"], first["principal"]) == (0, "idle", None)
-        assert second["from_client_bytes"] > 0
-        assert second["to_client_bytes"] > size
-        assert third["broker"] == f"127.0.0.1:{api.stage.broker.port}"
-        assert third["state"] == "open"
-        before = third["from_client_bytes"]
-        await relayed.ping()
-        assert (await api.get("/v1/connections/3"))["from_client_bytes"] > before
+async def test_clients_are_shown_with_what_they_are_and_what_they_moved(api: AdminStage) -> None:
+    silent, lookup = await api.stage.client(), await api.stage.connected()
+    relayed = await api.stage.relayed()
+    size = (await lookup.topics(namespace(0))).ByteSize()
+    first, second, third = await api.rows()
+    assert [row["client"] for row in (first, second, third)] == [
+        "{}:{}".format(*client.sock.getsockname()) for client in (silent, lookup, relayed)
+    ]
+    assert [row["mode"] for row in (first, second, third)] == ["handshake", "lookup", "relay"]
+    assert [row["id"] for row in (first, second, third)] == [1, 2, 3]
+    assert (first["from_client_bytes"], first["state"], first["principal"]) == (0, "idle", None)
+    assert second["from_client_bytes"] > 0
+    assert second["to_client_bytes"] > size
+    assert third["broker"] == f"127.0.0.1:{api.stage.broker.port}"
+    assert third["state"] == "open"
+    before = third["from_client_bytes"]
+    await relayed.ping()
+    assert (await api.get("/v1/connections/3"))["from_client_bytes"] > before
 
 
-async def test_pages_follow_each_other_and_filters_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        for _ in range(5):
-            await api.stage.connected()
-        await api.stage.relayed()
-        page = await api.get("/v1/connections?limit=2")
-        assert (page["total"], [row["id"] for row in page["connections"]], page["next"]) == (6, [1, 2], 2)
-        page = await api.get("/v1/connections?limit=4&after=2")
-        assert ([row["id"] for row in page["connections"]], page["next"]) == ([3, 4, 5, 6], None)
-        relays = await api.get("/v1/connections?mode=relay")
-        assert [row["id"] for row in relays["connections"]] == [6]
-        assert (await api.get("/v1/connections?principal=nobody"))["connections"] == []
-        client = AdminClient([api.path])
-        rows = await asyncio.to_thread(lambda: list(client.pages("/v1/connections", "connections", {}, 5)))
-        assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+async def test_pages_follow_each_other_and_filters_hold(api: AdminStage) -> None:
+    for _ in range(5):
+        await api.stage.connected()
+    await api.stage.relayed()
+    page = await api.get("/v1/connections?limit=2")
+    assert (page["total"], [row["id"] for row in page["connections"]], page["next"]) == (6, [1, 2], 2)
+    page = await api.get("/v1/connections?limit=4&after=2")
+    assert ([row["id"] for row in page["connections"]], page["next"]) == ([3, 4, 5, 6], None)
+    relays = await api.get("/v1/connections?mode=relay")
+    assert [row["id"] for row in relays["connections"]] == [6]
+    assert (await api.get("/v1/connections?principal=nobody"))["connections"] == []
+    client = AdminClient([api.path])
+    rows = await asyncio.to_thread(lambda: list(client.pages("/v1/connections", "connections", {}, 5)))
+    assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
 
 
 async def test_waiters_limiters_and_groups_of_a_jam_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,17 +104,16 @@ async def test_waiters_limiters_and_groups_of_a_jam_are_shown(tmp_path: Path, mo
 
 
 @pytest.mark.threat("untraced-admin-action")
-async def test_configuration_and_log_level_are_those_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        document = await api.get("/v1/config")
-        assert document["keys"]["clusterName"]["value"] == "test"
-        changed = await api.ask("PUT", "/v1/log-level", {"level": "debug", "seconds": 60})
-        assert (changed.status, changed.document["level"], changed.document["configured"]) == (200, "debug", "info")
-        assert (await api.get("/v1/log-level"))["seconds_left"] > 0
-        assert (await api.ask("PUT", "/v1/log-level", {"level": "info"})).document["seconds_left"] is None
-        first, _ = api.lines("admin change")
-        assert (first["action"], first["new"], first["old"]) == ("log-level", "debug", "info")
-        assert first["who"] == f"uid {os.getuid()}, pid {os.getpid()}"
+async def test_configuration_and_log_level_are_those_in_force(api: AdminStage) -> None:
+    document = await api.get("/v1/config")
+    assert document["keys"]["clusterName"]["value"] == "test"
+    changed = await api.ask("PUT", "/v1/log-level", {"level": "debug", "seconds": 60})
+    assert (changed.status, changed.document["level"], changed.document["configured"]) == (200, "debug", "info")
+    assert (await api.get("/v1/log-level"))["seconds_left"] > 0
+    assert (await api.ask("PUT", "/v1/log-level", {"level": "info"})).document["seconds_left"] is None
+    first, _ = api.lines("admin change")
+    assert (first["action"], first["new"], first["old"]) == ("log-level", "debug", "info")
+    assert first["who"] == f"uid {os.getuid()}, pid {os.getpid()}"
 
 
 # --- who is ended ---------------------------------------------------------------------------------
@@ -144,16 +144,15 @@ async def test_a_killed_client_leaves_nothing_of_its_queued_permit(
         assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 3
 
 
-async def test_a_killed_relay_ends_on_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        client = await api.stage.relayed()
-        before = len(api.stage.broker.connections)
-        (row,) = await api.rows()
-        assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 200
-        await client.rest()
-        assert api.stage.caused("admin") == 1
-        await eventually(lambda: len(api.stage.broker.connections) == before - 1, "the broker's side gone")
-        assert await api.rows() == []
+async def test_a_killed_relay_ends_on_both_sides(api: AdminStage) -> None:
+    client = await api.stage.relayed()
+    before = len(api.stage.broker.connections)
+    (row,) = await api.rows()
+    assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 200
+    await client.rest()
+    assert api.stage.caused("admin") == 1
+    await eventually(lambda: len(api.stage.broker.connections) == before - 1, "the broker's side gone")
+    assert await api.rows() == []
 
 
 # --- what is wrong with a request -----------------------------------------------------------------
@@ -188,13 +187,12 @@ WRONG: list[tuple[str, str, object, int, str]] = [
 ]
 
 
-async def test_a_wrong_request_gets_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        for method, target, body, status, reason in WRONG:
-            answered = await api.ask(method, target, body)
-            assert (answered.status, answered.headers["content-type"]) == (status, "application/json"), target
-            assert reason in answered.document["reason"]
-        assert not api.stage.proxy.sessions.accepting.paused
+async def test_a_wrong_request_gets_one_clear_error(api: AdminStage) -> None:
+    for method, target, body, status, reason in WRONG:
+        answered = await api.ask(method, target, body)
+        assert (answered.status, answered.headers["content-type"]) == (status, "application/json"), target
+        assert reason in answered.document["reason"]
+    assert not api.stage.proxy.sessions.accepting.paused
 
 
 @pytest.mark.parametrize(
@@ -322,18 +320,17 @@ async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
             writer.close()
 
 
-async def test_an_answer_that_fails_ends_its_exchange_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
+async def test_an_answer_that_fails_ends_its_exchange_alone(api: AdminStage, monkeypatch: pytest.MonkeyPatch) -> None:
 
-        def broken(_: object) -> Any:
-            raise RuntimeError("no numbers")
+    def broken(_: object) -> Any:
+        raise RuntimeError("no numbers")
 
-        monkeypatch.setattr("proxy.app.top_document.top_document", broken)
-        failed = await api.ask("GET", "/v1/top")
-        assert (failed.status, failed.document["reason"]) == (500, "internal error of the proxy, see its log")
-        api.stage.expected_internal_errors = {"admin": 2}
-        with pytest.raises(NoAnswer, match="internal error"):
-            await asyncio.to_thread(AdminClient([api.path]).top)
+    monkeypatch.setattr("proxy.app.top_document.top_document", broken)
+    failed = await api.ask("GET", "/v1/top")
+    assert (failed.status, failed.document["reason"]) == (500, "internal error of the proxy, see its log")
+    api.stage.expected_internal_errors = {"admin": 2}
+    with pytest.raises(NoAnswer, match="internal error"):
+        await asyncio.to_thread(AdminClient([api.path]).top)
 
 
 # --- by the network -------------------------------------------------------------------------------
@@ -409,42 +406,36 @@ async def test_one_part_of_the_log_says_more_for_a_while(tmp_path: Path, monkeyp
 
 
 async def test_a_profile_shows_the_event_loop_while_clients_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    api: AdminStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        client = await api.stage.connected()
-        command = ["admin", "profile", "--seconds", "0.5", "--socket", str(api.path)]
-        profiled = asyncio.get_running_loop().create_task(asyncio.to_thread(main, command))
-        lists = 0
-        while not profiled.done():
-            await client.topics(namespace(lists % 20))
-            lists += 1
-        assert await profiled == 0
-        out = capsys.readouterr().out
-        assert "thread MainThread" in out
-        assert "test_a_profile_shows_the_event_loop" in out
-        [change] = api.lines("admin change")
-        assert (change["action"], change["seconds"]) == ("profile", 0.5)
+    client = await api.stage.connected()
+    command = ["admin", "profile", "--seconds", "0.5", "--socket", str(api.path)]
+    profiled = asyncio.get_running_loop().create_task(asyncio.to_thread(main, command))
+    lists = 0
+    while not profiled.done():
+        await client.topics(namespace(lists % 20))
+        lists += 1
+    assert await profiled == 0
+    out = capsys.readouterr().out
+    assert "thread MainThread" in out
+    assert "test_a_profile_shows_the_event_loop" in out
+    [change] = api.lines("admin change")
+    assert (change["action"], change["seconds"]) == ("profile", 0.5)
 
 
 @pytest.mark.threat("endless-profiles")
-async def test_one_profile_at_a_time_and_a_client_that_leaves_ends_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        first = asyncio.get_running_loop().create_task(
-            api.ask("POST", "/v1/profile", {"seconds": LONGEST_PROFILE_SECONDS})
-        )
-        await api.stage.until(lambda: api.lines("admin change"), "the first profile")
-        second = await api.ask("POST", "/v1/profile", {"seconds": 0.1})
-        assert (second.status, "another profile is being made" in second.document["reason"]) == (409, True)
-        first.cancel()
-        await asyncio.wait([first])
+async def test_one_profile_at_a_time_and_a_client_that_leaves_ends_its_own(api: AdminStage) -> None:
+    first = asyncio.get_running_loop().create_task(api.ask("POST", "/v1/profile", {"seconds": LONGEST_PROFILE_SECONDS}))
+    await api.stage.until(lambda: api.lines("admin change"), "the first profile")
+    second = await api.ask("POST", "/v1/profile", {"seconds": 0.1})
+    assert (second.status, "another profile is being made" in second.document["reason"]) == (409, True)
+    first.cancel()
+    await asyncio.wait([first])
 
-        async def third() -> Answered:
-            while (answered := await api.ask("POST", "/v1/profile", {"seconds": 0.1})).status == 409:
-                pass
-            return answered
+    async def third() -> Answered:
+        while (answered := await api.ask("POST", "/v1/profile", {"seconds": 0.1})).status == 409:
+            pass
+        return answered
 
-        answered = await third()
-        assert (answered.status, answered.document["seconds"] < 10) == (200, True)
+    answered = await third()
+    assert (answered.status, answered.document["seconds"] < 10) == (200, True)

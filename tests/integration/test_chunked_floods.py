@@ -28,8 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ChunkClock:
 async def flood(at: WebStage, line: str, port: int, connections: int = CONNECTIONS) -> list[AsyncClient]:
     clients = []
     for _ in range(connections):
-        client = await AsyncClient.open(port)
-        at.stage.clients.append(client)
+        client = await at.stage.client(port=port)
         clients.append(client)
         await client.send(f"{line} HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
     return clients

@@ -5,7 +5,7 @@ from aiohttp import web
 from yarl import URL
 
 from tests.support.web.fake_web_broker import echoed, fake_web_broker, redirect_to
-from tests.support.web.web_stage import ADMIN, WebStage, web_staged
+from tests.support.web.web_stage import ADMIN, web_staged
 
 # The route's path, what stands behind the host in `proxyTo`, and for each request what its server is asked. The Java
 # proxy 4.0.8 (Jetty's ProxyServlet.Transparent, with the route as context) asks the same, but where a line says so.
@@ -39,19 +39,13 @@ def route(path: str, to: str) -> dict[str, str]:
     return {"httpReverseProxy.app.path": path, "httpReverseProxy.app.proxyTo": to}
 
 
-async def status(at: WebStage, path: str, method: str = "GET") -> int:
-    async with at.client.request(method, URL(at.url + path, encoded=True), allow_redirects=False) as answer:
-        await answer.read()
-        return answer.status
-
-
 @pytest.mark.threat("path-leaves-route")
 @pytest.mark.parametrize(("path", "base"), dict.fromkeys((form[0], form[1]) for form in FORMS))
 async def test_a_route_gives_way_to_the_path_of_its_server(path: str, base: str) -> None:
     async with fake_web_broker() as server, web_staged(**route(path, server.url + base)) as at:
         for _, _, given, expected in [form for form in FORMS if form[:2] == (path, base)]:
             server.asked.clear()
-            assert await status(at, given) == (404 if expected is None else 200), given
+            assert (await at.ask(given)).status == (404 if expected is None else 200), given
             assert [asked.path for asked in server.asked] == ([] if expected is None else [expected]), given
         assert at.broker.asked == []
 
@@ -60,7 +54,7 @@ async def test_a_route_gives_way_to_the_path_of_its_server(path: str, base: str)
 async def test_nothing_leads_out_of_the_path_of_a_route_s_server() -> None:
     async with fake_web_broker() as server, web_staged(**route("/app", server.url + "/base")) as at:
         for given in ESCAPES:
-            assert await status(at, given) == 400, given
+            assert (await at.ask(given)).status == 400, given
         assert server.asked == []
 
 
@@ -70,11 +64,10 @@ async def test_the_route_s_own_path_is_told_with_its_slash() -> None:
     async with fake_web_broker() as server, web_staged(**route("/app", server.url + "/base")) as at:
         for given, told in (("/app", "/app/"), ("/app?a=1", "/app/?a=1"), ("//app", "/app/"), ("/%61pp", "/%61pp/")):
             for method in ("GET", "HEAD"):
-                url = URL(at.url + given, encoded=True)
-                async with at.client.request(method, url, allow_redirects=False) as answer:
-                    assert (answer.status, answer.headers["Location"]) == (302, told)
+                answer = await at.ask(given, method)
+                assert (answer.status, answer.headers["Location"]) == (302, told)
         assert server.asked == []
-        assert await status(at, "/app?a=1", "POST") == 200
+        assert (await at.ask("/app?a=1", "POST")).status == 200
         assert [(asked.method, asked.path) for asked in server.asked] == [("POST", "/base?a=1")]
 
 
@@ -86,8 +79,8 @@ async def test_a_redirect_of_a_route_s_server_is_the_client_s(code: int, method:
         server.answer = redirect_to(other.url + "/elsewhere", code)
         keys = {**route("/app", server.url), "brokerWebServiceAllowedTargetPorts": other.port}
         async with web_staged(**keys) as at:
-            async with at.client.request(method, at.url + "/app/x", data=b"body", allow_redirects=False) as answer:
-                found = (answer.status, answer.headers["Location"], await answer.read())
+            answer = await at.ask("/app/x", method=method, data=b"body")
+            found = (answer.status, answer.headers["Location"], answer.body)
             assert found == (code, other.url + "/elsewhere", b"moved")
         assert len(server.asked) == 1
         assert other.asked == []
@@ -105,12 +98,12 @@ async def test_a_route_named_like_a_page_is_served_and_the_others_stay(path: str
     # The Java proxy serves such a route at /status.html, and does not start with the others.
     async with fake_web_broker() as server, web_staged(**route(path, server.url + "/base")) as at:
         given = (asked or path) + ("/" if (asked or path) == path != "/" else "")
-        assert await status(at, given, "PUT") == 200
-        assert await status(at, given) == 200
+        assert (await at.ask(given, "PUT")).status == 200
+        assert (await at.ask(given)).status == 200
         below = given.removeprefix(path).rstrip("/")
         assert [each.path for each in server.asked] == [f"/base{below}"] * 2
         for page in {"/metrics", "/healthz", "/status.html", "/ui"} - {path}:
-            assert await status(at, page) == 200
+            assert (await at.ask(page)).status == 200
         assert len(server.asked) == 2
         assert at.broker.asked == []
 
@@ -142,9 +135,8 @@ async def test_cookies_pass_between_a_client_and_a_route_s_server() -> None:
     async with fake_web_broker(remembering) as server, web_staged(**route("/app", server.url)) as at:
         at.broker.answer = remembering
         for path, asked, cookies in (("/app/x", server.asked, ["a=b", "c=d; Path=/app"]), (ADMIN, at.broker.asked, [])):
-            async with at.client.get(at.url + path, headers={"Cookie": "e=f; g=h"}) as answer:
-                assert answer.headers.getall("Set-Cookie", []) == cookies
+            assert (await at.ask(path, headers={"Cookie": "e=f; g=h"})).headers.getall("Set-Cookie", []) == cookies
             assert asked[-1].header("Cookie") == ("e=f; g=h" if cookies else None)
-        async with at.client.get(at.url + "/app/x") as answer:
-            # Nobody else's, and none that were kept.
-            assert server.asked[-1].header("Cookie") is None
+        await at.ask("/app/x")
+        # Nobody else's, and none that were kept.
+        assert server.asked[-1].header("Cookie") is None

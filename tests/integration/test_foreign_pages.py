@@ -24,24 +24,21 @@ SOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Versio
 )
 async def test_a_page_of_another_origin_changes_nothing(method: str, path: str, headers: dict[str, str]) -> None:
     async with web_staged() as at:
-        async with at.client.request(method, at.url + path, headers=headers) as answer:
-            assert answer.status == 403
-            assert "webServiceAllowedOrigins" in await answer.text()
+        answer = await at.ask(path, method=method, headers=headers)
+        assert answer.status == 403
+        assert "webServiceAllowedOrigins" in answer.text
         assert (at.broker.asked, at.stage.proxy.relay_log.level) == ([], 0)
         assert at.stage.proxy.counters.web.refused == {"cross_origin": 1}
         at.stage.change(webServiceAllowedOrigins="*")
         if "Upgrade" not in headers:
-            async with at.client.request(method, at.url + path, headers=headers) as answer:
-                assert answer.status in (200, 204)
+            assert (await at.ask(path, method=method, headers=headers)).status in (200, 204)
 
 
 async def test_pages_of_the_own_origin_and_programs_change_what_they_may() -> None:
     async with web_staged() as at:
         for headers in ({}, {"Origin": at.url}, {"Origin": at.url, "Sec-Fetch-Site": "same-origin"}):
-            async with at.client.post(at.url + "/proxy-stats/logging/1", headers=headers) as answer:
-                assert answer.status == 204
-            async with at.client.put(at.url + ADMIN, headers=headers) as answer:
-                assert answer.status == 200
+            assert (await at.ask("/proxy-stats/logging/1", method="POST", headers=headers)).status == 204
+            assert (await at.ask(method="PUT", headers=headers)).status == 200
         assert len(at.broker.asked) == 3
 
 
@@ -50,15 +47,13 @@ async def test_a_name_that_was_rebound_to_this_proxy_is_not_served() -> None:
     async with web_staged(webServiceAllowedHosts="proxy.example") as at:
         for path in ("/config", "/metrics", "/proxy-stats/connections", ADMIN):
             for host, status in (("evil.example", 421), ("evil.example:80", 421), ("proxy.example:1", 200)):
-                async with at.client.get(at.url + path, headers={"Host": host}) as answer:
-                    assert answer.status == status
-                    assert status == 200 or "webServiceAllowedHosts" in await answer.text()
+                answer = await at.ask(path, headers={"Host": host})
+                assert answer.status == status
+                assert status == 200 or "webServiceAllowedHosts" in answer.text
             # By its address: the tests' own way, and that of scrapers.
-            async with at.client.get(at.url + path) as answer:
-                assert answer.status == 200
+            assert (await at.ask(path)).status == 200
         for path in ("/healthz", "/readyz", "/status.html"):
-            async with at.client.get(at.url + path, headers={"Host": "evil.example"}) as answer:
-                assert answer.status == 200
+            assert (await at.ask(path, headers={"Host": "evil.example"})).status == 200
         assert len(at.broker.asked) == 2
 
 

@@ -43,8 +43,7 @@ async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credential
     async with web_staged(role_finder=Strict(), **KEYS) as at:
         for headers in (TOKEN, {"Authorization": "Basic " + base64.b64encode(b"bob:pass").decode()}):
             claimed = {**headers, "X-Original-Principal": "admin"}
-            async with at.client.get(at.url + ADMIN, headers=claimed) as answer:
-                assert answer.status == 200
+            assert (await at.ask(headers=claimed)).status == 200
         found = introductions(at.broker)
         assert [role for role, _ in found] == ["alice", "bob"]
         assert found[0][1] == TOKEN["Authorization"]
@@ -53,8 +52,7 @@ async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credential
 @pytest.mark.parametrize("header", ["Bearer  alice-token", "Bearer \t alice-token", "bearer alice-token"])
 async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
     async with web_staged(role_finder=Strict(), **KEYS) as at:
-        async with at.client.get(at.url + ADMIN, headers={"Authorization": header}) as answer:
-            assert answer.status == 200
+        assert (await at.ask(headers={"Authorization": header})).status == 200
         scheme = header.partition(" ")[0]
         assert [asked.header("Authorization") for asked in at.broker.asked] == [f"{scheme} alice-token"]
 
@@ -67,15 +65,14 @@ async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str 
     async with web_staged(role_finder=Strict(), **KEYS) as at:
         headers = {} if header is None else {"Authorization": header}
         for method, path in product(("GET", "OPTIONS"), (ADMIN, "/metrics", "/config")):
-            async with at.client.request(method, at.url + path, headers=headers) as answer:
-                assert answer.status == 401
-                assert answer.headers.getall("WWW-Authenticate") == ["Bearer", "Basic"]
-                text = await answer.text()
-                assert text.startswith('{"reason": "failed to authenticate: ')
-                assert "wrong" not in text
+            answer = await at.ask(path, method=method, headers=headers)
+            assert answer.status == 401
+            assert answer.headers.getall("WWW-Authenticate") == ["Bearer", "Basic"]
+            text = answer.text
+            assert text.startswith('{"reason": "failed to authenticate: ')
+            assert "wrong" not in text
         for method, path in product(("GET", "OPTIONS"), ("/healthz", "/readyz", "/status.html")):
-            async with at.client.request(method, at.url + path, headers=headers) as answer:
-                assert answer.status == 200
+            assert (await at.ask(path, method=method, headers=headers)).status == 200
         assert at.broker.asked == []
 
 
@@ -90,20 +87,17 @@ async def test_metrics_may_be_open_to_all() -> None:
 async def test_the_proxy_shows_its_own_credentials_only_for_a_role_without_a_header() -> None:
     async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
         for headers in ({}, TOKEN):
-            async with at.client.get(at.url + ADMIN, headers=headers) as answer:
-                assert answer.status == 200
+            assert (await at.ask(headers=headers)).status == 200
         assert introductions(at.broker) == [("anonymous", "Bearer own"), ("alice", "Bearer alice-token")]
     async with web_staged(**OWN) as at:
         # Nobody is authenticated: a broker would take anybody for the proxy.
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == 200
+        assert (await at.ask()).status == 200
         assert at.broker.asked[0].header("Authorization") is None
 
 
 async def test_lists_are_charged_to_the_role() -> None:
     async with web_staged(role_finder=Roles(), **KEYS, topicListFairness="principal") as at:
-        async with at.client.get(at.url + "/admin/v2/persistent/demo/ns", headers=TOKEN) as answer:
-            assert answer.status == 200
+        assert (await at.ask("/admin/v2/persistent/demo/ns", headers=TOKEN)).status == 200
         assert [usage.name for usage in at.stage.proxy.usage.top(5).principals] == ["alice"]
 
 
@@ -129,8 +123,7 @@ async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role(
     async with fake_web_broker() as other:
         async with web_staged(role_finder=Roles(), **KEYS, **OWN, **extra_route(other)) as at:
             for headers in ({}, TOKEN):
-                async with at.client.get(at.url + "/other/x", headers=headers) as answer:
-                    assert answer.status == 200
+                assert (await at.ask("/other/x", headers=headers)).status == 200
             with pytest.raises(aiohttp.WSServerHandshakeError):
                 await at.client.ws_connect(at.url + "/other/ws")
         assert introductions(other) == [(None, None), (None, "Bearer alice-token"), (None, None)]
@@ -144,8 +137,8 @@ async def test_a_websocket_never_has_the_rights_of_the_proxy(path: str) -> None:
         with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
             await at.client.ws_connect(at.url + path)
         if path != ADMIN:
-            async with at.client.get(at.url + path) as answer:
-                assert (answer.status, "authorization header" in await answer.text()) == (401, True)
+            answer = await at.ask(path)
+            assert (answer.status, "authorization header" in answer.text) == (401, True)
         assert introductions(at.broker) == []
         at.broker.answer = refused_socket
         for headers, query in ((TOKEN, ""), ({}, "?token=alice-token")):
@@ -160,15 +153,13 @@ async def test_a_token_in_the_query_is_that_of_the_client(path: str) -> None:
     async with web_staged(role_finder=Strict(), **KEYS) as at:
         # The query is passed on as it is, so brokers would read another token than the one with white space stripped.
         for token, status in (("alice-token", 200), ("of-nobody", 401), ("", 401), ("alice-token%0A", 400)):
-            async with at.client.get(f"{at.url}{path}?token={token}") as answer:
-                assert (answer.status, token) == (status, token)
+            assert ((await at.ask(f"{path}?token={token}")).status, token) == (status, token)
         assert [role for role, _ in introductions(at.broker)] == ["alice"][: path != "/metrics"]
 
 
 async def test_a_query_of_an_extra_route_is_its_server_s_own_affair() -> None:
     async with fake_web_broker() as other, web_staged(role_finder=Roles(), **KEYS, **extra_route(other)) as at:
-        async with at.client.get(at.url + "/other/x?token=of-nobody") as answer:
-            assert answer.status == 200
+        assert (await at.ask("/other/x?token=of-nobody")).status == 200
         assert other.asked[0].path == "/x?token=of-nobody"
 
 
@@ -186,8 +177,7 @@ async def test_redirects_take_the_introduction_to_brokers_only() -> None:
         async with web_staged(role_finder=Roles(), **keys) as at:
             for target in (other, owner):
                 at.broker.answer = redirect_to(target.url + ADMIN)
-                async with at.client.get(at.url + ADMIN) as answer:
-                    assert answer.status == 200
+                assert (await at.ask()).status == 200
         assert introductions(other) == [(None, None)]
         assert introductions(owner) == [("anonymous", "Bearer own")]
 
@@ -199,14 +189,13 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the
         async with web_staged(role_finder=Roles(), **keys) as at:
             at.broker.answer = redirect_to(other.url + ADMIN)
             other.answer = redirect_to(foreign.url + ADMIN)
-            async with at.client.get(at.url + ADMIN) as answer:
-                assert answer.status == 502
-                assert "does not know the broker" in await answer.text()
+            answer = await at.ask()
+            assert answer.status == 502
+            assert "does not know the broker" in answer.text
             withheld = at.stage.proxy.counters.brokers.credentials_withheld
             assert withheld == {"relay": 0, "redirect": 0, "http": 1}
             # With credentials of the client's own there are none of the proxy to withhold.
-            async with at.client.get(at.url + ADMIN, headers=TOKEN) as answer:
-                assert answer.status == 200
+            assert (await at.ask(headers=TOKEN)).status == 200
         assert introductions(other) == [(None, None), (None, "Bearer alice-token")]
         # Nor of the client's own: the server that names the foreign one is no broker.
         assert introductions(foreign) == [(None, None)]
@@ -226,8 +215,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_cl
             at.broker.answer = redirect_to(other.url + ADMIN)
             other.answer = first_to_itself
             claims = {"X-Pulsar-Auth-Method-Name": "token", "X-Original-Client": "a", "Cookie": "a=b", "X-Kept": "yes"}
-            async with at.client.get(at.url + ADMIN, headers=TOKEN | claims) as answer:
-                assert answer.status == 200
+            assert (await at.ask(headers=TOKEN | claims)).status == 200
         assert introductions(other) == [(None, "Bearer alice-token")] * 2
         assert introductions(foreign) == [(None, None)]
         assert [foreign.asked[0].header(name) for name in claims] == [None, None, None, "yes"]
@@ -279,7 +267,6 @@ async def test_a_broker_that_gets_credentials_of_anybody_hears_of_no_host_that_t
     claims = {"X-Forwarded-Port": "8080", "Forwarded": "host=evil.example", "X-Forwarded-Server": "evil.example"}
     async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
         for headers in (claims, claims | TOKEN):
-            async with at.client.get(at.url + ADMIN, headers=headers) as answer:
-                assert answer.status == 200
+            assert (await at.ask(headers=headers)).status == 200
         for asked in at.broker.asked:
             assert [asked.header(name) for name in (*claims, "X-Forwarded-Host")] == [None] * 4

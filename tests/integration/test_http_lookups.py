@@ -25,10 +25,10 @@ def answering(at: WebStage, broker: str) -> None:
 
 
 async def looked_up(at: WebStage, path: str = PATH) -> dict[str, str]:
-    async with at.client.get(at.url + path) as answer:
-        assert answer.status == 200
-        found: dict[str, str] = json.loads(await answer.read())
-        return found
+    answer = await at.ask(path)
+    assert answer.status == 200
+    found: dict[str, str] = json.loads(answer.body)
+    return found
 
 
 @pytest.mark.parametrize("path", [PATH, PATH.replace("topic/p", "destination/p")])
@@ -79,8 +79,7 @@ async def test_what_is_no_answer_to_a_lookup_passes_unchanged(body: bytes) -> No
             return web.Response(body=body)
 
         at.broker.answer = odd
-        async with at.client.get(at.url + PATH) as answer:
-            assert await answer.read() == body
+        assert (await at.ask(PATH)).body == body
 
 
 async def test_an_endless_answer_to_a_lookup_is_not_read() -> None:
@@ -93,8 +92,7 @@ async def test_an_endless_answer_to_a_lookup_is_not_read() -> None:
                 await response.write(b" " * 10_000)
 
         at.broker.answer = endless
-        async with at.client.get(at.url + PATH) as answer:
-            assert answer.status == 502
+        assert (await at.ask(PATH)).status == 502
 
 
 async def test_an_answer_that_is_no_200_passes_as_it_is() -> None:
@@ -105,8 +103,8 @@ async def test_an_answer_that_is_no_200_passes_as_it_is() -> None:
             return web.Response(status=404, text=body)
 
         at.broker.answer = elsewhere
-        async with at.client.get(at.url + PATH) as answer:
-            assert (answer.status, await answer.text()) == (404, body)
+        answer = await at.ask(PATH)
+        assert (answer.status, answer.text) == (404, body)
 
 
 @pytest.mark.threat("http-lookup-inner-address")

@@ -30,8 +30,7 @@ async def large_list(request: web.BaseRequest) -> web.StreamResponse:
 
 async def slow_reader(at: WebStage, path: str = LISTS, source: str = LOOPBACK) -> AsyncClient:
     """Ask for a list and read nothing of it."""
-    client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096, source=source)
-    at.stage.clients.append(client)
+    client = await at.stage.client(4096, at.stage.proxy.web_port, source)
     await client.send(f"GET {path} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
     return client
 
@@ -73,8 +72,7 @@ async def test_a_list_holds_its_window_from_first_to_last_byte(path: str) -> Non
 @pytest.mark.parametrize("path", ["/admin/v2/clusters", "/admin/v2/persistent/demo/ns/topic/stats"])
 async def test_other_answers_hold_none(path: str) -> None:
     async with web_staged(**SMALL) as at:
-        async with at.client.get(at.url + path) as answer:
-            assert answer.status == 200
+        assert (await at.ask(path)).status == 200
         assert at.stage.direct.statistics().peak_held == 0
 
 
@@ -92,9 +90,9 @@ async def test_a_list_without_memory_in_time_is_refused_like_one_of_the_binary_p
     async with web_staged(**LARGE_WINDOW) as at:
         await full(at)
         at.stage.change(**{DIRECT.format("PermitsAcquireTimeoutMillis"): 50})
-        async with at.client.get(at.url + LISTS) as answer:
-            assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
-            assert (await answer.json())["reason"] == DIRECT_REFUSAL
+        answer = await at.ask(LISTS)
+        assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+        assert answer.json["reason"] == DIRECT_REFUSAL
         refusal = at.stage.proxy.refusals.recent[-1]
         assert (refusal.stage, refusal.limiter, refusal.subject) == ("direct", "direct", "demo/ns")
         assert refusal.change == "maxTopicListInFlightDirectMemSizeMB"
@@ -166,9 +164,7 @@ async def test_lists_of_a_slow_broker_hold_no_memory_before_its_answers() -> Non
         at.broker.answer = slow
 
         async def one() -> int:
-            async with at.client.get(at.url + LISTS) as answer:
-                await answer.read()
-                return answer.status
+            return (await at.ask(LISTS)).status
 
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(one()) for _ in range(90)]
@@ -201,17 +197,16 @@ async def test_few_lists_are_asked_for_at_once_and_leave_connections_to_other_re
         await until(2, 2)
         waiting = [await slow_reader(at) for _ in range(3)]
         await until(5, 2)
-        async with at.client.get(at.url + "/admin/v2/clusters") as answer:
-            assert answer.status == 200
+        assert (await at.ask("/admin/v2/clusters")).status == 200
         waiting[0].close()
         await until(4, 2)
         first[0].reset()
         # The turn of the next.
         await until(3, 3)
         at.stage.change(**{DIRECT.format("PermitsAcquireTimeoutMillis"): 50})
-        async with at.client.get(at.url + LISTS) as answer:
-            assert answer.status == 429
-            assert (await answer.json())["reason"] == Stage.BROKER_BUSY.refusal
+        answer = await at.ask(LISTS)
+        assert answer.status == 429
+        assert answer.json["reason"] == Stage.BROKER_BUSY.refusal
         assert at.stage.proxy.refusals.recent[-1].change == "topicListMaxOutstandingPerBroker"
         assert counters.refused == {"broker_busy": 1}
         at.stage.change(topicListMaxOutstandingPerBroker=100)

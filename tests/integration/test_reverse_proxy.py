@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from aiohttp import web
-from yarl import URL
 
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
@@ -29,8 +28,8 @@ async def test_method_path_query_and_body_reach_the_broker_as_they_were() -> Non
         at.broker.answer = echo
         path = "/admin/v2/persistent/t/n/a%2Fb%20c?x=%7B&y=1"
         for method in ("POST", "OPTIONS"):
-            async with at.client.request(method, URL(at.url + path, encoded=True), data=b"body") as answer:
-                assert (answer.status, answer.headers["X-Broker"], await answer.read()) == (202, "yes", b"done")
+            answer = await at.ask(path, method=method, data=b"body")
+            assert (answer.status, answer.headers["X-Broker"], answer.body) == (202, "yes", b"done")
         assert seen == [b"body"] * 2
         assert [(asked.method, asked.path) for asked in at.broker.asked] == [("POST", path), ("OPTIONS", path)]
 
@@ -43,8 +42,7 @@ async def test_headers_of_one_connection_and_claims_of_the_client_end_here() -> 
             "X-Original-Principal": "admin", "X_Original_Principal": "admin", "Proxy-Authorization": "x",
             "TE": "trailers", "X-Kept": "2", "X-Forwarded-For": "10.1.1.1",
         }  # fmt: skip
-        async with at.client.get(at.url + ADMIN, headers=headers) as answer:
-            assert await answer.read() == b'["ok"]'
+        assert (await at.ask(headers=headers)).body == b'["ok"]'
         asked = at.broker.asked[0]
         assert asked.header("Authorization") == "Bearer secret"
         assert asked.header("X-Kept") == "2"
@@ -63,19 +61,18 @@ async def test_compressed_answers_and_head_requests_pass_unchanged() -> None:
 
     async with web_staged() as at:
         at.broker.answer = packed
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert (await answer.read(), answer.headers["Content-Encoding"]) == (b"\x1f\x8bpacked", "gzip")
-            assert "Set-Cookie" not in answer.headers
-            assert answer.headers.getall("Server") == ["pulsar-proxy"]
-        async with at.client.head(at.url + ADMIN) as answer:
-            assert (answer.status, answer.headers["Content-Length"]) == (200, "8")
+        answer = await at.ask()
+        assert (answer.body, answer.headers["Content-Encoding"]) == (b"\x1f\x8bpacked", "gzip")
+        assert "Set-Cookie" not in answer.headers
+        assert answer.headers.getall("Server") == ["pulsar-proxy"]
+        answer = await at.ask(method="HEAD")
+        assert (answer.status, answer.headers["Content-Length"]) == (200, "8")
 
 
 async def test_connections_to_client_and_broker_are_used_again() -> None:
     async with web_staged() as at:
         for _ in range(5):
-            async with at.client.get(at.url + ADMIN) as answer:
-                await answer.read()
+            await at.ask()
         assert at.broker.connections == 1
         assert len(at.broker.asked) == 5
 
@@ -83,8 +80,7 @@ async def test_connections_to_client_and_broker_are_used_again() -> None:
 async def test_answers_get_the_configured_headers() -> None:
     async with web_staged(proxyHttpResponseHeadersJson='{"X-Frame-Options": "DENY"}') as at:
         for path in (ADMIN, "/healthz", "/nowhere"):
-            async with at.client.get(at.url + path) as answer:
-                assert answer.headers["X-Frame-Options"] == "DENY"
+            assert (await at.ask(path)).headers["X-Frame-Options"] == "DENY"
 
 
 # --- streaming ------------------------------------------------------------------------------------
@@ -123,9 +119,9 @@ async def test_a_chunked_answer_and_a_chunked_body_stream_through() -> None:
 
 
 async def _read(at: WebStage, body: AsyncIterator[bytes]) -> bytes:
-    async with at.client.put(at.url + ADMIN, data=body) as answer:
-        assert answer.headers["Transfer-Encoding"] == "chunked"
-        return await answer.read()
+    answer = await at.ask(method="PUT", data=body)
+    assert answer.headers["Transfer-Encoding"] == "chunked"
+    return answer.body
 
 
 async def test_an_answer_that_breaks_off_is_no_whole_answer_for_the_client() -> None:
@@ -187,8 +183,7 @@ async def test_a_redirect_is_followed_with_body_and_authorization() -> None:
         at.broker.answer = redirect_to(other.url + ADMIN)
         headers = {"Authorization": "Bearer t"}
         for data in (b"", b"x" * 300_000):
-            async with at.client.put(at.url + ADMIN, data=data, headers=headers) as answer:
-                assert answer.status == 204
+            assert (await at.ask(method="PUT", data=data, headers=headers)).status == 204
         assert bodies == [("PUT", b"", "Bearer t"), ("PUT", b"x" * 300_000, "Bearer t")]
         assert at.stage.direct.held == 0
 
@@ -210,8 +205,7 @@ async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along() -> Non
             yield b"y" * 1000
 
         at.broker.answer = redirect
-        async with at.client.post(at.url + ADMIN, data=body()) as answer:
-            assert await answer.json() == 2000
+        assert (await at.ask(method="POST", data=body())).json == 2000
 
 
 @pytest.mark.parametrize("reason", ["too large", "no memory"])
@@ -220,8 +214,8 @@ async def test_a_body_that_cannot_be_sent_again_leaves_the_redirect_to_the_clien
     async with web_staged(brokerWebServiceAllowedTargetPorts="*", **limits) as at:
         at.broker.answer = redirect_to("http://127.0.0.1:1/elsewhere")
         taken = await at.stage.direct.acquire(at.stage.direct.limit if reason == "no memory" else 0)
-        async with at.client.put(at.url + ADMIN, data=b"x" * 2000, allow_redirects=False) as answer:
-            assert (answer.status, answer.headers["Location"]) == (307, "http://127.0.0.1:1/elsewhere")
+        answer = await at.ask(method="PUT", data=b"x" * 2000)
+        assert (answer.status, answer.headers["Location"]) == (307, "http://127.0.0.1:1/elsewhere")
         taken.release()
 
 
@@ -233,9 +227,9 @@ async def test_a_body_that_cannot_be_sent_again_leaves_the_redirect_to_the_clien
 async def test_redirects_lead_only_where_this_proxy_may_go(location: str) -> None:
     async with web_staged(brokerProxyAllowedIPAddresses="127.0.0.0/8") as at:
         at.broker.answer = redirect_to(location.format(port=at.broker.port))
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == 502
-            assert "redirected" in (await answer.json())["reason"]
+        answer = await at.ask()
+        assert answer.status == 502
+        assert "redirected" in answer.json["reason"]
         assert len(at.broker.asked) == 1
 
 
@@ -275,9 +269,9 @@ async def test_several_brokers_take_turns_and_one_that_is_down_is_passed_over() 
 async def test_a_broker_that_does_not_answer_is_a_504_and_frees_the_place() -> None:
     async with web_staged(httpProxyTimeout=50) as at:
         at.broker.answer = silent
-        async with in_time(), at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == 504
-            assert "httpProxyTimeout" in (await answer.json())["reason"]
+        answer = await at.ask()
+        assert answer.status == 504
+        assert "httpProxyTimeout" in answer.json["reason"]
 
 
 async def test_a_broker_that_breaks_off_before_its_answer_is_a_502() -> None:
@@ -289,8 +283,7 @@ async def test_a_broker_that_breaks_off_before_its_answer_is_a_502() -> None:
             raise ConnectionResetError
 
         at.broker.answer = rude
-        async with at.client.post(at.url + ADMIN, data=b"x") as answer:
-            assert answer.status == 502
+        assert (await at.ask(method="POST", data=b"x")).status == 502
         # Not even once more: a POST may have been acted on.
         assert len(at.broker.asked) == 1
 
@@ -336,15 +329,15 @@ async def test_requests_beyond_the_limit_wait_for_their_turn_and_pages_do_not() 
     async with web_staged(maxConcurrentHttpRequests=1) as at:
         at.broker.answer = held
         async with in_time(), asyncio.TaskGroup() as group:
-            all_of_them = [group.create_task(_status(at))]
+            all_of_them = [group.create_task(at.ask())]
             await at.stage.until(lambda: at.broker.asked, "a request at the broker")
-            all_of_them += [group.create_task(_status(at, path)) for path in (ADMIN, LIST)]
+            all_of_them += [group.create_task(at.ask(path)) for path in (ADMIN, LIST)]
             await at.stage.until(lambda: at.waiting == 2, "two requests that wait")
             for page in ("/metrics", "/healthz"):
-                assert await _status(at, page) == 200
+                assert (await at.ask(page)).status == 200
             assert len(at.broker.asked) == 1
             gate.set()
-        assert [one.result() for one in all_of_them] == [200, 200, 200]
+        assert [one.result().status for one in all_of_them] == [200, 200, 200]
 
 
 @pytest.mark.parametrize("body", ["", "Content-Length: 300000\r\n"])
@@ -358,7 +351,7 @@ async def test_a_client_that_leaves_the_queue_frees_its_place_and_no_broker_is_a
     async with web_staged(maxConcurrentHttpRequests=1) as at:
         at.broker.answer = held
         async with in_time(), asyncio.TaskGroup() as group:
-            group.create_task(_status(at))
+            group.create_task(at.ask())
             await at.stage.until(lambda: at.broker.asked, "a request at the broker")
             _, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
             writer.write(f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\n{body}\r\n".encode() + b"x" * 40_000 * bool(body))
@@ -367,11 +360,6 @@ async def test_a_client_that_leaves_the_queue_frees_its_place_and_no_broker_is_a
             await at.stage.until(lambda: not at.waiting, "nobody waits")
             gate.set()
         assert len(at.broker.asked) == 1
-
-
-async def _status(at: WebStage, path: str = ADMIN) -> int:
-    async with at.client.get(at.url + path) as answer:
-        return answer.status
 
 
 # --- what is no request to a server ---------------------------------------------------------------
@@ -409,14 +397,13 @@ async def test_what_two_servers_could_understand_differently_is_refused(request_
 async def test_a_redirect_back_to_this_proxy_is_an_error_and_not_a_storm_of_requests() -> None:
     async with web_staged(brokerWebServiceAllowedTargetPorts="*") as at:
         at.broker.answer = redirect_to(at.url + ADMIN)
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == 508
-            assert "comes back to this proxy" in await answer.text()
+        answer = await at.ask()
+        assert answer.status == 508
+        assert "comes back to this proxy" in answer.text
         assert len(at.broker.asked) == 1
         # Another proxy in front is no loop.
         at.broker.answer = fine
-        async with at.client.get(at.url + ADMIN, headers={"Via": "1.1 pulsar-proxy (0123456789abcdef)"}) as answer:
-            assert answer.status == 200
+        assert (await at.ask(headers={"Via": "1.1 pulsar-proxy (0123456789abcdef)"})).status == 200
 
 
 @pytest.mark.threat("redirect-in-disguise")
@@ -438,6 +425,5 @@ async def test_no_form_of_an_inner_address_gets_a_redirect_there(host: str, form
     keys = {"brokerWebServiceAllowedTargetPorts": "*", "brokerProxyAllowedIPAddresses": "10.0.0.0/8"}
     async with fake_web_broker() as inner, web_staged(**keys) as at:
         at.broker.answer = redirect_to(form.format(host, inner.port))
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == 502
+        assert (await at.ask()).status == 502
         assert inner.connections == 0

@@ -22,8 +22,7 @@ BODY: Final = bytes(85_000)
 
 async def uploading(at: WebStage, announced: int, body: bytes = BODY) -> AsyncClient:
     """Have a client send the beginning of a body."""
-    client = await AsyncClient.open(at.stage.proxy.web_port)
-    at.stage.clients.append(client)
+    client = await at.stage.client(port=at.stage.proxy.web_port)
     await client.send(
         f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Length: {announced}\r\n\r\n".encode() + body
     )

@@ -33,17 +33,14 @@ async def test_what_clients_and_the_proxy_ask_is_asked_below_the_path(base: str,
 
             at.broker.answer = answer
             for path in (ADMIN, LIST, FUNCTIONS, FUNCTIONS):
-                async with at.client.get(at.url + path) as got:
-                    assert got.status == 200
-            async with at.client.get(at.url + LOOKUP) as got:
-                found = await got.json()
-                # The answer has this proxy's addresses.
-                assert found["httpUrl"] == at.url
-                assert found["brokerUrl"] != broker
+                assert (await at.ask(path)).status == 200
+            found = (await at.ask(LOOKUP)).json
+            # The answer has this proxy's addresses.
+            assert found["httpUrl"] == at.url
+            assert found["brokerUrl"] != broker
             if below:
                 # It is no path of this proxy's.
-                async with at.client.get(at.url + below + ADMIN) as got:
-                    assert got.status == 404
+                assert (await at.ask(below + ADMIN)).status == 404
             async with at.client.ws_connect(at.url + WEBSOCKET):
                 pass
             # A list is one of its namespace, wherever the web service is.

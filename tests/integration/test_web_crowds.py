@@ -17,13 +17,15 @@ from proxy.web.forward import broker_client
 from tests.integration.test_web_tls import web_keys
 from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
-from tests.support.patience import in_time, patient
+from tests.support.patience import patient
+from tests.support.web.fake_web_broker import echoed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 CROWD = 26
 OTHER_ADDRESS = "127.0.0.2"
 LARGE = "/admin/v2/persistent/t/n/x/stats"
 SOCKET = "/ws/v2/producer/persistent/t/n/topic"
+ASK = f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode()
 UPLOAD = f"PUT {LARGE} HTTP/1.1\r\nHost: p\r\nContent-Length: 100000000\r\n\r\n".encode()
 # Not the rule for those who take nothing for long: others must not have to wait for that.
 NO_STALL = {"topicListWriteStallTimeoutMillis": 0}
@@ -48,22 +50,12 @@ async def silent_or_small(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(body=b"[]")
 
 
-async def echo(request: web.BaseRequest) -> web.StreamResponse:
-    if request.path == ADMIN:
-        return web.Response(body=b"[]")
-    socket = web.WebSocketResponse()
-    await socket.prepare(request)
-    async for message in socket:
-        await socket.send_bytes(message.data)
-    return socket
-
-
 async def socket_or_silent(request: web.BaseRequest) -> web.StreamResponse:
-    return await (echo if request.path == SOCKET else silent_or_small)(request)
+    return await (echoed if request.path == SOCKET else silent_or_small)(request)
 
 
 def only(places: int) -> dict[str, int]:
-    """Let as many requests be passed on: all places of the gate are held by a crowd, else all connections to brokers."""
+    """Have a crowd of less than `CROWD` hold all places, and one of `CROWD` all connections to the broker."""
     return {"maxConcurrentHttpRequests": places if places < CROWD else 100}
 
 
@@ -71,8 +63,7 @@ async def crowd(at: WebStage, opening: bytes, size: int = CROWD, asked: int = 0)
     """Have as many clients as there are places send the beginning of a request, and take nothing."""
     clients = []
     for _ in range(size):
-        client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
-        at.stage.clients.append(client)
+        client = await at.stage.client(4096, at.stage.proxy.web_port)
         clients.append(client)
         await client.send(opening)
     await at.stage.until(lambda: len(at.broker.asked) == (asked or size), "all requests of the crowd at the broker")
@@ -86,11 +77,6 @@ async def elsewhere() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def status_of(at: WebStage, client: aiohttp.ClientSession | None = None) -> int:
-    async with in_time(), (client or at.client).get(at.url + ADMIN) as answer:
-        return answer.status
-
-
 def ended(at: WebStage, cause: DisconnectCause) -> int:
     return at.stage.proxy.counters.shared.disconnects.get(cause, 0)
 
@@ -100,8 +86,8 @@ def ended(at: WebStage, cause: DisconnectCause) -> int:
 async def test_answers_that_nobody_reads_leave_places_to_others(places: int) -> None:
     async with web_staged(**NO_STALL, **only(places), httpOutputBufferSize=4096) as at:
         at.broker.answer = large_or_small
-        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), places)
-        assert await status_of(at) == 200
+        await crowd(at, ASK, places)
+        assert (await at.ask()).status == 200
         assert 1 <= ended(at, DisconnectCause.READS_TOO_SLOWLY) < places
 
 
@@ -111,7 +97,7 @@ async def test_uploads_that_drip_leave_places_to_others(places: int) -> None:
     async with web_staged(**NO_STALL, **only(places)) as at:
         at.broker.answer = large_or_small
         await crowd(at, UPLOAD + b"x", places)
-        assert await status_of(at) == 200
+        assert (await at.ask()).status == 200
         assert 1 <= at.stage.proxy.counters.web.refused["slow_upload"] < places
 
 
@@ -124,9 +110,8 @@ async def test_who_has_sent_its_whole_request_waits_for_no_upload_of_its_own_add
     async with web_staged(**NO_STALL, topicListWriteMinBytesPerSecond=0, **only(places)) as at:
         at.broker.answer = large_or_small
         await crowd(at, UPLOAD + b"x", places, asked=for_uploads)
-        assert await status_of(at) == 200
-        async with in_time(), at.client.put(at.url + ADMIN, data=b"4") as answer:
-            assert answer.status == 200
+        assert (await at.ask()).status == 200
+        assert (await at.ask(method="PUT", data=b"4")).status == 200
         assert len(at.broker.asked) == for_uploads + 2
         assert not at.stage.proxy.counters.web.refused
 
@@ -136,8 +121,8 @@ async def test_who_has_sent_its_whole_request_waits_for_no_upload_of_its_own_add
 async def test_requests_that_last_leave_places_to_another_address(places: int) -> None:
     async with web_staged(**only(places)) as at, elsewhere() as other:
         at.broker.answer = silent_or_small
-        clients = await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), places)
-        assert await status_of(at, other) == 200
+        clients = await crowd(at, ASK, places)
+        assert (await at.ask(client=other)).status == 200
         assert at.stage.proxy.counters.web.refused == {"gave_way": 1}
         # The longest request of the address with most has given way, with an answer.
         assert (await clients[0].receive(12)) == b"HTTP/1.1 503"
@@ -152,11 +137,10 @@ async def test_topic_lists_that_wait_for_a_turn_leave_places_to_another_address(
     async with web_staged(**keys) as at, elsewhere() as other:
         at.broker.answer = silent_or_small
         for _ in range(10):
-            client = await AsyncClient.open(at.stage.proxy.web_port)
-            at.stage.clients.append(client)
+            client = await at.stage.client(port=at.stage.proxy.web_port)
             await client.send(b"GET /admin/v2/namespaces/t/n/topics HTTP/1.1\r\nHost: p\r\n\r\n")
         await at.stage.until(lambda: at.stage.proxy.counters.web.in_work == 10, "all places held")
-        assert await status_of(at, other) == 200
+        assert (await at.ask(client=other)).status == 200
 
 
 @pytest.mark.threat("lasting-http-requests")
@@ -166,22 +150,22 @@ async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time
     monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", 0.05, raising=False)
     async with web_staged(maxConcurrentHttpRequests=10) as at:
         at.broker.answer = silent_or_small
-        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10)
+        await crowd(at, ASK, 10)
         assert at.stage.proxy.counters.web.in_work == 10
-        async with in_time(), at.client.get(at.url + ADMIN) as answer:
-            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-            assert "maxConcurrentHttpRequests" in (await answer.json())["reason"]
+        answer = await at.ask()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert "maxConcurrentHttpRequests" in answer.json["reason"]
         assert at.stage.proxy.counters.web.in_work == 10
 
 
 @pytest.mark.threat("silent-websockets")
 async def test_open_websockets_hold_no_place_of_requests() -> None:
     async with web_staged(maxConcurrentHttpRequests=10) as at:
-        at.broker.answer = echo
+        at.broker.answer = socket_or_silent
         sockets = [await at.client.ws_connect(at.url + SOCKET) for _ in range(10)]
         counters = at.stage.proxy.counters.web
         assert (counters.tunnels, counters.in_work) == (10, 0)
-        assert await status_of(at) == 200
+        assert (await at.ask()).status == 200
         for socket in sockets:
             await socket.send_bytes(b"x")
             assert (await socket.receive(20)).data == b"x"
@@ -190,7 +174,7 @@ async def test_open_websockets_hold_no_place_of_requests() -> None:
 @pytest.mark.threat("silent-websockets")
 async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most() -> None:
     async with web_staged(maxHttpServerConnections=20) as at, elsewhere() as other:
-        at.broker.answer = echo
+        at.broker.answer = socket_or_silent
         # The oldest of all, and idle: but its address has only this one.
         lone = await other.ws_connect(at.url + SOCKET)
         many = [await at.client.ws_connect(at.url + SOCKET) for _ in range(9)]
@@ -204,6 +188,7 @@ async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most
         assert (ended(at, DisconnectCause.GAVE_WAY), at.stage.proxy.counters.web.tunnels) == (1, 10)
 
 
+ALONE = "GET {} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n"
 KEPT = 3  # an eighth of the connections
 
 
@@ -216,7 +201,7 @@ async def full_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebStage]:
     async with web_staged(**keys) as at:
         at.broker.answer = socket_or_silent
         sockets = [await at.client.ws_connect(at.url + SOCKET) for _ in range(8)]
-        await crowd(at, f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode(), 10, asked=18)
+        await crowd(at, ASK, 10, asked=18)
         for waiting in range(1, CROWD - KEPT - 18 + 1):
             await one_more(at)
             await at.stage.until(lambda waiting=waiting: at.waiting == waiting, "a request on each connection")
@@ -226,9 +211,8 @@ async def full_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebStage]:
 
 
 async def one_more(at: WebStage) -> AsyncClient:
-    client = await AsyncClient.open(at.stage.proxy.web_port)
-    at.stage.clients.append(client)
-    await client.send(f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
+    client = await at.stage.client(port=at.stage.proxy.web_port)
+    await client.send(ASK)
     return client
 
 
@@ -240,12 +224,12 @@ async def test_a_probe_is_answered_while_its_own_address_holds_all_that_may_be_p
         for page in ("/healthz", "/readyz", "/metrics") * KEPT:
             # One more request of that address finds no place, and gets an answer.
             refused = await one_more(at)
-            assert b" 200 " in (await get_alone(at, page))[:15]
+            assert await at.status_of(ALONE.format(page)) == 200
             assert (await refused.receive(12)) == b"HTTP/1.1 503"
         # Connections that say nothing replace one another, not the requests.
         for _ in range(2 * KEPT):
-            at.stage.clients.append(await AsyncClient.open(at.stage.proxy.web_port))
-        assert b" 200 " in (await get_alone(at, "/healthz"))[:15]
+            await at.stage.client(port=at.stage.proxy.web_port)
+        assert await at.status_of(ALONE.format("/healthz")) == 200
         assert (at.stage.proxy.counters.web.in_work, at.waiting, at.stage.proxy.counters.web.tunnels) == (10, 5, 8)
 
 
@@ -254,14 +238,13 @@ async def come_again(at: WebStage, port: int) -> None:
     limited = partial(ended, at, DisconnectCause.CONNECTION_LIMIT)
     before = limited()
     for _ in range(2 * CROWD):
-        at.stage.clients.append(await AsyncClient.open(port))
+        await at.stage.client(port=port)
     await at.stage.until(lambda: limited() - before >= CROWD, "the crowd at the limit")
 
 
 async def is_answered_between(at: WebStage, port: int) -> None:
     """Have a crowd come again while a client of another address has sent no request yet, and while it is idle."""
-    client = await AsyncClient.open(port, source=OTHER_ADDRESS)
-    at.stage.clients.append(client)
+    client = await at.stage.client(port=port, source=OTHER_ADDRESS)
     for _ in range(2):
         await come_again(at, port)
         await client.send(b"HEAD /healthz HTTP/1.1\r\nHost: p\r\n\r\n")
@@ -278,7 +261,7 @@ async def test_stopped_uploads_and_connections_that_come_again_keep_no_other_add
         at.broker.answer = large_or_small
         uploads = await crowd(at, UPLOAD + b"x", 20)
         await is_answered_between(at, at.stage.proxy.web_port)
-        assert await status_of(at, other) == 200
+        assert (await at.ask(client=other)).status == 200
         # Connections that say nothing gave way, and no upload.
         for upload in uploads:
             await upload.send(b"x")
@@ -320,20 +303,15 @@ async def test_both_web_ports_together_have_as_many_connections_as_may_be(tmp_pa
         assert web.tls_port is not None
         for _ in range(3):
             for port in (web.port, web.tls_port):
-                at.stage.clients.append(await AsyncClient.open(port))
+                await at.stage.client(port=port)
         await at.stage.until(lambda: ended(at, DisconnectCause.CONNECTION_LIMIT) == 2, "two too many")
-
-
-async def get_alone(at: WebStage, page: str) -> bytes:
-    async with in_time():
-        return await at.raw(f"GET {page} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n".encode())
 
 
 @pytest.mark.threat("busy-web-connections")
 async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async with full_port(monkeypatch) as at, elsewhere() as other:
         clients = at.stage.clients[-5:]
-        assert await status_of(at, other) == 200
+        assert (await at.ask(client=other)).status == 200
         with pytest.raises(Closed):
             await clients[-1].receive(1)
         assert ended(at, DisconnectCause.CONNECTION_LIMIT) == 1
@@ -343,8 +321,7 @@ async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkey
 async def test_one_address_cannot_use_up_the_rate_of_requests_for_others() -> None:
     async with web_staged(httpRequestsLimitEnabled="true", httpRequestsMaxPerSecond="0.05") as at:
         async with elsewhere() as crowd:
-            assert [await status_of(at, crowd) for _ in range(5)] == [200, 429, 429, 429, 429]
-            async with crowd.get(at.url + ADMIN) as answer:
-                assert answer.headers["Retry-After"] == "20"
-                assert "httpRequestsMaxPerSecond" in await answer.text()
-        assert [await status_of(at) for _ in range(2)] == [200, 429]
+            assert [(await at.ask(client=crowd)).status for _ in range(5)] == [200, 429, 429, 429, 429]
+            refused = await at.ask(client=crowd)
+            assert (refused.headers["Retry-After"], "httpRequestsMaxPerSecond" in refused.text) == ("20", True)
+        assert [(await at.ask()).status for _ in range(2)] == [200, 429]

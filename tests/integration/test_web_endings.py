@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from proxy.web.forward import broker_client
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.fake_web_broker import swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 WEBSOCKET = (
@@ -80,15 +80,9 @@ async def test_no_socket_stays_open_to_a_broker_that_does_not_read_when_its_clie
         held[0].transport.abort()
 
 
-async def swallowed(request: web.BaseRequest) -> web.StreamResponse:
-    await request.read()
-    return web.Response(body=b"[]")
-
-
 async def uploading(at: WebStage) -> AsyncClient:
     at.broker.answer = swallowed
-    client = await AsyncClient.open(at.stage.proxy.web_port)
-    at.stage.clients.append(client)
+    client = await at.stage.client(port=at.stage.proxy.web_port)
     await client.send(UPLOAD + b"x")
     await at.stage.until(lambda: at.broker.asked, "the upload at the broker")
     return client
@@ -102,16 +96,15 @@ async def test_a_client_without_a_connection_to_the_broker_is_told_to_come_again
     monkeypatch.setattr(broker_client, "WAIT_SECONDS", 0.01)
     async with web_staged() as at:
         client = await uploading(at)
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-            reason = await answer.text()
-            assert "all connections to the server" in reason
-            # It learns no address.
-            assert not any(sign.isdigit() for sign in reason)
+        answer = await at.ask()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        reason = answer.text
+        assert "all connections to the server" in reason
+        # It learns no address.
+        assert not any(sign.isdigit() for sign in reason)
         client.reset()
         await at.stage.until(lambda: not at.stage.proxy.counters.web.in_work, "the upload's end")
-        async with at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == 200
+        assert (await at.ask()).status == 204
 
 
 async def test_an_upload_of_which_nothing_comes_is_ended() -> None:

@@ -33,8 +33,7 @@ def ends(at: WebStage) -> dict[str, int]:
 
 async def opened(at: WebStage) -> AsyncClient:
     """Open a WebSocket by hand."""
-    client = await AsyncClient.open(at.stage.proxy.web_port, rcvbuf=4096)
-    at.stage.clients.append(client)
+    client = await at.stage.client(4096, at.stage.proxy.web_port)
     head = f"GET {PATH} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     await client.send(
         f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()

@@ -1,17 +1,37 @@
 """Own a whole proxy with a fake web service behind it and an HTTP client in front of it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
+from multidict import CIMultiDictProxy
+from yarl import URL
 
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 
 ADMIN: Final = "/admin/v2/clusters"
+
+
+class Answered(NamedTuple):
+    """What came back, whole."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
 
 
 @dataclass
@@ -25,6 +45,14 @@ class WebStage:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.stage.proxy.web_port}"
+
+    async def ask(
+        self, path: str = ADMIN, method: str = "GET", client: aiohttp.ClientSession | None = None, **keys: Any
+    ) -> Answered:
+        """Ask once, for a path as it is, and follow no redirect."""
+        url = URL(self.url + path, encoded=True)
+        async with in_time(), (client or self.client).request(method, url, allow_redirects=False, **keys) as answer:
+            return Answered(answer.status, answer.headers, await answer.read())
 
     @property
     def waiting(self) -> int:

@@ -27,49 +27,53 @@ FAULT = {"file": "proxy.conf", "line": 3, "key": "logLevel", "got": "'x'", "expe
 Answer = Mapping[str, Any] | Exception
 
 
-class Fake:
-    """A proxy that gives answers by what it is asked."""
+class Command:
+    """The command, and a proxy that gives answers by what it is asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.asked: list[tuple[str, Any]] = []
-        self._answers = answers
-        monkeypatch.setattr(AdminClient, "ask", self._ask)
+        self.answers: Mapping[str, Answer] = {}
+        self._capsys = capsys
 
-    def _ask(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Mapping[str, Any]:
+    def ask(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Mapping[str, Any]:
         self.asked.append((f"{method} {path}", body))
-        answer = self._answers[f"{method} {path.partition('?')[0]}"]
+        whole = f"{method} {path}"
+        asked = whole if whole in self.answers else whole.partition("?")[0]
+        answer = self.answers[asked]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = main(["admin", *arguments, "--socket", "/s"])
+        return code, *self._capsys.readouterr()
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(["admin", *arguments, "--socket", "/s"])
-    return code, *capsys.readouterr()
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    found = Command(capsys)
+    monkeypatch.setattr(AdminClient, "ask", found.ask)
+    return found
 
 
-def test_connections_are_a_table_with_a_line_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake = Fake(monkeypatch, {"GET /v1/connections": {"connections": [ROW], "next": None, "total": 1}})
-    code, out, _ = run(capsys, "connections", "--mode", "lookup", "--limit", "5")
+def test_connections_are_a_table_with_a_line_each(run: Command) -> None:
+    run.answers = {"GET /v1/connections": {"connections": [ROW], "next": None, "total": 1}}
+    code, out, _ = run("connections", "--mode", "lookup", "--limit", "5")
     title, line = out.splitlines()
     assert (code, title.split()[:3]) == (0, ["ID", "CLIENT", "PRINCIPAL"])
     assert " ".join(line.split()) == "17 192.0.2.1:5000 - lookup - 1m1s 900B 3.0M 0B 117K 2 busy"
-    assert fake.asked == [("GET /v1/connections?mode=lookup&limit=5&after=0", None)]
+    assert run.asked == [("GET /v1/connections?mode=lookup&limit=5&after=0", None)]
 
 
-def test_all_pages_are_asked_for_and_json_is_one_row_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pages = iter([{"connections": [ROW, ROW], "next": 17}, {"connections": [ROW], "next": None}])
-    fake = Fake(monkeypatch, {})
-    monkeypatch.setattr(AdminClient, "ask", lambda *asked: fake.asked.append((asked[2], None)) or next(pages))  # type: ignore[func-returns-value]
-    code, out, _ = run(capsys, "connections", "--json")
+def test_all_pages_are_asked_for_and_json_is_one_row_a_line(run: Command) -> None:
+    first, second = ("GET /v1/connections?limit=1000&after=0", "GET /v1/connections?limit=1000&after=17")
+    run.answers = {
+        first: {"connections": [ROW, ROW], "next": 17}, second: {"connections": [ROW], "next": None},
+    }  # fmt: skip
+    code, out, _ = run("connections", "--json")
     assert (code, [json.loads(line) for line in out.splitlines()]) == (0, [ROW] * 3)
-    paths = ["/v1/connections?limit=1000&after=0", "/v1/connections?limit=1000&after=17"]
-    assert fake.asked == [(path, None) for path in paths]
+    assert run.asked == [(first, None), (second, None)]
 
 
 @pytest.mark.parametrize(
@@ -79,36 +83,30 @@ def test_all_pages_are_asked_for_and_json_is_one_row_a_line(
         ("queue", {"lines": {"heap": 100, "direct": 20}, "waiters": []}),
     ],
 )
-def test_a_listing_that_is_cut_says_of_how_many(
-    what: str, document: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Fake(monkeypatch, {f"GET /v1/{what}": document})
-    assert run(capsys, what)[2].startswith("showing 0 of 120; raise --limit")
-    assert run(capsys, what, "--json")[2] == ""
+def test_a_listing_that_is_cut_says_of_how_many(what: str, document: Mapping[str, Any], run: Command) -> None:
+    run.answers = {f"GET /v1/{what}": document}
+    assert run(what)[2].startswith("showing 0 of 120; raise --limit")
+    assert run(what, "--json")[2] == ""
 
 
-def test_each_id_is_killed_and_one_that_is_gone_is_exit_code_3(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_id_is_killed_and_one_that_is_gone_is_exit_code_3(run: Command) -> None:
     gone = Refused(404, {"reason": "no connection 4"})
-    Fake(monkeypatch, {"DELETE /v1/connections/17": ROW, "DELETE /v1/connections/4": gone})
-    assert run(capsys, "kill", "4", "17") == (3, "killed 17: 192.0.2.1:5000, lookup\n", "error: no connection 4\n")
-    assert run(capsys, "kill", "17")[0] == 0
+    run.answers = {"DELETE /v1/connections/17": ROW, "DELETE /v1/connections/4": gone}
+    assert run("kill", "4", "17") == (3, "killed 17: 192.0.2.1:5000, lookup\n", "error: no connection 4\n")
+    assert run("kill", "17")[0] == 0
 
 
-def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Fake(monkeypatch, {"POST /v1/reload": REPORT})
-    code, out, err = run(capsys, "reload")
+def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(run: Command) -> None:
+    run.answers = {"POST /v1/reload": REPORT}
+    code, out, err = run("reload")
     assert (code, err) == (0, "warning: odd\n")
     assert out == "changed logLevel: info -> debug\nneeds a restart servicePort: 6650 -> 6651\napplied\n"
     refused = {**REPORT, "result": "refused", "faults": [FAULT], "reason": "configuration refused", "changed": []}
-    Fake(monkeypatch, {"POST /v1/reload": Refused(422, refused)})
-    code, _, err = run(capsys, "reload")
+    run.answers = {"POST /v1/reload": Refused(422, refused)}
+    code, _, err = run("reload")
     assert code == 1
     assert "error: proxy.conf:3: logLevel: got 'x', expected one of debug\nerror: configuration refused" in err
-    assert json.loads(run(capsys, "reload", "--json")[1]) == refused
+    assert json.loads(run("reload", "--json")[1]) == refused
 
 
 @pytest.mark.parametrize(
@@ -120,28 +118,26 @@ def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(
     ],
 )
 def test_who_does_not_answer_or_refuses_is_one_line_and_exit_code_1(
-    answer: Exception, code: int, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answer: Exception, code: int, error: str, run: Command
 ) -> None:
-    Fake(monkeypatch, {"POST /v1/drain": answer})
-    got, out, err = run(capsys, "drain")
+    run.answers = {"POST /v1/drain": answer}
+    got, out, err = run("drain")
     assert (got, out, err.count("\n")) == (code, "", 1)
     assert err.startswith(error)
 
 
-def test_a_drain_says_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    fake = Fake(monkeypatch, {"POST /v1/drain": {"phase": "leaving", "connections": 7, "longest_seconds": 20.0}})
-    assert run(capsys, "drain", "--at-once") == (0, "leaving: 7 connections, at most 20.0s\n", "")
-    assert fake.asked == [("POST /v1/drain", {"at_once": True})]
+def test_a_drain_says_how_long_it_may_take(run: Command) -> None:
+    run.answers = {"POST /v1/drain": {"phase": "leaving", "connections": 7, "longest_seconds": 20.0}}
+    assert run("drain", "--at-once") == (0, "leaving: 7 connections, at most 20.0s\n", "")
+    assert run.asked == [("POST /v1/drain", {"at_once": True})]
 
 
-def test_a_level_for_a_while_is_asked_for_with_its_time(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_level_for_a_while_is_asked_for_with_its_time(run: Command) -> None:
     answer = {"level": "debug", "configured": "info", "seconds_left": 60.0}
-    fake = Fake(monkeypatch, {"PUT /v1/log-level": answer})
-    assert run(capsys, "log-level", "debug", "--for", "60") == (0, "debug for 60 s, then info\n", "")
-    assert fake.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0})]
-    assert run(capsys, "log-level", "--for", "60")[0] == 2
+    run.answers = {"PUT /v1/log-level": answer}
+    assert run("log-level", "debug", "--for", "60") == (0, "debug for 60 s, then info\n", "")
+    assert run.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0})]
+    assert run("log-level", "--for", "60")[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -242,10 +238,10 @@ PROFILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_profile_is_a_table_by_thread(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    fake = Fake(monkeypatch, {"POST /v1/profile": PROFILE})
-    code, out, _ = run(capsys, "profile", "--seconds", "2")
-    assert (code, fake.asked) == (0, [("POST /v1/profile", {"seconds": 2.0})])
+def test_a_profile_is_a_table_by_thread(run: Command) -> None:
+    run.answers = {"POST /v1/profile": PROFILE}
+    code, out, _ = run("profile", "--seconds", "2")
+    assert (code, run.asked) == (0, [("POST /v1/profile", {"seconds": 2.0})])
     lines = out.splitlines()
     assert lines[:4] == ["500 looks in 5.0 s", "CPU S  THREAD", " 4.50  relay-0", " 0.25  MainThread"]
     of_main = lines[lines.index("thread MainThread") + 2 : lines.index("thread other") - 1]
@@ -255,11 +251,9 @@ def test_a_profile_is_a_table_by_thread(monkeypatch: pytest.MonkeyPatch, capsys:
     assert lines[-1] == "left out: 3 samples of further stacks"
 
 
-def test_a_folded_profile_has_a_line_for_each_stack(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Fake(monkeypatch, {"POST /v1/profile": PROFILE})
-    _, out, _ = run(capsys, "profile", "--folded")
+def test_a_folded_profile_has_a_line_for_each_stack(run: Command) -> None:
+    run.answers = {"POST /v1/profile": PROFILE}
+    _, out, _ = run("profile", "--folded")
     assert out.splitlines() == [
         "MainThread;main (a.py:1);wait (c.py:3) 300",
         # A semicolon parts calls.
@@ -268,29 +262,24 @@ def test_a_folded_profile_has_a_line_for_each_stack(
     ]
 
 
-def test_a_profile_that_is_too_long_is_refused_before_anybody_is_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake = Fake(monkeypatch, {})
-    code, _, error = run(capsys, "profile", "--seconds", "10m")
-    assert (code, fake.asked) == (2, [])
+def test_a_profile_that_is_too_long_is_refused_before_anybody_is_asked(run: Command) -> None:
+    code, _, error = run("profile", "--seconds", "10m")
+    assert (code, run.asked) == (2, [])
     assert "--seconds: got 600, expected 0.1 to 20" in error
 
 
-def test_a_component_needs_a_level(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_component_needs_a_level(run: Command) -> None:
     own = {"level": "debug", "configured": "", "seconds_left": 60.0}
     answer = {"level": "info", "configured": "info", "seconds_left": None, "components": {"web": own}}
-    fake = Fake(monkeypatch, {"PUT /v1/log-level": answer})
-    code, out, _ = run(capsys, "log-level", "debug", "--component", "web", "--for", "60")
+    run.answers = {"PUT /v1/log-level": answer}
+    code, out, _ = run("log-level", "debug", "--component", "web", "--for", "60")
     assert (code, out) == (0, "info\nweb: debug for 60 s, then info\n")
-    assert fake.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0, "component": "web"})]
-    assert run(capsys, "log-level", "--component", "web")[0] == 2
+    assert run.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0, "component": "web"})]
+    assert run("log-level", "--component", "web")[0] == 2
 
 
-def test_an_undone_drain_says_what_the_proxy_does_now(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Fake(monkeypatch, {"POST /v1/undrain": {"phase": "serving", "connections": 7}})
-    assert run(capsys, "undrain")[:2] == (0, "serving: 7 connections\n")
-    Fake(monkeypatch, {"POST /v1/undrain": Refused(409, {"reason": "there is no drain to undo"})})
-    assert run(capsys, "undrain") == (1, "", "error: there is no drain to undo\n")
+def test_an_undone_drain_says_what_the_proxy_does_now(run: Command) -> None:
+    run.answers = {"POST /v1/undrain": {"phase": "serving", "connections": 7}}
+    assert run("undrain")[:2] == (0, "serving: 7 connections\n")
+    run.answers = {"POST /v1/undrain": Refused(409, {"reason": "there is no drain to undo"})}
+    assert run("undrain") == (1, "", "error: there is no drain to undo\n")
