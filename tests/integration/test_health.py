@@ -6,13 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from proxy.cli.admin.client import AdminClient
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.health import obstacle_of
@@ -139,19 +136,6 @@ async def test_a_port_that_never_answers_is_given_up_even_if_bytes_drip() -> Non
         found = await obstacle(config, 0.3)
         assert found is not None
         assert "no answer in time" in found or "timed out" in found
-
-
-def test_the_time_is_that_of_the_control_socket_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
-
-    def ask(*_: object, seconds: float) -> Mapping[str, Any]:
-        given.append(seconds)
-        return {"proxy": {"state": "serving"}}
-
-    monkeypatch.setattr(AdminClient, "ask", ask)
-    config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "webServicePort": ""})
-    assert obstacle_of(config, {}, 0.25) is None
-    assert given == [0.25]
 
 
 async def test_a_file_that_was_broken_since_makes_no_proxy_unready(tmp_path: Path) -> None:

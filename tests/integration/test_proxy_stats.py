@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app import proxy as app
 from proxy.config.config import Config
 from proxy.web.http.clients import WebClient
@@ -95,21 +94,6 @@ async def test_rates_of_topics_need_level_2() -> None:
         assert not len(stage.proxy.relay_log.rates)
         client.close()
         await stage.until(lambda: not stage.proxy.relay_log.names, "its names forgotten")
-
-
-async def test_a_look_that_fails_is_reported_and_costs_nobody_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with staged(proxyLogLevel=1) as stage:
-        client = await stage.relayed()
-
-        def broken(*_: object) -> None:
-            raise RuntimeError("cannot look")
-
-        monkeypatch.setattr(stage.proxy.relay_log, "write", broken)
-        for number in range(3):
-            await client.send(producer(number))
-            assert (await client.command()).type == pb.BaseCommand.ERROR
-        # Once for each direction.
-        stage.expected_internal_errors = {"relay log": 2}
 
 
 @pytest.mark.parametrize("level", ["3", "-1", "x", "9" * 50, "%20"])

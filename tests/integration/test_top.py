@@ -6,23 +6,20 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.app.proxy import Proxy
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time, patient_millis
-from tests.support.proxies.proxy_under_test import staged
 from tests.support.proxies.running_proxy import Running, child_proxy
-from tests.support.web.admin_api import ask
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -43,17 +40,6 @@ def top(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert main(["top", "--once", *arguments]) == 0
     return capsys.readouterr().out
-
-
-def fields(tree: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every field of a document but for those that are named by what they count."""
-    for name, value in tree.items():
-        yield name
-        if name in ("config", "outcomes", "per_second", "watches", "broker_connections", "config_reloads"):
-            continue
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, dict):
-                yield from fields(part)
 
 
 async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,21 +66,6 @@ async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.Ca
         assert refusal["change"] == "topicListRequestTimeoutMillis"
         assert shown["config"]["topicListRequestTimeoutMillis"] == str(millis)
         assert 0 < shown["memory"]["resident_bytes"] < shown["memory"]["budget_bytes"]
-
-
-async def test_the_budget_is_known_to_the_first_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, start_web = list[Mapping[str, Any]](), Proxy._start_web
-
-    async def asked_before(proxy: Proxy) -> None:
-        # The web port comes last: clients and the control socket are served while its modules are loaded.
-        asked.append((await ask(tmp_path / "control", "GET", "/v1/top")).document)
-        await start_web(proxy)
-        assert proxy.web_port
-
-    monkeypatch.setattr(Proxy, "_start_web", asked_before)
-    async with staged(controlSocketPath=tmp_path / "control") as stage:
-        (first,) = asked
-        assert first["memory"]["budget_bytes"] == stage.proxy.counters.budget_bytes > 0
 
 
 async def test_the_screen_of_a_running_proxy_and_its_restart_line(
@@ -186,11 +157,3 @@ async def test_a_reader_that_has_seen_enough_ends_the_command(tmp_path: Path) ->
         async with in_time(60):
             _, said = await process.communicate()
         assert (process.returncode, said) == (0, b"")
-
-
-@pytest.mark.parametrize("arguments", [["--socket", "a", "--config", "b"], ["--interval", "0"], ["--interval", "x"]])
-def test_wrong_arguments_are_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["top", *arguments])
-    assert ended.value.code == 2
-    assert "--" in capsys.readouterr().err

@@ -128,21 +128,6 @@ async def test_requests_that_last_leave_places_to_another_address(places: int) -
         assert (await clients[0].receive(12)) == b"HTTP/1.1 503"
 
 
-async def test_topic_lists_that_wait_for_a_turn_leave_places_to_another_address() -> None:
-    keys = {
-        "maxConcurrentHttpRequests": 10,
-        "topicListMaxOutstandingPerBroker": 1,
-        "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 600_000,
-    }
-    async with web_staged(**keys) as at, elsewhere() as other:
-        at.broker.answer = silent_or_small
-        for _ in range(10):
-            client = await at.stage.client(port=at.stage.proxy.web_port)
-            await client.send(b"GET /admin/v2/namespaces/t/n/topics HTTP/1.1\r\nHost: p\r\n\r\n")
-        await at.stage.until(lambda: at.stage.proxy.counters.web.in_work == 10, "all places held")
-        assert (await at.ask(client=other)).status == 200
-
-
 @pytest.mark.threat("lasting-http-requests")
 async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time(
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,6 @@ from proxy.auth.failures import SettingFault
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.cli.admin.tables import CONNECTIONS, seconds, shortened, size, table
 from proxy.cli.main import main
-from proxy.web.admin import routes
 from proxy.web.admin.access import read_token
 
 ROW: dict[str, Any] = {
@@ -205,14 +204,6 @@ def test_durations_have_two_units(value: float | None, text: str) -> None:
 # --- the table of routes --------------------------------------------------------------------------
 
 
-def test_a_path_without_a_method_names_those_it_has() -> None:
-    assert routes.find("PATCH", ["v1", "log-level"]) == (None, ("GET", "PUT"))
-    assert routes.find("GET", ["v1", "nothing"]) == (None, ())
-    route, values = routes.find("DELETE", ["v1", "connections", "7"])
-    assert isinstance(route, routes.Route)
-    assert (route.name, values) == ("kill", {"id": "7"})
-
-
 @pytest.mark.parametrize("content", [b"", b"short", b"two words of a token, long", "sixteen-ümlauts!".encode()])
 def test_a_token_that_is_none_is_a_fault_of_its_key_and_not_told(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "token"
@@ -266,20 +257,3 @@ def test_a_profile_that_is_too_long_is_refused_before_anybody_is_asked(run: Comm
     code, _, error = run("profile", "--seconds", "10m")
     assert (code, run.asked) == (2, [])
     assert "--seconds: got 600, expected 0.1 to 20" in error
-
-
-def test_a_component_needs_a_level(run: Command) -> None:
-    own = {"level": "debug", "configured": "", "seconds_left": 60.0}
-    answer = {"level": "info", "configured": "info", "seconds_left": None, "components": {"web": own}}
-    run.answers = {"PUT /v1/log-level": answer}
-    code, out, _ = run("log-level", "debug", "--component", "web", "--for", "60")
-    assert (code, out) == (0, "info\nweb: debug for 60 s, then info\n")
-    assert run.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0, "component": "web"})]
-    assert run("log-level", "--component", "web")[0] == 2
-
-
-def test_an_undone_drain_says_what_the_proxy_does_now(run: Command) -> None:
-    run.answers = {"POST /v1/undrain": {"phase": "serving", "connections": 7}}
-    assert run("undrain")[:2] == (0, "serving: 7 connections\n")
-    run.answers = {"POST /v1/undrain": Refused(409, {"reason": "there is no drain to undo"})}
-    assert run("undrain") == (1, "", "error: there is no drain to undo\n")

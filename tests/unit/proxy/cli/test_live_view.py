@@ -129,16 +129,6 @@ def test_one_question_at_a_time_and_none_while_it_is_paused() -> None:
         assert len(proxy.asked) == before + 2
 
 
-def test_a_page_that_was_left_before_its_answer_came_is_not_shown_for_another() -> None:
-    proxy = Proxy()
-    with shown(proxy) as view:
-        proxy.gate.clear()
-        view.press("12")
-        assert len(view.until("[2 connections]")) == 1
-        proxy.gate.set()
-        assert "192.0.2.1:5000" in view.until("CLIENT")[2]
-
-
 def test_arrows_move_through_rows_and_columns_that_have_no_room() -> None:
     proxy = Proxy()
     proxy.rows = [{**ROW, "id": number} for number in range(9)]
@@ -158,16 +148,6 @@ def test_arrows_move_through_rows_and_columns_that_have_no_room() -> None:
         view.press("\x1b[15~")
         view.press(" ")
         assert "[2 connections]" in view.until("paused")[0]
-
-
-def test_the_whole_overview_is_there_for_who_moves_down() -> None:
-    with shown(Proxy()) as view:
-        view.size = (80, 10)
-        view.press("\x1b[6~")
-        first = view.next()
-        view.press("\x1b[6~")
-        second = view.next()
-        assert "LAST REFUSALS" in "\n".join((*first, *second))
 
 
 def test_keys_come_at_once_and_the_terminal_is_given_back_as_it_was(

@@ -122,12 +122,6 @@ def test_whatever_one_host_holds_others_find_room(crowd: dict[str, str]) -> None
     assert next(come_again(places, "e")) == "a"
 
 
-@pytest.mark.parametrize("host", ["a", "z"])
-def test_no_request_ends_for_a_newcomer_while_no_host_has_many(host: str) -> None:
-    places, connections = all_used(requests="aabbccddeeffgg", silent="hi")
-    assert places.victim_for_newcomer(host) is connections[14]
-
-
 def test_a_newcomer_goes_where_nothing_is_kept() -> None:
     places, (only,) = all_used(requests="a")
     assert places.victim_for_newcomer("b") is None

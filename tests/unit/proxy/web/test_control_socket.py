@@ -72,31 +72,6 @@ def test_only_its_owner_can_open_it_from_its_first_moment_on(
         os.umask(before)
 
 
-def test_a_stopped_proxy_leaves_nothing_behind_and_a_second_close_does_nothing(tmp_path: Path) -> None:
-    with listening(tmp_path / "s") as found:
-        assert (tmp_path / "s").exists()
-    assert not (tmp_path / "s").exists()
-    found.close()
-
-
-def test_the_socket_of_a_dead_proxy_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    dead = socket.socket(socket.AF_UNIX)
-    dead.bind(str(path))
-    dead.close()
-    with listening(path):
-        assert answers(path)
-        assert mode(path) == 0o600
-
-
-def test_a_live_proxys_socket_is_left_alone_and_the_key_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    with listening(path):
-        with pytest.raises(OSError, match=f"another process listens on {path}.*controlSocketPath"):
-            opened(path)
-        assert answers(path)
-
-
 def test_a_successors_socket_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening(path) as found:

@@ -12,11 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.cli.admin.client import NoAnswer, Refused
+from proxy.cli.admin.client import NoAnswer
 from proxy.cli.inherited import (
     Inherited,
     Predecessor,
-    TakeOverFailed,
     _received,
     inherited_of,
     sockets_of_systemd,
@@ -133,13 +132,6 @@ def test_a_predecessor_that_is_gone_has_no_clients_left() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert predecessor(ended.pid, NoAnswer("nobody")).leave() == 0
-
-
-def test_a_predecessor_that_lives_is_asked_until_it_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.cli.inherited.sleep", lambda _: None)
-    assert predecessor(os.getpid(), NoAnswer("nobody"), {"connections": 7}).leave() == 7
-    with pytest.raises(TakeOverFailed, match="goes on: another has them"):
-        predecessor(os.getpid(), NoAnswer("nobody"), Refused(409, {"reason": "another has them"})).leave()
 
 
 # --- systemd --------------------------------------------------------------------------------------

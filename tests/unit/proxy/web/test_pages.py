@@ -7,9 +7,7 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.web import server as web_server
-from proxy.web.port import start_web
-from proxy.web.readiness import Readiness
-from tests.support.web.web_parts import config, running, web_parts
+from tests.support.web.web_parts import running
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -92,13 +90,6 @@ async def test_closing_ends_idle_connections_too() -> None:
         await writer.wait_closed()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port.port)
-
-
-async def test_a_port_in_use_is_reported_and_leaves_nothing_behind() -> None:
-    async with running() as server:
-        parts = web_parts(config(webServicePort=str(server.port.port)), Readiness(), server.parts.hangup)
-        with pytest.raises(OSError, match="in use"):
-            await start_web(parts)
 
 
 def test_importing_the_module_does_not_load_aiohttp() -> None:

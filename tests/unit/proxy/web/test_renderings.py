@@ -8,7 +8,7 @@ import pytest
 
 from proxy.web.http import renderings
 from proxy.web.http.errors import HttpRefused
-from proxy.web.http.renderings import Content, Rendered, Renderings, SharedRendering, accepts_gzip
+from proxy.web.http.renderings import Content, Renderings, SharedRendering, accepts_gzip
 from tests.support.loops.loops import run_virtual
 from tests.support.web.web_parts import running
 from tests.unit.limiter.harness import settle, start
@@ -151,25 +151,6 @@ def test_the_loop_turns_between_slices_and_one_content_is_made_at_a_time(monkeyp
         assert [each for each in order if each != "other"] == ["a0", "a1", "a2", "b0", "b1", "b2"]
         # Others had their turns before the first content was made wholly.
         assert order.index("a2") > 2 + order.index("a0")
-
-    run_virtual(main())
-
-
-def test_a_large_content_has_a_packed_form_that_is_the_same() -> None:
-    async def main() -> None:
-        books = Renderings()
-
-        async def large() -> Content:
-            return Content(200, (b"abc" * 100 for _ in range(100)))
-
-        async def small() -> Content:
-            return Content(412, (b"abc",))
-
-        rendered = await books.of(large).get()
-        assert rendered.packed is not None
-        assert len(rendered.packed) < len(rendered.body) // 10
-        assert gzip.decompress(rendered.packed) == rendered.body == b"abc" * 10_000
-        assert await books.of(small).get() == Rendered(412, b"abc", None)
 
     run_virtual(main())
 

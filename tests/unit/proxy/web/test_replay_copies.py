@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import SharedCounters
-from proxy.web.forward import replay_copies
 from proxy.web.forward.replay_copies import FIRST_STEP_BYTES, STEP_BYTES, ReplayCopies, ReplayCopy
 from proxy.web.http.counters import WebCounters
 from tests.support.loops.clock import ManualClock
@@ -62,13 +61,6 @@ def test_all_copies_together_take_a_quarter_of_direct_memory_at_most() -> None:
     assert books.copy(400_000).whole
 
 
-def test_without_a_limit_the_copies_are_bounded_all_the_same() -> None:
-    books = Books(limit=0)
-    for _ in range(100):
-        books.copy(1_000_000)
-    assert books.direct.held <= replay_copies.UNLIMITED_BYTES
-
-
 def test_a_body_above_its_own_limit_has_no_copy() -> None:
     books = Books()
     assert not books.copy(2000, limit=1000).whole
@@ -110,17 +102,5 @@ def test_nobody_waits_for_the_copies_of_its_own_key() -> None:
         assert (own.whole, other.whole) == (False, True)
         (await waiting).release()
         assert books.direct.queue_size == 0
-
-    run_virtual(main())
-
-
-def test_no_copy_begins_while_others_wait() -> None:
-    async def main() -> None:
-        books = Books()
-        taken = await books.direct.acquire(LIMIT - 1_000_000)
-        waiting = await start(books.direct.acquire(2_000_000))
-        assert not books.copy(1000).whole
-        taken.release()
-        (await waiting).release()
 
     run_virtual(main())

@@ -104,16 +104,3 @@ def test_a_network_leaves_its_neighbours_in_a_site_something(rate: float, others
         # A tenth of the rate; the site has a third of it or more.
         clients.flood(10 / rate, flood, *others)
         assert clients.ask(neighbour)
-
-
-def test_the_networks_of_a_site_take_no_more_of_the_reserve_than_an_address() -> None:
-    clients = Clients(100.0)
-    networks = [host_network(f"2001:db8:1:{number:x}::1") for number in range(3000)]
-    for step in range(3000):
-        clients.now += 0.01
-        clients.ask(networks[step])
-        clients.ask("192.0.2.1")
-        clients.ask("192.0.2.1")
-        if not step % 5:
-            # 20 a second, where a quarter is the share of each of three.
-            assert clients.ask("192.0.2.9")

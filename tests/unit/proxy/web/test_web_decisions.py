@@ -3,16 +3,13 @@
 import asyncio
 import json
 import random
-from contextlib import suppress
 
 import pytest
 from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from proxy.brokers.target import TargetValidator
-from proxy.core.log import LineRate
 from proxy.net.write_watch import WriteLimits
-from proxy.web.access_log import LINES_A_SECOND
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import broker_of, rewritten
 from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
@@ -138,10 +135,6 @@ def test_paths_lead_to_their_servers(path: str, expected: Destination | None) ->
     assert ROUTES.find("GET", checked_segments(path)) == expected
 
 
-def test_only_reading_a_list_is_taken_for_one() -> None:
-    assert ROUTES.find("DELETE", checked_segments("/admin/v2/persistent/t/n")) == Destination(Group.BROKERS)
-
-
 @pytest.mark.threat("path-read-otherwise")
 @pytest.mark.parametrize(
     "path",
@@ -225,33 +218,6 @@ def gate_of(clock: ManualClock, limits: GateLimits) -> Gate:
     return Gate(clock, limits, lambda: WriteLimits(20.0, 100))
 
 
-async def test_a_rate_lets_through_what_it_says_and_not_more() -> None:
-    clock = ManualClock()
-    gate = gate_of(clock, GateLimits(100, 2.0, rate_limited=True))
-    let_in = 0
-    for _ in range(40):
-        clock.advance(0.1)
-        with suppress(HttpRefused), await gate.enter(Visit(None, EMPTY_PAYLOAD)):
-            let_in += 1
-    # Two at once at the beginning, and two a second then.
-    assert 8 <= let_in <= 10
-
-
-async def test_requests_beyond_the_limit_get_the_places_in_the_order_they_came() -> None:
-    gate = gate_of(ManualClock(), GateLimits(1, wait_seconds=5))
-    first = await gate.enter(Visit(None, EMPTY_PAYLOAD))
-    async with asyncio.TaskGroup() as group:
-        gone, second, third = [group.create_task(gate.enter(Visit(None, EMPTY_PAYLOAD))) for _ in range(3)]
-        await asyncio.sleep(0)
-        assert (gate.in_work, gate.waiting) == (1, 3)
-        gone.cancel()
-        first.release()
-        with await second:
-            assert not third.done()
-        (await third).release()
-    assert (gate.in_work, gate.waiting) == (0, 0)
-
-
 async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_key_to_change() -> None:
     clock = ManualClock()
     gate = gate_of(clock, GateLimits(1, max_waiting=1, wait_seconds=5))
@@ -270,24 +236,6 @@ async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_ke
     assert (full.status, "1 wait already" in full.reason) == (503, True)
     assert (waiting.result().status, "none has ended in time" in waiting.result().reason) == (503, True)
     assert (gate.in_work, gate.waiting) == (0, 0)
-
-
-async def test_a_raised_limit_lets_those_in_who_wait() -> None:
-    gate = gate_of(ManualClock(), GateLimits(1, wait_seconds=5))
-    with await gate.enter(Visit(None, EMPTY_PAYLOAD)):
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(gate.enter(Visit(None, EMPTY_PAYLOAD)))
-            await asyncio.sleep(0)
-            gate.apply(GateLimits(2, wait_seconds=5))
-        with waiting.result():
-            assert gate.in_work == 2
-
-
-def test_a_second_has_so_many_lines_and_the_rest_is_counted() -> None:
-    pace = LineRate(LINES_A_SECOND)
-    assert sum(pace.due(7.0 + number / 1000) for number in range(LINES_A_SECOND + 30)) == LINES_A_SECOND
-    assert pace.due(8.0)
-    assert (pace.take_left_out(), pace.take_left_out()) == (30, 0)
 
 
 # --- redirects ------------------------------------------------------------------------------------
@@ -368,16 +316,6 @@ def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_mo
     servers.worked("http://a")
     servers.failed("http://a")
     assert 0 < servers.seconds_to_wait <= 0.1 or servers.in_turn() == ["http://b"]
-
-
-def test_requests_that_fail_together_are_one_failure() -> None:
-    clock = ManualClock()
-    servers = Upstreams(("http://a",), clock, lambda: 0.0)
-    for _ in range(50):
-        servers.failed("http://a")
-    assert servers.in_turn() == []
-    clock.advance(0.11)
-    assert servers.in_turn() == ["http://a"]
 
 
 # --- lookups --------------------------------------------------------------------------------------
