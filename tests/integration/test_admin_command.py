@@ -1,9 +1,15 @@
-"""`pulsar-proxy admin` against a proxy in a process of its own: reload and drain with their reports."""
+"""`pulsar-proxy top` and `pulsar-proxy admin` against a proxy in a process of its own, through its real socket."""
 
 import asyncio
+import json
+import os
+import signal
+import stat
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,18 +17,149 @@ from protocol.command_type import CommandType
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
+from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.running_proxy import Running, child_proxy
 
-LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
+ROOT: Final = Path(__file__).resolve().parents[2]
+LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 
 
 @asynccontextmanager
 async def running(directory: Path, **keys: object) -> AsyncIterator[tuple[Running, EmbeddedBroker]]:
+    """Run a proxy in front of an embedded broker."""
     async with (
         EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker,
         child_proxy(directory, broker, brokerProxyAllowedTargetPorts="*", **keys) as proxy,
     ):
         yield proxy, broker
+
+
+def top(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run the command, which must succeed, and give what it printed."""
+    capsys.readouterr()
+    assert main(["top", "--once", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    millis = patient_millis(1500)
+    async with running(tmp_path, topicListRequestTimeoutMillis=millis, shutdownDrainMillis=200) as (proxy, broker):
+        lookup, relayed = await proxy.connected(), await proxy.client()
+        await relayed.connect(target=f"{LOOPBACK}:{broker.port}")
+        await lookup.topics("demo/ns-0")
+        broker.script.hold(LISTS)
+        await lookup.refused_topics("demo/refused")
+        shown = json.loads(top(capsys, "--json", "--config", str(proxy.config)))
+        assert shown["proxy"]["pid"] == proxy.child.pid
+        assert (shown["proxy"]["state"], shown["proxy"]["address"]) == ("serving", f"{LOOPBACK}:{proxy.port}")
+        assert (shown["clients"]["lookup_mode"], shown["clients"]["relayed"]) == (1, 1)
+        assert shown["lists"]["asked"] == 2
+        assert {name: count for name, count in shown["lists"]["outcomes"].items() if count} == {
+            "answered": 1,
+            "timed_out": 1,
+        }
+        assert shown["limiters"]["heap"]["limit_bytes"] == 100 * 1024 * 1024
+        assert shown["limiters"]["heap"]["peak_held_bytes"] > 0
+        (refusal,) = shown["refusals"]
+        assert (refusal["stage"], refusal["subject"]) == ("broker", "demo/refused")
+        assert refusal["change"] == "topicListRequestTimeoutMillis"
+        assert shown["config"]["topicListRequestTimeoutMillis"] == str(millis)
+        assert 0 < shown["memory"]["resident_bytes"] < shown["memory"]["budget_bytes"]
+
+
+async def test_the_screen_of_a_running_proxy_and_its_restart_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path) as (proxy, _):
+        with proxy.config.open("a") as file:
+            file.write("acceptBacklog=7\nmaxTopicListInFlightHeapMemSizeMB=33\n")
+        os.kill(proxy.child.pid, signal.SIGHUP)
+        await eventually(lambda: proxy.said("configuration reloaded"), "the reload")
+        out = top(capsys, "--socket", str(tmp_path / "control.sock"))
+        assert out.startswith("pulsar-proxy ")
+        assert f"pid {proxy.child.pid}  {LOOPBACK}:{proxy.port}  cluster test" in out
+        assert "of 33.0 MiB" in out
+        assert "restart  needed for acceptBacklog" in out
+        assert json.loads(top(capsys, "--json", "--config", str(proxy.config)))["config"]["acceptBacklog"] == "4096"
+
+
+async def test_the_socket_is_private_is_there_in_the_drain_and_gone_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "control.sock"
+    async with running(tmp_path) as (proxy, broker):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        gate = broker.script.hold(LISTS)
+        client = await proxy.connected()
+        await client.ask_topics("demo/ns-0")
+        await broker.record.seen(LISTS)
+        await proxy.draining()
+        assert json.loads(top(capsys, "--json", "--socket", str(path)))["proxy"]["state"] == "draining"
+        gate.set()
+        await client.answer()
+        assert await proxy.exit_code() == 0
+    assert not path.exists()
+    assert main(["top", "--once", "--socket", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(path) in error
+    assert "controlSocketPath" in error
+
+
+async def test_a_drain_that_is_cut_short_removes_the_socket_too(tmp_path: Path) -> None:
+    async with running(tmp_path, shutdownDrainMillis=3_600_000) as (proxy, broker):
+        broker.script.hold(LISTS)
+        client = await proxy.connected()
+        await client.ask_topics("demo/ns-0")
+        await broker.record.seen(LISTS)
+        await proxy.draining()
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+    assert not (tmp_path / "control.sock").exists()
+
+
+async def test_a_killed_proxys_socket_is_replaced_and_a_live_ones_is_not(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    for directory in (first, second, third):
+        directory.mkdir()
+    path = tmp_path / "s"
+    async with running(first, controlSocketPath=path) as (proxy, _):
+        os.kill(proxy.child.pid, signal.SIGKILL)
+        await proxy.exit_code()
+    assert path.exists()
+    async with running(second, controlSocketPath=path) as (proxy, _):
+        config = proxy.config.read_text()
+        (third / "proxy.conf").write_text(config)
+        command = [sys.executable, "-m", "proxy", "serve", "--config", str(third / "proxy.conf")]
+        failed = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
+        async with in_time(60):
+            _, said = await failed.communicate()
+        assert failed.returncode == 1
+        assert b"cannot start" in said
+        assert b"controlSocketPath" in said
+        assert proxy.child.running
+        assert path.exists()
+
+
+async def test_a_reader_that_has_seen_enough_ends_the_command(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        command = [sys.executable, "-m", "proxy", "top", "--json", "--interval", "0.1"]
+        read, write = os.pipe()
+        with os.fdopen(read, "rb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command, "--socket", str(tmp_path / "control.sock"),
+                cwd=ROOT, stdout=write, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            os.close(write)
+            line = await asyncio.to_thread(output.readline)
+        assert json.loads(line)["proxy"]["state"] == "serving"
+        async with in_time(60):
+            _, said = await process.communicate()
+        assert (process.returncode, said) == (0, b"")
+
+
+# --- admin ----------------------------------------------------------------------------------------
 
 
 async def admin(proxy: Running, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

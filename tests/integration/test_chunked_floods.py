@@ -6,11 +6,11 @@ from contextlib import suppress
 import pytest
 from aiohttp import web
 
-from tests.support.clients.async_client import LOOPBACK, AsyncClient
+from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
-from tests.support.web.fake_web_broker import Answer, swallowed
+from tests.support.web.fake_web_broker import Answer, raw_web_broker, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 CONNECTIONS = 50
@@ -78,17 +78,13 @@ async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: Chu
     over = False
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            while not over:
-                writer.write(A_FLOOD)
-                await writer.drain()
-        writer.transport.abort()
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not over:
+            writer.write(A_FLOOD)
+            await writer.drain()
 
-    broker = await asyncio.start_server(drip, LOOPBACK, 0)
-    url = f"http://{LOOPBACK}:{broker.sockets[0].getsockname()[1]}"
-    async with staged(brokerWebServiceURL=url) as stage:
+    async with raw_web_broker(drip) as url, staged(brokerWebServiceURL=url) as stage:
         stage.proxy.sockets.loop_budget.now = lambda: clock.now
         neighbour = await stage.connected()
         clients = [await AsyncClient.open(stage.proxy.web_port) for _ in range(CONNECTIONS)]
@@ -104,7 +100,6 @@ async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: Chu
                 await neighbour.ping()
             waits.append(clock.now - before)
         over = True
-        broker.close()
         for client in clients:
             client.reset()
         assert clock.chunks > 300

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.web.fake_web_broker import raw_web_broker
 from tests.support.web.web_stage import ADMIN
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -23,20 +24,12 @@ async def answering(answer: bytes, **keys: Any) -> AsyncIterator[tuple[Stage, li
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = len(requests)
         requests.append(0)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while await reader.readuntil(b"\r\n\r\n"):
-                requests[number] += 1
-                writer.write(answer)
-        writer.close()
+        while await reader.readuntil(b"\r\n\r\n"):
+            requests[number] += 1
+            writer.write(answer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with staged(brokerWebServiceURL=url, **keys) as stage:
-            yield stage, requests
-    finally:
-        server.close()
-        await server.wait_closed()
+    async with raw_web_broker(serve) as url, staged(brokerWebServiceURL=url, **keys) as stage:
+        yield stage, requests
 
 
 @pytest.mark.threat("malformed-answer")

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import re
-import subprocess
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,14 @@ from proxy.core.errors import OverLimit
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, TIGHT, Stage, jammed, namespace, staged
-from tests.support.tools import tool
-from tests.support.web.browser import browsing
+from tests.support.web.browser import Tab, browsing
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import get
 
-# The browser's own time: it ends as soon as nothing is left to do.
-VIRTUAL_MILLIS = 3000
-SCHEMES = {"dark": "0", "light": "1"}
 SECRET = "token:this-is-a-secret-of-the-proxy"
 NO_DETAILS = "these numbers are shown on loopback"
 # Widths and heights of a phone, a tablet and a desktop.
 SCREENS = ((375, 800), (820, 1180), (1280, 900))
-SHOWN = """document.documentElement.dataset.ready === "yes" && document.querySelector("#config td")"""
 # Texts of the page of which a part is beyond the right edge of the screen, or of the part of the page that holds them.
 OUT_OF_SIGHT = """
 [...document.querySelectorAll("header *, main *, footer *")].filter((node) => {
@@ -37,11 +33,14 @@ OUT_OF_SIGHT = """
   return box.width && box.right > Math.min(edge, innerWidth) + 1;
 }).map((node) => `${node.tagName} ${node.className} ${node.textContent}`.slice(0, 80))
 """
+WHOLE = "document.documentElement.outerHTML"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-async def asked(stage: Stage, path: str, host: str = LOOPBACK, *headers: str) -> tuple[int, dict[str, Any]]:
-    reader, writer = await asyncio.open_connection(LOOPBACK, stage.proxy.web_port)
+async def asked(
+    stage: Stage, path: str, host: str = LOOPBACK, *headers: str, at: str = LOOPBACK
+) -> tuple[int, dict[str, Any]]:
+    reader, writer = await asyncio.open_connection(at, stage.proxy.web_port)
     lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
     writer.write("\r\n".join(lines).encode())
     answer = await asyncio.wait_for(reader.read(), patient(20))
@@ -81,11 +80,7 @@ async def test_the_numbers_are_for_this_machine_only() -> None:
 
 async def test_a_listener_of_its_own_shows_the_numbers_to_whoever_reaches_it() -> None:
     async with staged(webBindAddress="127.0.0.2", bindAddress="127.0.0.1") as stage:
-        assert stage.proxy.web is not None
-        reader, writer = await asyncio.open_connection("127.0.0.2", stage.proxy.web_port)
-        writer.write(b"GET /ui/state HTTP/1.1\r\nHost: metrics.example\r\nConnection: close\r\n\r\n")
-        assert (await asyncio.wait_for(reader.read(), patient(20))).startswith(b"HTTP/1.1 200")
-        writer.close()
+        assert (await asked(stage, "/ui/state", "metrics.example", at="127.0.0.2"))[0] == 200
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(LOOPBACK, stage.proxy.web_port)
         client = await stage.connected()
@@ -136,83 +131,56 @@ async def test_lists_that_wait_for_a_share_of_memory_are_shown_as_they_are_count
         assert all(row["line"].startswith(("direct", "heap")) for row in state["waiters"])
 
 
-def refuse_markup(stage: Stage) -> None:
-    """Note a refusal of a client and a namespace whose names are markup."""
-    error = OverLimit(ServerError.TooManyRequests, "too many", stage="list", asked=2, limit=1, key="someKey")
-    stage.proxy.refusals.note_over_limit(error, '<b onclick="x">client', "<img src=x onerror=alert(1)>")
-
-
 # --- in a browser ---------------------------------------------------------------------------------
 
 
-def looked_at(url: str, profile: Path, scheme: str, size: str) -> tuple[str, list[str]]:
-    """Open the page and give what it has become, and what was said on the console."""
-    done = subprocess.run(
-        [
-            tool("chromium"),
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={profile}",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", f"--virtual-time-budget={VIRTUAL_MILLIS}",
-            "--enable-logging=stderr", f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
-            f"--window-size={size}", "--dump-dom", url,
-        ],
-        capture_output=True, text=True, timeout=patient(120), check=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+@asynccontextmanager
+async def looked_at(stage: Stage, tmp_path: Path) -> AsyncIterator[Tab]:
+    async with browsing(f"http://{LOOPBACK}:{stage.proxy.web_port}/", tmp_path / "profile") as tab:
+        await tab.until('document.documentElement.dataset.ready === "yes"')
+        yield tab
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("scheme", "size"), [("dark", "400,800"), ("light", "1280,900")])
-async def test_a_browser_shows_memory_brokers_charts_and_configuration(scheme: str, size: str, tmp_path: Path) -> None:
+async def test_a_browser_shows_all_with_nothing_out_of_sight_on_any_screen_in_either_scheme(tmp_path: Path) -> None:
+    key = "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis"
+    error = OverLimit(ServerError.TooManyRequests, "too many", stage="list", asked=2, limit=1, key=key)
     async with staged(webServicePageReuseMillis=1000) as stage:
         client = await stage.connected()
         await client.topics("demo/ns-00")
+        stage.proxy.refusals.note_over_limit(error, '<b onclick="x">client', "<img src=x onerror=alert(1)>")
+        stage.proxy.refusals.note_over_limit(error, "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", 60 * "long")
         assert stage.proxy.web is not None
-        refuse_markup(stage)
         for second in range(30):
             stage.proxy.web.tick(stage.proxy.loop.time() + second)
-        url = f"http://{LOOPBACK}:{stage.proxy.web_port}/"
-        became, console = await asyncio.to_thread(looked_at, url, tmp_path / "profile", scheme, size)
-        assert console == []
-        assert 'data-ready="yes"' in became
-        assert re.search(r'<main id="details">', became)
-        assert re.search(r'role="meter" aria-label="Lists being decoded \(heap\)"', became)
-        assert re.search(r'<td class="up"[^>]*>up</td>', became)
-        assert "&lt;img src=x" in became
-        assert "<img" not in became
-        assert became.count("<svg") == 8
-        assert became.count('class="area"') == 8
-        assert re.search(r'<td class="key"[^>]*>clusterName</td><td[^>]*>test</td><td[^>]*>command line</td>', became)
-
-
-@pytest.mark.timeout(300)
-async def test_nothing_is_out_of_sight_on_a_phone_a_tablet_and_a_desktop_in_either_scheme(tmp_path: Path) -> None:
-    async with staged(webServicePageReuseMillis=1000) as stage:
-        error = OverLimit(
-            ServerError.TooManyRequests, "too many of a kind", stage="list", asked=2, limit=1,
-            key="maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
-        )  # fmt: skip
-        stage.proxy.refusals.note_over_limit(
-            error, "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", "a/" + 60 * "long"
-        )
-        await stage.connected()
-        url, backgrounds = f"http://{LOOPBACK}:{stage.proxy.web_port}/", dict[str, set[str]]()
-        async with browsing(url, tmp_path / "profile") as tab:
-            await tab.until(SHOWN)
-            for scheme in SCHEMES:
+        backgrounds = dict[str, set[str]]()
+        async with looked_at(stage, tmp_path) as tab:
+            await tab.until("document.querySelector('#config td')")
+            became = await tab.value(WHOLE)
+            for scheme in ("dark", "light"):
                 for width, height in SCREENS:
                     await tab.screen(width, height, scheme)
                     assert await tab.value("innerWidth") == width
                     assert await tab.value(OUT_OF_SIGHT) == [], (scheme, width)
                     backgrounds.setdefault(scheme, set()).add(await tab.value(BACKGROUND))
+        for shown in (
+            r'<main id="details">',
+            r'role="meter" aria-label="Lists being decoded \(heap\)"',
+            r'<td class="up"[^>]*>up</td>',
+            "&lt;img src=x",
+            r'<td class="key"[^>]*>clusterName</td><td[^>]*>test</td><td[^>]*>command line</td>',
+        ):
+            assert re.search(shown, became), shown
+        assert "<img" not in became
+        assert (became.count("<svg"), became.count('class="area"')) == (8, 8)
         light, dark = backgrounds["light"], backgrounds["dark"]
         assert len(light) == len(dark) == len(light ^ dark) - 1 == 1
 
 
 @pytest.mark.timeout(300)
 async def test_a_browser_elsewhere_is_told_why_it_sees_no_numbers(tmp_path: Path) -> None:
-    async with staged(enableProxyStatsEndpoints="false") as stage:
-        url = f"http://{LOOPBACK}:{stage.proxy.web_port}/"
-        became, _ = await asyncio.to_thread(looked_at, url, tmp_path / "profile", "light", "800,600")
+    async with staged(enableProxyStatsEndpoints="false") as stage, looked_at(stage, tmp_path) as tab:
+        became = await tab.value(WHOLE)
         assert re.search(r'<main id="details" hidden="">', became)
         assert "switched off (enableProxyStatsEndpoints)" in became
         assert "/metrics" in became

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -12,7 +12,7 @@ from proxy.web.forward import broker_client
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
-from tests.support.web.fake_web_broker import swallowed
+from tests.support.web.fake_web_broker import raw_web_broker, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 WEBSOCKET = (
@@ -21,23 +21,6 @@ WEBSOCKET = (
 )
 UPLOAD = f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\nContent-Length: 100000000\r\n\r\n".encode()
 CONSENT = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
-
-
-@asynccontextmanager
-async def served(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    held: list[asyncio.StreamWriter],
-    limit: int = 65_536,
-) -> AsyncIterator[str]:
-    """Give the URL of a server whose connections in `held` are ended with it."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=limit)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        for writer in held:
-            writer.transport.abort()
-        server.close()
-        await server.wait_closed()
 
 
 @asynccontextmanager
@@ -51,7 +34,7 @@ async def deaf_broker(consent: bytes) -> AsyncIterator[tuple[str, list[asyncio.S
         writer.write(consent)
         held.append(writer)
 
-    async with served(serve, held, limit=1024) as url:
+    async with raw_web_broker(serve, limit=1024) as url:
         yield url, held
 
 
@@ -129,26 +112,17 @@ async def test_a_transfer_encoding_of_http_1_0_is_refused() -> None:
         assert at.broker.asked == []
 
 
-@asynccontextmanager
-async def repeating_broker() -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
-    """Answer each question with its path; gives the URL and the connections."""
-    held: list[asyncio.StreamWriter] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        held.append(writer)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while path := (await reader.readuntil(b"\r\n\r\n")).split()[1]:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(path), path))
-        writer.close()
-
-    async with served(serve, held) as url:
-        yield url, held
-
-
 @pytest.mark.threat("bytes-behind-answer")
 async def test_an_answer_too_many_is_nobodys_answer() -> None:
+    held: list[asyncio.StreamWriter] = []
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        while path := (await reader.readuntil(b"\r\n\r\n")).split()[1]:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(path), path))
+
     async with (
-        repeating_broker() as (url, held), staged(brokerWebServiceURL=url) as stage, aiohttp.ClientSession() as client
+        raw_web_broker(repeat) as url, staged(brokerWebServiceURL=url) as stage, aiohttp.ClientSession() as client
     ):  # fmt: skip
         used = []
         for number in range(5):

@@ -5,7 +5,7 @@ Rule: what is answered is a coroutine of the test; the server adds nothing, deco
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -116,3 +116,25 @@ async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator
         listening.close()
         await server.shutdown(0.1)
         await listening.wait_closed()
+
+
+@asynccontextmanager
+async def raw_web_broker(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], limit: int = 65_536
+) -> AsyncIterator[str]:
+    """Serve connections by hand until the block ends, which ends them; gives the URL."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await serve(reader, writer)
+
+    server = await asyncio.start_server(accepted, "127.0.0.1", 0, limit=limit)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        for writer in held:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
