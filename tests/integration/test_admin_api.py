@@ -306,21 +306,6 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
         assert (await api.get("/v1/top"))["clients"]["lookup_mode"] == 0
 
 
-@pytest.mark.threat("rude-admin-clients")
-async def test_silent_ones_at_the_address_keep_nobody_off_the_control_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slots, "SILENT_SECONDS", 60.0)
-    async with admin_staged(tmp_path, monkeypatch, at_address=True) as api:
-        port = api.stage.proxy.admin_port
-        silent = [await connect(port) for _ in range(MOST_CONNECTIONS)]
-        await eventually(lambda: len(api.stage.proxy.admin) == MOST_CONNECTIONS, "all places taken")
-        assert (await ask(port, "GET", "/v1/top")).status == 503
-        assert (await api.ask("GET", "/v1/top")).status == 200
-        for _, writer in silent:
-            writer.close()
-
-
 async def test_an_answer_that_fails_ends_its_exchange_alone(api: AdminStage, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def broken(_: object) -> Any:

@@ -83,6 +83,7 @@ async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: Chu
         while not over:
             writer.write(A_FLOOD)
             await writer.drain()
+        writer.transport.abort()
 
     async with raw_web_broker(drip) as url, staged(brokerWebServiceURL=url) as stage:
         stage.proxy.sockets.loop_budget.now = lambda: clock.now

@@ -8,8 +8,8 @@ import gc
 import socket
 import ssl
 import struct
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -26,7 +26,8 @@ from tests.support.web.fake_web_broker import fake_web_broker
 
 BODY: Final = b"x" * 300_000
 NO_LINGER: Final = struct.pack("ii", 1, 0)
-COPY_KEY: Final = "httpInputMaxReplayBufferSize"
+# Method, whether the body is chunked, whether the client waits for 100.
+Form = tuple[str, bool, bool]
 
 
 class Hasty:
@@ -42,6 +43,7 @@ class Hasty:
         self._expects = False
         self._held: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self.proxy_port = 0
         self.port = self._listening.getsockname()[1]
         self._thread = Thread(target=self._accept)
         self._thread.start()
@@ -66,13 +68,35 @@ class Hasty:
             self._left, self._steps = list(self._parts), 2
             self._asking = asking
 
-    def expect_request(self) -> None:
-        """Let the next connection be answered."""
+    async def asked(self, form: Form) -> tuple[int, bytes]:
+        """Send a request and its body, then read the answer; the connection lives on, or says that it does not."""
+        method, chunked, expects = form
         self._expects = True
-
-    @property
-    def asked(self) -> bool:
-        return self._asking is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.proxy_port)
+        framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(BODY)}"
+        expectation = "Expect: 100-continue\r\n" if expects else ""
+        try:
+            writer.write(f"{method} /admin/v2/x HTTP/1.1\r\nHost: p\r\n{expectation}{framing}\r\n\r\n".encode())
+            if expects:
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+            await eventually(lambda: self._asking is not None, "the header at the broker")
+            for start in range(0, len(BODY), 10_000):
+                piece = BODY[start : start + 10_000]
+                writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+                await writer.drain()
+            writer.write(b"0\r\n\r\n" if chunked else b"")
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode()
+            fields = dict(line.split(": ", 1) for line in answer.split("\r\n")[1:] if line)
+            status, size = int(answer.split()[1]), int(fields.get("Content-Length", "0"))
+            body = await reader.readexactly(size)
+            if "Transfer-Encoding" in fields:
+                body = (await reader.readuntil(b"0\r\n\r\n")).split(b"\r\n")[1]
+            elif fields.get("Connection") != "close":
+                writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+                assert (await reader.read()).split()[1] == b"200"
+            return status, body
+        finally:
+            writer.transport.abort()
 
     def step(self) -> None:
         """Send the next part of the answer, and with the last one end the connection; the first two steps are free."""
@@ -104,11 +128,11 @@ class Hasty:
             self._listening.close()
 
 
-@contextmanager
-def hasty(
-    parts: list[bytes], end: str, monkeypatch: pytest.MonkeyPatch, context: ssl.SSLContext | None = None
-) -> Iterator[Hasty]:
-    """Own a broker that answers between two steps of an upload: what it sent has come when the next step is written."""
+@asynccontextmanager
+async def before(
+    parts: list[bytes], end: str, monkeypatch: pytest.MonkeyPatch, context: ssl.SSLContext | None = None, **keys: Any
+) -> AsyncIterator[Hasty]:
+    """Own a proxy and a broker that answers between two steps of an upload, before the next step is written."""
     broker = Hasty(parts, end, context)
     client_turn = LoopBudget.client_turn
 
@@ -117,8 +141,14 @@ def hasty(
         broker.step()
 
     monkeypatch.setattr(LoopBudget, "client_turn", turn)
+    plain, tls = f"http://127.0.0.1:{broker.port}", f"https://localhost:{broker.port}"
+    keys |= {"brokerWebServiceURL": plain} if context is None else {"brokerWebServiceURLTLS": tls}
     try:
-        yield broker
+        with no_errors():
+            async with staged(**keys) as stage, in_time():
+                broker.proxy_port = stage.proxy.web_port
+                yield broker
+                broker.close()
     finally:
         broker.close()
 
@@ -142,37 +172,6 @@ def head(status: int, body: bytes = b"", *fields: str) -> bytes:
     return f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body
 
 
-async def asked(port: int, broker: Hasty | None, *, method: str, chunked: bool, expects: bool) -> tuple[int, bytes]:
-    """Send a request and all of its body, then read the answer; the connection lives on, or says that it does not."""
-    if broker is not None:
-        broker.expect_request()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(BODY)}"
-    expectation = "Expect: 100-continue\r\n" if expects else ""
-    try:
-        writer.write(f"{method} /admin/v2/x HTTP/1.1\r\nHost: p\r\n{expectation}{framing}\r\n\r\n".encode())
-        if expects:
-            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
-        await eventually(lambda: broker is None or broker.asked, "the header at the broker")
-        for start in range(0, len(BODY), 10_000):
-            piece = BODY[start : start + 10_000]
-            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
-            await writer.drain()
-        writer.write(b"0\r\n\r\n" if chunked else b"")
-        answer = (await reader.readuntil(b"\r\n\r\n")).decode()
-        fields = dict(line.split(": ", 1) for line in answer.split("\r\n")[1:] if line)
-        status, size = int(answer.split()[1]), int(fields.get("Content-Length", "0"))
-        body = await reader.readexactly(size)
-        if "Transfer-Encoding" in fields:
-            body = (await reader.readuntil(b"0\r\n\r\n")).split(b"\r\n")[1]
-        elif fields.get("Connection") != "close":
-            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-            assert (await reader.read()).split()[1] == b"200"
-        return status, body
-    finally:
-        writer.transport.abort()
-
-
 CHUNKED = b"HTTP/1.1 413 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"
 UNTIL_END = b"HTTP/1.1 413 X\r\n\r\nno"
 EARLY: Final[dict[str, tuple[list[bytes], str, int, bytes]]] = {
@@ -189,7 +188,7 @@ EARLY: Final[dict[str, tuple[list[bytes], str, int, bytes]]] = {
     "200": ([head(200, b"yes")], "closes", 200, b"yes"),
 }
 FORMS = pytest.mark.parametrize(
-    ("method", "chunked", "expects"),
+    "form",
     [("PUT", False, False), ("POST", True, False), ("PUT", True, True)],
     ids=["sized", "chunked", "expects 100"],
 )
@@ -198,60 +197,46 @@ FORMS = pytest.mark.parametrize(
 @FORMS
 @pytest.mark.parametrize("early", EARLY)
 async def test_an_answer_that_comes_before_the_body_has_gone_is_the_client_s(
-    early: str, method: str, chunked: bool, expects: bool, monkeypatch: pytest.MonkeyPatch
+    early: str, form: Form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts, end, status, body = EARLY[early]
-    with no_errors(), hasty(parts, end, monkeypatch) as broker:
-        async with staged(brokerWebServiceURL=f"http://127.0.0.1:{broker.port}") as stage, in_time():
-            for _ in range(2):
-                found = await asked(stage.proxy.web_port, broker, method=method, chunked=chunked, expects=expects)
-                assert found == (status, body)
-            broker.close()
+    async with before(parts, end, monkeypatch) as broker:
+        assert [await broker.asked(form) for _ in range(2)] == [(status, body)] * 2
 
 
 @FORMS
 @pytest.mark.parametrize("end", ["closes", "resets", "keeps", "half-closes"])
 @pytest.mark.parametrize("copy_bytes", [1_000_000, 0])
 async def test_an_early_redirect_takes_the_whole_body_along_or_is_the_client_s(
-    copy_bytes: int, end: str, method: str, chunked: bool, expects: bool, monkeypatch: pytest.MonkeyPatch
+    copy_bytes: int, end: str, form: Form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def counted(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=str((await request.read()) == BODY))
 
     async with fake_web_broker(counted) as owner:
         redirect = head(307, b"", f"Location: {owner.url}/admin/v2/x")
-        with no_errors(), hasty([redirect], end, monkeypatch) as broker:
-            url = f"http://127.0.0.1:{broker.port}"
-            keys: dict[str, Any] = {COPY_KEY: copy_bytes, "brokerWebServiceAllowedTargetPorts": owner.port}
-            async with staged(brokerWebServiceURL=url, **keys) as stage, in_time():
-                for _ in range(2):
-                    found = await asked(stage.proxy.web_port, broker, method=method, chunked=chunked, expects=expects)
-                    assert found == ((200, b"True") if copy_bytes else (307, b""))
-                broker.close()
+        keys = {"httpInputMaxReplayBufferSize": copy_bytes, "brokerWebServiceAllowedTargetPorts": owner.port}
+        async with before([redirect], end, monkeypatch, **keys) as broker:
+            expected = (200, b"True") if copy_bytes else (307, b"")
+            assert [await broker.asked(form) for _ in range(2)] == [expected] * 2
 
 
 @FORMS
 @pytest.mark.parametrize("end", ["closes", "resets"])
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 413 X\r\nContent-"])
 async def test_a_broker_that_closes_without_an_answer_is_still_a_502(
-    sent: bytes, end: str, method: str, chunked: bool, expects: bool, monkeypatch: pytest.MonkeyPatch
+    sent: bytes, end: str, form: Form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with no_errors(), hasty([sent], end, monkeypatch) as broker:
-        async with staged(brokerWebServiceURL=f"http://127.0.0.1:{broker.port}") as stage, in_time():
-            status, body = await asked(stage.proxy.web_port, broker, method=method, chunked=chunked, expects=expects)
-            assert (status, b"broke before it answered" in body) == (502, True)
-            broker.close()
+    async with before([sent], end, monkeypatch) as broker:
+        status, body = await broker.asked(form)
+        assert (status, b"broke before it answered" in body) == (502, True)
 
 
 @FORMS
 @pytest.mark.parametrize("end", ["closes", "resets", "keeps"])
 async def test_an_early_answer_over_tls_is_the_client_s(
-    end: str, method: str, chunked: bool, expects: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    end: str, form: Form, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with no_errors(), hasty([head(413, b"no")], end, monkeypatch, server_context()) as broker:
-        url = f"https://localhost:{broker.port}"
-        async with staged(brokerWebServiceURLTLS=url, **PemFiles.write(tmp_path).broker_keys) as stage, in_time():
-            for _ in range(2):
-                found = await asked(stage.proxy.web_port, broker, method=method, chunked=chunked, expects=expects)
-                assert found == (413, b"no")
-            broker.close()
+    keys = PemFiles.write(tmp_path).broker_keys
+    async with before([head(413, b"no")], end, monkeypatch, server_context(), **keys) as broker:
+        assert [await broker.asked(form) for _ in range(2)] == [(413, b"no")] * 2

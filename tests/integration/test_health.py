@@ -62,11 +62,6 @@ async def test_the_web_port_says_it_is_ready_and_that_it_drains(tmp_path: Path) 
         assert await command(proxy.config, webServicePort=proxy.web_port) == (1, "not ready: draining\n", "")
 
 
-async def test_a_proxy_that_listens_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
-        assert await obstacle(keys_of(proxy, bindAddress="0.0.0.0")) is None
-
-
 async def test_without_a_port_that_is_known_the_control_socket_is_asked(tmp_path: Path) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker, **DRAINS_FOR_EVER) as proxy:
         assert await command(proxy.config, webServicePort="0") == (0, "ready\n", "")

@@ -163,14 +163,6 @@ async def test_a_query_of_an_extra_route_is_its_server_s_own_affair() -> None:
         assert other.asked[0].path == "/x?token=of-nobody"
 
 
-async def test_a_websocket_of_a_proxy_without_credentials_of_its_own_is_for_the_broker_to_judge() -> None:
-    async with web_staged(role_finder=Roles(), **KEYS) as at:
-        at.broker.answer = refused_socket
-        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
-            await at.client.ws_connect(at.url + WEBSOCKET)
-        assert introductions(at.broker) == [("anonymous", None)]
-
-
 async def test_redirects_take_the_introduction_to_brokers_only() -> None:
     async with fake_web_broker() as other, fake_web_broker() as owner:
         keys = {**KEYS, **OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": owner.port}

@@ -146,29 +146,6 @@ async def test_an_answer_that_breaks_off_is_no_whole_answer_for_the_client() -> 
             assert at.stage.proxy.counters.web.cut_answers == 1
 
 
-async def test_a_client_that_expects_100_is_asked_when_a_broker_is_there() -> None:
-    bodies = []
-
-    async def take(request: web.BaseRequest) -> web.StreamResponse:
-        bodies.append(await request.read())
-        return web.Response(status=204)
-
-    async with web_staged() as at:
-        at.broker.answer = take
-        reader, writer = await asyncio.open_connection("127.0.0.1", at.stage.proxy.web_port)
-        head = (
-            f"PUT {ADMIN} HTTP/1.1\r\nHost: p\r\nExpect: 100-continue\r\nContent-Length: 4\r\nConnection: close\r\n\r\n"
-        )
-        writer.write(head.encode())
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        assert bodies == []
-        writer.write(b"body")
-        assert (await reader.read()).startswith(b"HTTP/1.1 204 ")
-        writer.close()
-        await writer.wait_closed()
-        assert bodies == [b"body"]
-
-
 # --- redirects ------------------------------------------------------------------------------------
 
 

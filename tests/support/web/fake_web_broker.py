@@ -5,7 +5,7 @@ Rule: what is answered is a coroutine of the test; the server adds nothing, deco
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -122,13 +122,15 @@ async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator
 async def raw_web_broker(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], limit: int = 65_536
 ) -> AsyncIterator[str]:
-    """Serve connections by hand until the block ends, which ends them; gives the URL."""
+    """Serve connections by hand; each ends with its peer, at the latest with the block. Gives the URL."""
     held: list[asyncio.StreamWriter] = []
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held.append(writer)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
             await serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.transport.abort()
 
     server = await asyncio.start_server(accepted, "127.0.0.1", 0, limit=limit)
     try:

@@ -88,13 +88,6 @@ def test_a_listing_that_is_cut_says_of_how_many(what: str, document: Mapping[str
     assert run(what, "--json")[2] == ""
 
 
-def test_each_id_is_killed_and_one_that_is_gone_is_exit_code_3(run: Command) -> None:
-    gone = Refused(404, {"reason": "no connection 4"})
-    run.answers = {"DELETE /v1/connections/17": ROW, "DELETE /v1/connections/4": gone}
-    assert run("kill", "4", "17") == (3, "killed 17: 192.0.2.1:5000, lookup\n", "error: no connection 4\n")
-    assert run("kill", "17")[0] == 0
-
-
 def test_a_reload_is_reported_and_one_with_faults_is_exit_code_1(run: Command) -> None:
     run.answers = {"POST /v1/reload": REPORT}
     code, out, err = run("reload")
@@ -123,12 +116,6 @@ def test_who_does_not_answer_or_refuses_is_one_line_and_exit_code_1(
     got, out, err = run("drain")
     assert (got, out, err.count("\n")) == (code, "", 1)
     assert err.startswith(error)
-
-
-def test_a_drain_says_how_long_it_may_take(run: Command) -> None:
-    run.answers = {"POST /v1/drain": {"phase": "leaving", "connections": 7, "longest_seconds": 20.0}}
-    assert run("drain", "--at-once") == (0, "leaving: 7 connections, at most 20.0s\n", "")
-    assert run.asked == [("POST /v1/drain", {"at_once": True})]
 
 
 def test_a_level_for_a_while_is_asked_for_with_its_time(run: Command) -> None:

@@ -56,12 +56,6 @@ def test_of_the_own_host_the_oldest_gives_way_when_it_has_been_silent() -> None:
     assert slots.victim_for("a", SILENT_SECONDS) is oldest
 
 
-def test_a_connection_that_is_not_read_yet_is_not_silent() -> None:
-    slots, (oldest,) = full_of("a")
-    oldest.silent_since = None
-    assert slots.victim_for("a", 60.0) is None
-
-
 @pytest.mark.parametrize("newcomer", ["192.0.2.1", "2001:db8:2::1"])
 def test_the_networks_of_one_site_count_together(newcomer: str) -> None:
     slots, connections = full_of("192.0.2.9", *(host_network(f"2001:db8:1:{net}::1") for net in range(3)))

@@ -9,7 +9,7 @@ from aiohttp import StreamReader
 from aiohttp.client_proto import ResponseHandler
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.web.forward.broker_client import BrokerAnswers, fault_of
+from proxy.web.forward.broker_client import BrokerAnswers
 from proxy.web.http.pieces import PIECE_BYTES
 from tests.support.web.fake_socket import Socket
 
@@ -115,37 +115,6 @@ async def test_what_nobody_has_read_yet_keeps_a_connection_from_the_next_request
     assert not connection.may_be_used
 
 
-BODILESS = [
-    (b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", 204, False),
-    (b"HTTP/1.1 204 No Content\r\n\r\n", 204, False),
-    (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\n", 304, False),
-    (EARLY + HEAD, 200, True),
-    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 200, True),
-]
-
-
-@pytest.mark.threat("body-where-none-belongs")
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-@pytest.mark.parametrize(("head", "status", "to_head"), BODILESS)
-async def test_an_answer_without_a_body_is_passed_on_also_if_one_follows(
-    head: bytes, status: int, to_head: bool, size: int
-) -> None:
-    """The change is done, so its client must not hear that the broker broke off."""
-    connection, transport = asked()
-    ask(connection, skip_payload=to_head)
-    sent = head + b"body of four lines\r\n\r\n"
-    for begin in range(0, len(sent), size):
-        if not transport.closed:
-            connection.data_received(sent[begin : begin + size])
-        # The next iteration has its own time.
-        await asyncio.sleep(0)
-    assert transport.closed
-    while (answer := await connection.read())[0].code == 103:
-        pass
-    assert (answer[0].code, await answer[1].read()) == (status, b"")
-    assert len(connection) == 0
-
-
 @pytest.mark.parametrize("size", [1, 16, 1000, PIECE_BYTES + 1])
 async def test_a_header_without_an_end_is_parsed_in_few_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[bytes] = []
@@ -165,15 +134,3 @@ async def test_a_header_without_an_end_is_parsed_in_few_pieces(size: int, monkey
     assert b"".join(pieces) == sent
     # The last byte of a read is parsed by itself.
     assert len(pieces) <= 2 * len(reads)
-
-
-@pytest.mark.parametrize(
-    ("status", "codings", "fine"),
-    [
-        (200, [], True), (204, [], True), (999, [], True), (200, ["chunked"], True), (200, [" Chunked"], True),
-        (99, [], False), (101, [], False), (199, [], False), (200, ["gzip, chunked"], False), (200, ["gzip"], False),
-        (200, ["chunked", "chunked"], False), (200, ["identity"], False),
-    ],
-)  # fmt: skip
-def test_what_is_no_answer_to_a_request_is_not_passed_on(status: int, codings: list[str], fine: bool) -> None:
-    assert (fault_of(status, codings) is None) is fine

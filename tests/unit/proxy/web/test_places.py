@@ -9,7 +9,6 @@ import pytest
 from limiter.errors import PermitAcquireTimeout
 from proxy.core.addresses import host_network
 from proxy.net.write_watch import WriteLimits
-from proxy.web.forward.open_tunnels import OpenTunnels
 from proxy.web.forward.uploads import Upload
 from proxy.web.http.clients import WebClient
 from proxy.web.http.places import GUESTS_A_TURN, LOOK_SECONDS, Place, Sample, SharedPlaces
@@ -145,30 +144,6 @@ async def test_who_is_quick_or_takes_all_there_is_or_waits_for_a_server_stays() 
     await left(*waiting)
 
 
-async def test_what_was_measured_in_an_earlier_crowd_does_not_count() -> None:
-    stage = Stage(1)
-    (request,) = await stage.held("key", 1, 0.0)
-    gone = await stage.waiting("key")
-    stage.look(0)
-    await left(*gone)
-    stage.look(5)
-    waiting = await stage.waiting("key")
-    stage.look(0)
-    assert not request.ended
-    stage.look()
-    assert request.ended == [True]
-    await left(*waiting)
-
-
-async def test_without_a_least_rate_no_slow_one_ends() -> None:
-    stage = Stage(2, least=0)
-    requests = await stage.held("key", 2, 0.0)
-    waiting = await stage.waiting("key")
-    stage.look(10)
-    assert not any(request.ended for request in requests)
-    await left(*waiting)
-
-
 async def test_uploads_leave_a_quarter_of_the_places_to_requests_whose_bodies_are_there() -> None:
     stage = Stage(8)
     await stage.held("key", 6, 50.0, uploading=True)
@@ -199,32 +174,6 @@ async def test_an_upload_whose_body_has_come_waits_for_no_upload_and_leaves_its_
     released(held)
     assert stage.places.idle
     assert (stage.places.semaphore.held, stage.places.uploads.held) == (0, 0)
-
-
-async def test_for_uploads_that_wait_slow_uploads_end_and_no_other_request() -> None:
-    stage = Stage(8)
-    readers = await stage.held("many", 2, 0.0)
-    uploads = [(await stage.held(number, 1, 50.0, uploading=True))[0] for number in range(6)]
-    waiting = await stage.waiting("new", request=stage.upload("new"))
-    stage.look(0)
-    stage.look()
-    assert (ended(readers, slow=True), ended(uploads, slow=True)) == (0, 1)
-    await left(*waiting)
-
-
-async def test_the_waits_of_an_upload_have_one_time_out_together() -> None:
-    stage = Stage(4)
-    uploads, others = await stage.held("key", 3, uploading=True), await stage.held("key", 1)
-    waiting = await stage.waiting("new", request=stage.upload("new"))
-    stage.clock.advance(40.0)
-    uploads[0].upload_ends()
-    await turns()
-    assert (stage.places.uploads.queue_size, stage.places.semaphore.queue_size) == (0, 1)
-    stage.clock.advance(20.0)
-    with pytest.raises(PermitAcquireTimeout):
-        await waiting[0]
-    assert (stage.places.uploads.held, stage.places.semaphore.held) == (2, 4)
-    assert others
 
 
 async def test_a_key_above_its_share_gives_way_to_a_key_below_down_to_the_share() -> None:
@@ -278,18 +227,6 @@ async def test_the_networks_of_a_customer_share_what_the_customer_has() -> None:
     waiting = await stage.waiting(host_network("2001:db8:1:2::1"), 5)
     stage.look(2)
     assert (ended(nat, slow=False), ended(many, slow=False)) == (0, 2)
-    await left(*waiting)
-
-
-async def test_places_that_the_slow_leave_need_not_be_left_by_others() -> None:
-    stage = Stage(10)
-    slow, lasting = await stage.held("many", 1, 0.0), await stage.held("many", 9)
-    waiting = await stage.waiting("new", 8)
-    stage.look(1)
-    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 0)
-    # Half of all places is the share, and one is on its way already.
-    stage.look(1)
-    assert (ended(slow, slow=True), ended(lasting, slow=False)) == (1, 4)
     await left(*waiting)
 
 
@@ -361,32 +298,6 @@ def test_who_has_proven_nothing_takes_turns_by_host(client: WebClient, key: str)
 def test_who_has_proven_a_role_takes_turns_by_principal() -> None:
     client = WebClient("10.0.0.1:5000", "?", role="alice")
     assert client.turn_key == client.principal
-
-
-class Socket:
-    """An open tunnel."""
-
-    def __init__(self, key: str, active_at: float) -> None:
-        self.key = key
-        self.active_at = active_at
-        self.gave_way = 0
-
-    def give_way(self) -> None:
-        self.gave_way += 1
-
-
-def test_the_longest_idle_tunnel_of_the_key_with_most_goes_for_one_more() -> None:
-    tunnels = OpenTunnels(4)
-    lone, old, busy, new = Socket("lone", 0.0), Socket("many", 1.0), Socket("many", 9.0), Socket("many", 5.0)
-    for each in (lone, busy, old, new):
-        tunnels.enter(each)
-    tunnels.enter(Socket("other", 10.0))
-    assert [each.gave_way for each in (lone, old, busy, new)] == [0, 1, 0, 0]
-    tunnels.enter(Socket("many", 11.0))
-    assert [each.gave_way for each in (lone, old, busy, new)] == [0, 1, 0, 1]
-    for each in (lone, old, busy, new, lone):
-        tunnels.leave(each)
-    assert len(tunnels) == 2
 
 
 # --- what is measured of an upload -----------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import SharedCounters
-from proxy.web.forward.replay_copies import FIRST_STEP_BYTES, STEP_BYTES, ReplayCopies, ReplayCopy
+from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.http.counters import WebCounters
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
@@ -38,16 +38,6 @@ class Books:
             callback()
 
 
-def test_a_small_body_takes_little_and_a_large_one_half_as_much_again() -> None:
-    books = Books()
-    books.copy(1000)
-    assert books.direct.held == FIRST_STEP_BYTES * 3 // 2
-    books = Books()
-    books.copy(512_000)
-    assert 512_000 * 3 // 2 <= books.direct.held <= (512_000 + STEP_BYTES) * 3 // 2
-    assert books.copies.held_bytes == books.direct.held
-
-
 def test_all_copies_together_take_a_quarter_of_direct_memory_at_most() -> None:
     books = Books()
     copies = [books.copy(400_000) for _ in range(20)]
@@ -59,12 +49,6 @@ def test_all_copies_together_take_a_quarter_of_direct_memory_at_most() -> None:
         copy.give_up()
     assert (books.direct.held, books.copies.held_bytes) == (0, 0)
     assert books.copy(400_000).whole
-
-
-def test_a_body_above_its_own_limit_has_no_copy() -> None:
-    books = Books()
-    assert not books.copy(2000, limit=1000).whole
-    assert books.direct.held == 0
 
 
 def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_needs() -> None:
