@@ -16,7 +16,7 @@ from protocol.errors import ServerError
 from proxy.core.errors import OverLimit
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.patience import patient
-from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, TIGHT, Stage, jammed, namespace, staged
+from tests.support.proxies.proxy_under_test import TIGHT, Stage, jammed, staged
 from tests.support.web.browser import Tab, browsing
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import get
@@ -107,28 +107,6 @@ async def test_holders_and_waiters_are_those_of_the_limiters() -> None:
         assert sum(row["held_bytes"] for row in state["holders"]["direct"]) == stage.direct.held
         assert {row["line"] for row in state["waiters"]} == {"heap", "direct"}
         assert len(state["brokers"]) == 1
-
-
-async def test_lists_that_wait_for_a_share_of_memory_are_shown_as_they_are_counted() -> None:
-    keys: dict[str, Any] = {
-        "maxTopicListInFlightHeapMemSizeMB": 4,
-        "maxTopicListInFlightDirectMemSizeMB": 4,
-        "topicListUnprovenReadersMemoryPercent": 50,
-    }
-    async with staged(**keys) as stage:
-        for number in range(9):
-            client = await stage.connected(SLOW_READER_RCVBUF)
-            await client.ask_topics(namespace(number))
-        shares = stage.proxy.memory.unproven
-        await stage.until(lambda: shares.statistics().queue_size and not stage.direct.queue_size, "a wait for a share")
-        assert stage.proxy.web is not None
-        for second in range(2):
-            stage.proxy.web.tick(stage.proxy.loop.time() + second)
-        state = (await asked(stage, "/ui/state"))[1]
-        waiting = sum(each["queue_size"] + each["growers_waiting"] for each in state["limiters"].values())
-        assert waiting > 0
-        assert len(state["waiters"]) == waiting == state["minutes"]["waiting"][-1]
-        assert all(row["line"].startswith(("direct", "heap")) for row in state["waiters"])
 
 
 # --- in a browser ---------------------------------------------------------------------------------

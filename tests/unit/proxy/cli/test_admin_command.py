@@ -216,19 +216,6 @@ PROFILE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_profile_is_a_table_by_thread(run: Command) -> None:
-    run.answers = {"POST /v1/profile": PROFILE}
-    code, out, _ = run("profile", "--seconds", "2")
-    assert (code, run.asked) == (0, [("POST /v1/profile", {"seconds": 2.0})])
-    lines = out.splitlines()
-    assert lines[:4] == ["500 looks in 5.0 s", "CPU S  THREAD", " 4.50  relay-0", " 0.25  MainThread"]
-    of_main = lines[lines.index("thread MainThread") + 2 : lines.index("thread other") - 1]
-    assert [line.split()[:3] for line in of_main] == [
-        ["75.0%", "75.0%", "wait"], ["25.0%", "25.0%", "serve;"], ["0.0%", "100.0%", "main"],
-    ]  # fmt: skip
-    assert lines[-1] == "left out: 3 samples of further stacks"
-
-
 def test_a_folded_profile_has_a_line_for_each_stack(run: Command) -> None:
     run.answers = {"POST /v1/profile": PROFILE}
     _, out, _ = run("profile", "--folded")

@@ -2,12 +2,9 @@
 
 import pytest
 
-from proxy.config.config import Config
-from proxy.config.sources import ConfigError
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.origins import OriginRules
 from proxy.web.http.paths import origin_form
-from tests.support.web.web_parts import config
 
 CROSS_SITE = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Host": "p:8080"}
 
@@ -92,15 +89,6 @@ def test_only_listed_names_are_served_and_every_address(host: str, expected: boo
     rules = OriginRules(("pulsar.example.org", "*.inner.example"))
     assert served(rules, "GET", Host=host) is expected
     assert served(OriginRules(), "GET", Host=host)
-
-
-def test_rules_are_those_of_the_keys() -> None:
-    found = config(webServiceAllowedHosts="a,b", webServiceAllowedOrigins="https://c:8443, http://d")
-    assert found.web_service_allowed_hosts == ("a", "b")
-    assert found.web_service_allowed_origins == ("https://c:8443", "http://d")
-    for wrong in ("console.example", "https://c/path", "https://u@c"):
-        with pytest.raises(ConfigError, match="webServiceAllowedOrigins"):
-            Config.load(overrides={"brokerServiceURL": "pulsar://b", "webServiceAllowedOrigins": wrong})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import asyncio
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.web import server as web_server
+from proxy.web.ui.minutes import KEPT, Minutes
+from proxy.web.ui.page import MOST_VIEWS, _SharedDocument
 from tests.support.web.web_parts import running
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -96,3 +99,40 @@ def test_importing_the_module_does_not_load_aiohttp() -> None:
     program = "import sys, proxy.web.port; print([m for m in ('aiohttp', 'prometheus_client') if m in sys.modules])"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert finished.stdout == "[]\n"
+
+
+# --- numbers of the page for people ---------------------------------------------------------------
+
+
+def test_counters_become_rates_and_other_numbers_stay() -> None:
+    counts, gauges = {"lists": 0.0}, {"waiting": 7.0, "wait": math.nan}
+    minutes = Minutes(lambda: dict(counts), lambda: gauges)
+    minutes.tick(10.0)
+    assert minutes.shown() == {}
+    counts["lists"] = 30.0
+    minutes.tick(12.0)
+    assert minutes.shown() == {"lists": [15.0], "waiting": [7.0], "wait": [0.0]}
+
+
+def test_only_the_last_samples_are_kept() -> None:
+    seen = [0.0]
+    minutes = Minutes(lambda: {"lists": seen[0]}, dict)
+    for second in range(3 * KEPT):
+        seen[0] += second
+        minutes.tick(float(second))
+    assert minutes.shown()["lists"] == [float(second) for second in range(2 * KEPT, 3 * KEPT)]
+
+
+def test_a_clock_that_stands_still_adds_nothing() -> None:
+    minutes = Minutes(lambda: {"lists": 1.0}, dict)
+    for _ in range(3):
+        minutes.tick(1.0)
+    assert minutes.shown() == {}
+
+
+def test_viewers_of_a_second_share_one_document_and_are_bounded() -> None:
+    made: list[int] = []
+    document = _SharedDocument(lambda: {"made": made.append(1) or len(made)})  # type: ignore[func-returns-value]
+    found = [document.get(5.0 + view / 1000) for view in range(MOST_VIEWS + 1)]
+    assert found == [b'{"made":1}'] * MOST_VIEWS + [None]
+    assert document.get(6.5) == b'{"made":2}'

@@ -26,6 +26,7 @@ from proxy.overload.broker_questions import BrokerQuestions
 from proxy.overload.broker_statistics import StatisticsUnavailable
 from proxy.web.connection import READ_AHEAD_BYTES
 from proxy.web.forward.broker_client import BrokerAnswers
+from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns
 from proxy.web.http.pieces import FEW_LINES
 from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
 from tests.support.loops.loops import most_in_an_iteration, run_on, run_virtual
@@ -409,3 +410,61 @@ async def test_an_iteration_parses_few_of_the_chunks_of_an_answer(ask: Callable[
     assert clock.chunks >= 60_000
     # A few turns, and one step more of the task that reads.
     assert clock.longest <= 3 * ITERATION_SECONDS
+
+
+# --- tunnels --------------------------------------------------------------------------------------
+
+
+TUNNELS = 200
+# Work of one piece, by a clock of the test's own.
+WORK_SECONDS = 0.0002
+# Those who got a turn in an iteration work in the next, beside those whose bytes have just come.
+A_FEW = round(ITERATION_SECONDS / PIECE_SECONDS) + round(ITERATION_SECONDS / WORK_SECONDS)
+
+
+class Tunnels:
+    """Tunnels whose pieces take time, and what passes in each iteration of the loop."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.budget = LoopBudget(asyncio.get_running_loop(), lambda: self.time)
+        self.passed: list[str] = []
+        self.iterations = [0]
+
+    async def carry(self, key: str, reader: asyncio.StreamReader) -> None:
+        turns = StreamTurns(self.budget, key)
+        while await reader.read(1000):
+            await turns.wait(reader)
+            self.time += WORK_SECONDS
+            self.passed.append(key)
+            self.iterations[-1] += 1
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.iterations.append(0)
+
+
+@pytest.mark.threat("websocket-floods-loop")
+def test_an_iteration_passes_a_few_pieces_of_many_tunnels_and_keys_take_turns() -> None:
+    async def main() -> None:
+        tunnels, loop = Tunnels(), asyncio.get_running_loop()
+        watch = loop.create_task(tunnels.watch())
+        readers = [asyncio.StreamReader() for _ in range(TUNNELS)]
+        tasks = [loop.create_task(tunnels.carry("crowd", reader)) for reader in readers[1:]]
+        tasks.append(loop.create_task(tunnels.carry("other", readers[0])))
+        for _ in range(3):
+            for reader in readers:
+                reader.feed_data(b"x" * 1000)
+        await asyncio.sleep(0)
+        for reader in readers:
+            reader.feed_eof()
+        await asyncio.gather(*tasks)
+        watch.cancel()
+        assert len(tunnels.passed) == TUNNELS * 3
+        assert max(tunnels.iterations) <= A_FEW
+        # Every second turn is the other's while it waits.
+        assert tunnels.passed.index("other") <= 2 * A_FEW
+        assert len(tunnels.budget) == 0
+
+    run_virtual(main())
