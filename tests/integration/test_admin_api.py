@@ -33,9 +33,15 @@ GET_TOP = b"GET /v1/top HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture
-async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AdminStage]:
-    async with admin_staged(tmp_path, monkeypatch) as found:
+async def api(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AdminStage]:
+    async with admin_staged(tmp_path, monkeypatch, **getattr(request, "param", {})) as found:
         yield found
+
+
+def keys(**given: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("api", [given], indirect=True)
 
 
 # --- what it shows --------------------------------------------------------------------------------
@@ -77,31 +83,31 @@ async def test_pages_follow_each_other_and_filters_hold(api: AdminStage) -> None
     assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
 
 
-async def test_waiters_limiters_and_groups_of_a_jam_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch, **TIGHT) as api:
-        await jammed(api.stage)
-        await queued_for_heap(api.stage)
-        queue = await api.get("/v1/queue")
-        assert queue["lines"] == {"heap": 2, "direct": 2}
-        waiting = [(row["line"], row["owner"], row["namespace"], row["grows"]) for row in queue["waiters"]]
-        assert waiting[0][:1] + waiting[0][3:] == ("heap", True)
-        assert waiting[1] == ("heap", namespace(4), namespace(4), False)
-        assert ("direct", namespace(1), namespace(1)) in {row[:3] for row in waiting[2:]}
-        assert all(row["waited_seconds"] >= 0 and row["seconds_left"] > 0 for row in queue["waiters"])
-        assert len((await api.get("/v1/queue?limit=1"))["waiters"]) == 2
-        limiters = (await api.get("/v1/limiters"))["limiters"]
-        assert limiters["heap"]["held"] == api.stage.heap.held
-        assert limiters["heap"]["growers_waiting"] == 1
-        assert limiters["direct"]["queue_size"] == 2
-        assert limiters["direct"]["top_holders"][0] == {"owner": namespace(0), "held": api.stage.direct.held}
-        assert limiters["lookups"]["held"] == 5
-        groups = await api.get("/v1/groups")
-        assert groups["total"] == len(groups["groups"]) == 5
-        stages = {group["namespace"]: group["stage"] for group in groups["groups"]}
-        assert (stages[namespace(1)], stages[namespace(4)]) == ("direct", "heap")
-        (reading,) = [group for group in groups["groups"] if group["namespace"] == namespace(0)]
-        assert reading["holds"]["direct"] == api.stage.direct.held
-        assert (reading["members"], len(reading["clients"]), reading["joinable"]) == (1, 1, False)
+@keys(**TIGHT)
+async def test_waiters_limiters_and_groups_of_a_jam_are_shown(api: AdminStage) -> None:
+    await jammed(api.stage)
+    await queued_for_heap(api.stage)
+    queue = await api.get("/v1/queue")
+    assert queue["lines"] == {"heap": 2, "direct": 2}
+    waiting = [(row["line"], row["owner"], row["namespace"], row["grows"]) for row in queue["waiters"]]
+    assert waiting[0][:1] + waiting[0][3:] == ("heap", True)
+    assert waiting[1] == ("heap", namespace(4), namespace(4), False)
+    assert ("direct", namespace(1), namespace(1)) in {row[:3] for row in waiting[2:]}
+    assert all(row["waited_seconds"] >= 0 and row["seconds_left"] > 0 for row in queue["waiters"])
+    assert len((await api.get("/v1/queue?limit=1"))["waiters"]) == 2
+    limiters = (await api.get("/v1/limiters"))["limiters"]
+    assert limiters["heap"]["held"] == api.stage.heap.held
+    assert limiters["heap"]["growers_waiting"] == 1
+    assert limiters["direct"]["queue_size"] == 2
+    assert limiters["direct"]["top_holders"][0] == {"owner": namespace(0), "held": api.stage.direct.held}
+    assert limiters["lookups"]["held"] == 5
+    groups = await api.get("/v1/groups")
+    assert groups["total"] == len(groups["groups"]) == 5
+    stages = {group["namespace"]: group["stage"] for group in groups["groups"]}
+    assert (stages[namespace(1)], stages[namespace(4)]) == ("direct", "heap")
+    (reading,) = [group for group in groups["groups"] if group["namespace"] == namespace(0)]
+    assert reading["holds"]["direct"] == api.stage.direct.held
+    assert (reading["members"], len(reading["clients"]), reading["joinable"]) == (1, 1, False)
 
 
 @pytest.mark.threat("untraced-admin-action")
@@ -120,29 +126,27 @@ async def test_configuration_and_log_level_are_those_in_force(api: AdminStage) -
 # --- who is ended ---------------------------------------------------------------------------------
 
 
-async def test_a_killed_client_leaves_nothing_of_its_queued_permit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with admin_staged(tmp_path, monkeypatch, events=CheckedSink(keep=True), **TIGHT) as api:
-        jam = await jammed(api.stage)
-        queued = await queued_for_heap(api.stage)
-        for client in (queued, jam.b, jam.a):
-            name = "{}:{}".format(*client.sock.getsockname())
-            (row,) = [row for row in await api.rows() if row["client"] == name]
-            killed = await api.ask("DELETE", f"/v1/connections/{row['id']}")
-            assert (killed.status, killed.document["client"]) == (200, name)
-            assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 404
-        # Those it held up go on; the reader's memory is free.
-        await jam.c.answer()
-        await jam.d.answer()
-        stage = api.stage
-        await stage.until(lambda: not stage.heap.held and not stage.direct.held, "all memory given back")
-        assert stage.caused("admin") == 3
-        # Events are made a moment after what they tell of.
-        await stage.until(lambda: any(event["outcome"] == "cancelled" for event in stage.events.kept), "the event")
-        assert {event["close_cause"] for event in stage.events.kept if event["outcome"] == "cancelled"} == {"admin"}
-        lines = api.lines("admin change")
-        assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 3
+@keys(events=CheckedSink(keep=True), **TIGHT)
+async def test_a_killed_client_leaves_nothing_of_its_queued_permit(api: AdminStage) -> None:
+    jam = await jammed(api.stage)
+    queued = await queued_for_heap(api.stage)
+    for client in (queued, jam.b, jam.a):
+        name = "{}:{}".format(*client.sock.getsockname())
+        (row,) = [row for row in await api.rows() if row["client"] == name]
+        killed = await api.ask("DELETE", f"/v1/connections/{row['id']}")
+        assert (killed.status, killed.document["client"]) == (200, name)
+        assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 404
+    # Those it held up go on; the reader's memory is free.
+    await jam.c.answer()
+    await jam.d.answer()
+    stage = api.stage
+    await stage.until(lambda: not stage.heap.held and not stage.direct.held, "all memory given back")
+    assert stage.caused("admin") == 3
+    # Events are made a moment after what they tell of.
+    await stage.until(lambda: any(event["outcome"] == "cancelled" for event in stage.events.kept), "the event")
+    assert {event["close_cause"] for event in stage.events.kept if event["outcome"] == "cancelled"} == {"admin"}
+    lines = api.lines("admin change")
+    assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 3
 
 
 async def test_a_killed_relay_ends_on_both_sides(api: AdminStage) -> None:
@@ -210,37 +214,36 @@ async def test_a_wrong_request_gets_one_clear_error(api: AdminStage) -> None:
     ],
 )
 async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
-    request_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: AdminStage, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.3)
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        answer = await raw(api.path, request_bytes)
-        assert answer == b"" or answer.split(b" ", 2)[1].startswith(b"4")
-        await api.nobody_asks()
-        assert (await api.get("/v1/top"))["proxy"]["state"] == "serving"
-        assert not api.stage.proxy.counters.shared.internal_errors
+    answer = await raw(api.path, request_bytes)
+    assert answer == b"" or answer.split(b" ", 2)[1].startswith(b"4")
+    await api.nobody_asks()
+    assert (await api.get("/v1/top"))["proxy"]["state"] == "serving"
+    assert not api.stage.proxy.counters.shared.internal_errors
 
 
 @pytest.mark.threat("rude-admin-clients")
 async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.3)
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        admin = api.stage.proxy.admin
-        monkeypatch.setattr(api.stage.proxy, "shown", lambda: {"much": "x" * 8_000_000})
-        with ExitStack() as held:
-            for request in (b"", b"GET /v1", GET_TOP):
-                sock = held.enter_context(socket.socket(socket.AF_UNIX))
-                sock.connect(str(api.path))
-                sock.sendall(request)
-            await eventually(lambda: len(admin) == 3, "three places taken")
-            await eventually(lambda: not len(admin), "all cut")
+    admin = api.stage.proxy.admin
+    monkeypatch.setattr(api.stage.proxy, "shown", lambda: {"much": "x" * 8_000_000})
+    with ExitStack() as held:
+        for request in (b"", b"GET /v1", GET_TOP):
+            sock = held.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(str(api.path))
+            sock.sendall(request)
+        await eventually(lambda: len(admin) == 3, "three places taken")
+        await eventually(lambda: not len(admin), "all cut")
 
 
+@keys(at_address=True)
 async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_and_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.3)
     made, ended = Counter[int](), set[int]()
@@ -260,26 +263,25 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
         return Rows({}, "waiters", rows())
 
     monkeypatch.setattr(Views, "queue", endless)
-    async with admin_staged(tmp_path, monkeypatch, at_address=True) as api:
-        port = api.stage.proxy.admin_port
-        await api.get("/v1")
-        with ExitStack() as held:
-            for number in range(1, 2 * MOST_CONNECTIONS + 1):
-                local = number <= MOST_CONNECTIONS
-                sock = held.enter_context(socket.socket(socket.AF_UNIX if local else socket.AF_INET))
-                sock.connect(str(api.path) if local else ("127.0.0.1", port))
-                target = f"GET /v1/queue?limit={number} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}"
-                sock.sendall(f"{target}\r\n\r\n".encode())
-            # Not at the next look of the garbage collector: what it holds is free when it is cut.
-            await eventually(lambda: len(ended) == 2 * MOST_CONNECTIONS, "all cut")
-        # What the other end's kernel has taken from one at the address is not the proxy's.
-        most_bytes = max(made[number] for number in range(1, MOST_CONNECTIONS + 1))
-        assert 0 < most_bytes <= listener.ADMIN_CLIENT_BYTES - REFERENCES_BYTES
+    port = api.stage.proxy.admin_port
+    await api.get("/v1")
+    with ExitStack() as held:
+        for number in range(1, 2 * MOST_CONNECTIONS + 1):
+            local = number <= MOST_CONNECTIONS
+            sock = held.enter_context(socket.socket(socket.AF_UNIX if local else socket.AF_INET))
+            sock.connect(str(api.path) if local else ("127.0.0.1", port))
+            target = f"GET /v1/queue?limit={number} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}"
+            sock.sendall(f"{target}\r\n\r\n".encode())
+        # Not at the next look of the garbage collector: what it holds is free when it is cut.
+        await eventually(lambda: len(ended) == 2 * MOST_CONNECTIONS, "all cut")
+    # What the other end's kernel has taken from one at the address is not the proxy's.
+    most_bytes = max(made[number] for number in range(1, MOST_CONNECTIONS + 1))
+    assert 0 < most_bytes <= listener.ADMIN_CLIENT_BYTES - REFERENCES_BYTES
 
 
 @pytest.mark.threat("rude-admin-clients")
 async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting: list[int] = []
 
@@ -288,22 +290,21 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Actions, "reload", held)
-    async with admin_staged(tmp_path, monkeypatch) as api:
-        await api.get("/v1")
-        stuck = [await connect(api.path) for _ in range(MOST_CONNECTIONS)]
-        for _, writer in stuck:
-            writer.write(b"POST /v1/reload HTTP/1.1\r\nHost: a\r\n\r\n")
-        await eventually(lambda: len(waiting) == MOST_CONNECTIONS, "all places taken")
-        answers = await asyncio.gather(*(api.ask("GET", "/v1/top") for _ in range(100)))
-        assert {answered.status for answered in answers} == {503}
-        assert "admin clients are connected already" in answers[0].document["reason"]
-        with pytest.raises(Refused, match="8 admin clients are connected already"):
-            await asyncio.to_thread(AdminClient([api.path]).ask, "GET", "/v1/limiters")
-        # Who vanishes in the middle leaves its place, and ends what was done for it.
-        for _, writer in stuck:
-            writer.close()
-        await api.nobody_asks()
-        assert (await api.get("/v1/top"))["clients"]["lookup_mode"] == 0
+    await api.get("/v1")
+    stuck = [await connect(api.path) for _ in range(MOST_CONNECTIONS)]
+    for _, writer in stuck:
+        writer.write(b"POST /v1/reload HTTP/1.1\r\nHost: a\r\n\r\n")
+    await eventually(lambda: len(waiting) == MOST_CONNECTIONS, "all places taken")
+    answers = await asyncio.gather(*(api.ask("GET", "/v1/top") for _ in range(100)))
+    assert {answered.status for answered in answers} == {503}
+    assert "admin clients are connected already" in answers[0].document["reason"]
+    with pytest.raises(Refused, match="8 admin clients are connected already"):
+        await asyncio.to_thread(AdminClient([api.path]).ask, "GET", "/v1/limiters")
+    # Who vanishes in the middle leaves its place, and ends what was done for it.
+    for _, writer in stuck:
+        writer.close()
+    await api.nobody_asks()
+    assert (await api.get("/v1/top"))["clients"]["lookup_mode"] == 0
 
 
 async def test_an_answer_that_fails_ends_its_exchange_alone(api: AdminStage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,60 +336,58 @@ async def test_an_answer_that_fails_ends_its_exchange_alone(api: AdminStage, mon
         ({"Authorization": f"bearer {TOKEN}"}, 404),
     ],
 )
+@keys(at_address=True)
 async def test_at_its_address_nothing_is_served_without_the_token_or_to_web_pages(
-    headers: dict[str, str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: AdminStage, headers: dict[str, str], status: int
 ) -> None:
-    async with admin_staged(tmp_path, monkeypatch, at_address=True) as api:
-        port = api.stage.proxy.admin_port
-        answered = await ask(port, "DELETE", "/v1/connections/7", headers=headers)
-        assert answered.status == status
-        assert TOKEN not in json.dumps(answered.document)
-        if status == 401:
-            assert answered.headers["www-authenticate"] == "Bearer"
+    port = api.stage.proxy.admin_port
+    answered = await ask(port, "DELETE", "/v1/connections/7", headers=headers)
+    assert answered.status == status
+    assert TOKEN not in json.dumps(answered.document)
+    if status == 401:
+        assert answered.headers["www-authenticate"] == "Bearer"
 
 
-async def test_a_new_token_needs_no_restart_and_a_lost_one_lets_nobody_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with admin_staged(tmp_path, monkeypatch, at_address=True) as api:
-        port, client = api.stage.proxy.admin_port, await api.stage.connected()
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        (row,) = (await ask(port, "GET", "/v1/connections", headers=headers)).document["connections"]
-        (tmp_path / "token").write_text("another-word-of-some-length")
-        assert (await ask(port, "GET", "/v1/top", headers=headers)).status == 401
-        by_cli = AdminClient(address=f"127.0.0.1:{port}", token="another-word-of-some-length")
-        await asyncio.to_thread(by_cli.ask, "DELETE", f"/v1/connections/{row['id']}")
-        await client.rest()
-        (line,) = api.lines("admin change")
-        assert line["who"].startswith("token, from 127.0.0.1:")
-        (tmp_path / "token").unlink()
-        assert (await ask(port, "GET", "/v1/top", headers=headers)).status == 503
+@keys(at_address=True)
+async def test_a_new_token_needs_no_restart_and_a_lost_one_lets_nobody_in(api: AdminStage, tmp_path: Path) -> None:
+    port, client = api.stage.proxy.admin_port, await api.stage.connected()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    (row,) = (await ask(port, "GET", "/v1/connections", headers=headers)).document["connections"]
+    (tmp_path / "token").write_text("another-word-of-some-length")
+    assert (await ask(port, "GET", "/v1/top", headers=headers)).status == 401
+    by_cli = AdminClient(address=f"127.0.0.1:{port}", token="another-word-of-some-length")
+    await asyncio.to_thread(by_cli.ask, "DELETE", f"/v1/connections/{row['id']}")
+    await client.rest()
+    (line,) = api.lines("admin change")
+    assert line["who"].startswith("token, from 127.0.0.1:")
+    (tmp_path / "token").unlink()
+    assert (await ask(port, "GET", "/v1/top", headers=headers)).status == 503
 
 
 # --- levels of parts of the log, and profiles ------------------------------------------------------
 
 
-async def test_one_part_of_the_log_says_more_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with admin_staged(tmp_path, monkeypatch, logLevelByComponent="net=error") as api:
-        body = {"level": "debug", "component": "clients", "seconds": 600}
-        document = (await api.ask("PUT", "/v1/log-level", body)).document
-        assert document["level"] == "info"
-        assert {name: level["level"] for name, level in document["components"].items()} == {
-            "net": "error", "clients": "debug",
-        }  # fmt: skip
-        (await api.stage.connected()).close()
-        await api.stage.until(lambda: api.lines("client disconnected"), "the end of a client, told at debug level")
-        [line] = api.lines("client disconnected")
-        assert (line["level"], line["component"]) == ("debug", "clients")
-        [change] = api.lines("admin change")
-        assert (change["component"], change["old"], change["new"]) == ("clients", "info", "debug")
-        # Until the next reload: the key has the level then.
-        body = {"level": "warning", "component": "clients"}
-        document = (await api.ask("PUT", "/v1/log-level", body)).document
-        assert document["components"]["clients"] == {"level": "warning", "configured": "warning", "seconds_left": None}
-        assert api.stage.proxy.config.component_levels == {"net": "error", "clients": "warning"}
-        api.stage.change(logLevelByComponent="")
-        assert api.stage.proxy.log.of("clients").level == "info"
+@keys(logLevelByComponent="net=error")
+async def test_one_part_of_the_log_says_more_for_a_while(api: AdminStage) -> None:
+    body = {"level": "debug", "component": "clients", "seconds": 600}
+    document = (await api.ask("PUT", "/v1/log-level", body)).document
+    assert document["level"] == "info"
+    assert {name: level["level"] for name, level in document["components"].items()} == {
+        "net": "error", "clients": "debug",
+    }  # fmt: skip
+    (await api.stage.connected()).close()
+    await api.stage.until(lambda: api.lines("client disconnected"), "the end of a client, told at debug level")
+    [line] = api.lines("client disconnected")
+    assert (line["level"], line["component"]) == ("debug", "clients")
+    [change] = api.lines("admin change")
+    assert (change["component"], change["old"], change["new"]) == ("clients", "info", "debug")
+    # Until the next reload: the key has the level then.
+    body = {"level": "warning", "component": "clients"}
+    document = (await api.ask("PUT", "/v1/log-level", body)).document
+    assert document["components"]["clients"] == {"level": "warning", "configured": "warning", "seconds_left": None}
+    assert api.stage.proxy.config.component_levels == {"net": "error", "clients": "warning"}
+    api.stage.change(logLevelByComponent="")
+    assert api.stage.proxy.log.of("clients").level == "info"
 
 
 async def test_a_profile_shows_the_event_loop_while_clients_are_served(
