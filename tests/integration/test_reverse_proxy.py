@@ -185,17 +185,6 @@ async def test_a_redirect_before_the_body_was_sent_takes_the_rest_along() -> Non
         assert (await at.ask(method="POST", data=body())).json == 2000
 
 
-@pytest.mark.parametrize("reason", ["too large", "no memory"])
-async def test_a_body_that_cannot_be_sent_again_leaves_the_redirect_to_the_client(reason: str) -> None:
-    limits = {"httpInputMaxReplayBufferSize": 1000} if reason == "too large" else {}
-    async with web_staged(brokerWebServiceAllowedTargetPorts="*", **limits) as at:
-        at.broker.answer = redirect_to("http://127.0.0.1:1/elsewhere")
-        taken = await at.stage.direct.acquire(at.stage.direct.limit if reason == "no memory" else 0)
-        answer = await at.ask(method="PUT", data=b"x" * 2000)
-        assert (answer.status, answer.headers["Location"]) == (307, "http://127.0.0.1:1/elsewhere")
-        taken.release()
-
-
 @pytest.mark.threat("redirect-to-inner-host")
 @pytest.mark.parametrize(
     "location",
@@ -249,20 +238,6 @@ async def test_a_broker_that_does_not_answer_is_a_504_and_frees_the_place() -> N
         answer = await at.ask()
         assert answer.status == 504
         assert "httpProxyTimeout" in answer.json["reason"]
-
-
-async def test_a_broker_that_breaks_off_before_its_answer_is_a_502() -> None:
-    async with web_staged() as at:
-
-        async def rude(request: web.BaseRequest) -> web.StreamResponse:
-            assert request.transport is not None
-            request.transport.abort()
-            raise ConnectionResetError
-
-        at.broker.answer = rude
-        assert (await at.ask(method="POST", data=b"x")).status == 502
-        # Not even once more: a POST may have been acted on.
-        assert len(at.broker.asked) == 1
 
 
 async def test_a_client_that_leaves_ends_what_the_broker_does_for_it() -> None:

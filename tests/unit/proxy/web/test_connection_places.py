@@ -55,15 +55,6 @@ def test_a_customer_with_a_place_for_each_of_its_networks_gives_one_to_another()
     assert places.victim_for(host_network("2001:db8:1:ffff::1")) is None
 
 
-def test_a_place_comes_back_once_however_the_request_ends() -> None:
-    places, (first, second) = full_of("a", "a")
-    places.admitted(first)
-    for _ in range(2):
-        places.asks(first)
-        places.forget(second)
-    assert (places.held, places.victim_for("c")) == (0, None)
-
-
 # --- newcomers ------------------------------------------------------------------------------------
 
 
@@ -111,15 +102,6 @@ def test_who_comes_again_and_again_ends_nothing_that_others_ask_for_or_are_about
     for others in ({"pages": "bc"}, {"silent": "bc" + crowd.get("silent", "")}):
         places, _ = all_used(**{**crowd, **others})
         assert set(come_again(places, "a")) == {"a"}
-
-
-@pytest.mark.threat("returning-web-connections")
-@pytest.mark.parametrize("crowd", [{"silent": "a" * 14}, {"idle": "a" * 14}, {"requests": "a" * 14}])
-def test_whatever_one_host_holds_others_find_room(crowd: dict[str, str]) -> None:
-    places, _ = all_used(**{"pages": "bc", **crowd})
-    assert next(come_again(places, "d")) == "a"
-    assert next(come_again(places, "a")) == "a"
-    assert next(come_again(places, "e")) == "a"
 
 
 def test_a_newcomer_goes_where_nothing_is_kept() -> None:

@@ -66,22 +66,6 @@ async def test_a_peer_that_does_not_finish_its_request_is_closed_and_counted_as_
         assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 1
 
 
-async def test_a_new_connection_takes_the_place_of_the_one_that_has_been_idle_the_longest() -> None:
-    async with running(maxHttpServerConnections="2") as server:
-        silent = await asyncio.open_connection("127.0.0.1", server.port.port)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port.port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (await reader.readuntil(b"OK\n")).startswith(b"HTTP/1.1 200")
-        assert (await server.get("/readyz"))[0] == 200
-        assert await silent[0].read() == b""
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (await reader.readuntil(b"OK\n")).startswith(b"HTTP/1.1 200")
-        for each in (silent[1], writer):
-            each.close()
-            await each.wait_closed()
-        assert server.parts.counters.shared.disconnects[DisconnectCause.CONNECTION_LIMIT] == 1
-
-
 async def test_closing_ends_idle_connections_too() -> None:
     async with running() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port.port)

@@ -11,9 +11,8 @@ import pytest
 
 from proxy.core.threads import NoThread
 from proxy.web.admin import profile
-from proxy.web.admin.listener import ADMIN_CLIENT_BYTES, ANSWER_SECONDS
+from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
 from proxy.web.admin.profile import MOST_CALLS, MOST_STACKS, Profiler, sample
-from proxy.web.admin.routes import LONGEST_PROFILE_SECONDS
 from tests.support.patience import patient
 
 LOOKS = 20
@@ -81,10 +80,6 @@ def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
     assert max(len(stack["calls"]) for stack in stacks) == MOST_CALLS
     # References to calls, twice, for all stacks: less than an admin client may take.
     assert 2 * 8 * MOST_STACKS * MOST_CALLS < ADMIN_CLIENT_BYTES
-
-
-def test_the_answer_comes_before_it_is_cut() -> None:
-    assert LONGEST_PROFILE_SECONDS < ANSWER_SECONDS - 5
 
 
 def test_a_profile_that_gets_no_thread_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
