@@ -1,7 +1,9 @@
 """Who may use the web ports when clients are authenticated, and as whom they reach a broker."""
 
 import base64
+from contextlib import AbstractAsyncContextManager
 from itertools import product
+from typing import Any
 
 import aiohttp
 import pytest
@@ -9,38 +11,41 @@ from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker, redirect_to
-from tests.support.web.web_stage import ADMIN, web_staged
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
-KEYS = {"authenticationEnabled": "true"}
 OWN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
 TOKEN = {"Authorization": "Bearer alice-token"}
 
 
 class Roles:
-    """Know two clients: a token of alice's, and anybody without credentials."""
+    """Know two clients: tokens of alice's, which may end, and bob's password; and maybe anybody without credentials."""
+
+    def __init__(self, *, anonymous: bool = True, expires_at: float | None = None) -> None:
+        self._anonymous = anonymous
+        self._expires_at = expires_at
 
     def user_to_check(self, method: str, data: bytes) -> str | None:
         return None
 
     async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
         if (method, data) == ("token", b"alice-token"):
-            return Authenticated("alice")
+            return Authenticated("alice", self._expires_at)
         if (method, data) == ("basic", b"bob:pass"):
             return Authenticated("bob")
-        if method == "none":
+        if method == "none" and self._anonymous:
             return Authenticated("anonymous")
         raise AuthenticationFailed("unknown")
 
 
-class Strict(Roles):
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
-        if method == "none":
-            raise AuthenticationFailed("credentials are required")
-        return await super().authenticate(method, data, certificate, network)
+STRICT = Roles(anonymous=False)
+
+
+def guarded(roles: Any = None, **keys: Any) -> AbstractAsyncContextManager[WebStage]:
+    return web_staged(role_finder=roles or Roles(), authenticationEnabled="true", **keys)
 
 
 async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credentials() -> None:
-    async with web_staged(role_finder=Strict(), **KEYS) as at:
+    async with guarded(STRICT) as at:
         for headers in (TOKEN, {"Authorization": "Basic " + base64.b64encode(b"bob:pass").decode()}):
             claimed = {**headers, "X-Original-Principal": "admin"}
             assert (await at.ask(headers=claimed)).status == 200
@@ -51,7 +56,7 @@ async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credential
 
 @pytest.mark.parametrize("header", ["Bearer  alice-token", "Bearer \t alice-token", "bearer alice-token"])
 async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
-    async with web_staged(role_finder=Strict(), **KEYS) as at:
+    async with guarded(STRICT) as at:
         assert (await at.ask(headers={"Authorization": header})).status == 200
         scheme = header.partition(" ")[0]
         assert [asked.header("Authorization") for asked in at.broker.asked] == [f"{scheme} alice-token"]
@@ -62,7 +67,7 @@ async def test_white_space_around_a_token_is_not_passed_on(header: str) -> None:
     "header", [None, "Bearer wrong", "Bearer\talice-token", "Bearer alice- token", "Negotiate x", "Bearer", "Basic !!!"]
 )
 async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str | None) -> None:
-    async with web_staged(role_finder=Strict(), **KEYS) as at:
+    async with guarded(STRICT) as at:
         headers = {} if header is None else {"Authorization": header}
         for method, path in product(("GET", "OPTIONS"), (ADMIN, "/metrics", "/config")):
             answer = await at.ask(path, method=method, headers=headers)
@@ -77,15 +82,12 @@ async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str 
 
 
 async def test_metrics_may_be_open_to_all() -> None:
-    async with (
-        web_staged(role_finder=Strict(), authenticateMetricsEndpoint="false", **KEYS) as at,
-        at.client.get(at.url + "/metrics") as answer,
-    ):
-        assert answer.status == 200
+    async with guarded(STRICT, authenticateMetricsEndpoint="false") as at:
+        assert (await at.ask("/metrics")).status == 200
 
 
 async def test_the_proxy_shows_its_own_credentials_only_for_a_role_without_a_header() -> None:
-    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
+    async with guarded(**OWN) as at:
         for headers in ({}, TOKEN):
             assert (await at.ask(headers=headers)).status == 200
         assert introductions(at.broker) == [("anonymous", "Bearer own"), ("alice", "Bearer alice-token")]
@@ -96,7 +98,7 @@ async def test_the_proxy_shows_its_own_credentials_only_for_a_role_without_a_hea
 
 
 async def test_lists_are_charged_to_the_role() -> None:
-    async with web_staged(role_finder=Roles(), **KEYS, topicListFairness="principal") as at:
+    async with guarded(topicListFairness="principal") as at:
         assert (await at.ask("/admin/v2/persistent/demo/ns", headers=TOKEN)).status == 200
         assert [usage.name for usage in at.stage.proxy.usage.top(5).principals] == ["alice"]
 
@@ -121,7 +123,7 @@ async def refused_socket(_: web.BaseRequest) -> web.StreamResponse:
 @pytest.mark.threat("proxy-credentials-extra-route")
 async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role() -> None:
     async with fake_web_broker() as other:
-        async with web_staged(role_finder=Roles(), **KEYS, **OWN, **extra_route(other)) as at:
+        async with guarded(**OWN, **extra_route(other)) as at:
             for headers in ({}, TOKEN):
                 assert (await at.ask("/other/x", headers=headers)).status == 200
             with pytest.raises(aiohttp.WSServerHandshakeError):
@@ -133,7 +135,7 @@ async def test_servers_of_extra_routes_get_neither_own_credentials_nor_the_role(
 @pytest.mark.parametrize("path", [WEBSOCKET, "/ws;a/v2/x", ADMIN])
 async def test_a_websocket_never_has_the_rights_of_the_proxy(path: str) -> None:
     # The brokers' service of WebSockets knows nothing of X-Original-Principal.
-    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
+    async with guarded(**OWN) as at:
         with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
             await at.client.ws_connect(at.url + path)
         if path != ADMIN:
@@ -150,7 +152,7 @@ async def test_a_websocket_never_has_the_rights_of_the_proxy(path: str) -> None:
 @pytest.mark.parametrize("path", [WEBSOCKET, ADMIN, "/metrics"])
 async def test_a_token_in_the_query_is_that_of_the_client(path: str) -> None:
     # A browser's WebSocket has no other place for it; the Java proxy takes it for each path.
-    async with web_staged(role_finder=Strict(), **KEYS) as at:
+    async with guarded(STRICT) as at:
         # The query is passed on as it is, so brokers would read another token than the one with white space stripped.
         for token, status in (("alice-token", 200), ("of-nobody", 401), ("", 401), ("alice-token%0A", 400)):
             assert ((await at.ask(f"{path}?token={token}")).status, token) == (status, token)
@@ -158,15 +160,15 @@ async def test_a_token_in_the_query_is_that_of_the_client(path: str) -> None:
 
 
 async def test_a_query_of_an_extra_route_is_its_server_s_own_affair() -> None:
-    async with fake_web_broker() as other, web_staged(role_finder=Roles(), **KEYS, **extra_route(other)) as at:
+    async with fake_web_broker() as other, guarded(**extra_route(other)) as at:
         assert (await at.ask("/other/x?token=of-nobody")).status == 200
         assert other.asked[0].path == "/x?token=of-nobody"
 
 
 async def test_redirects_take_the_introduction_to_brokers_only() -> None:
     async with fake_web_broker() as other, fake_web_broker() as owner:
-        keys = {**KEYS, **OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": owner.port}
-        async with web_staged(role_finder=Roles(), **keys) as at:
+        keys = {**OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": owner.port}
+        async with guarded(**keys) as at:
             for target in (other, owner):
                 at.broker.answer = redirect_to(target.url + ADMIN)
                 assert (await at.ask()).status == 200
@@ -177,8 +179,8 @@ async def test_redirects_take_the_introduction_to_brokers_only() -> None:
 @pytest.mark.threat("lookups-of-no-broker")
 async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the_proxy_along() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
-        keys = {**KEYS, **OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": foreign.port}
-        async with web_staged(role_finder=Roles(), **keys) as at:
+        keys = {**OWN, **extra_route(other), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        async with guarded(**keys) as at:
             at.broker.answer = redirect_to(other.url + ADMIN)
             other.answer = redirect_to(foreign.url + ADMIN)
             answer = await at.ask()
@@ -196,8 +198,8 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the
 @pytest.mark.threat("client-credentials-redirected")
 async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_client_to_its_own_origin_only() -> None:
     async with fake_web_broker() as other, fake_web_broker() as foreign:
-        keys = {**KEYS, **extra_route(other), "brokerWebServiceAllowedTargetPorts": foreign.port}
-        async with web_staged(role_finder=Roles(), **keys) as at:
+        keys = {**extra_route(other), "brokerWebServiceAllowedTargetPorts": foreign.port}
+        async with guarded(**keys) as at:
 
             async def first_to_itself(request: web.BaseRequest) -> web.StreamResponse:
                 to = foreign.url if request.path == "/again" else other.url
@@ -214,7 +216,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_credentials_of_the_cl
 
 
 async def test_two_authorization_headers_are_refused() -> None:
-    async with web_staged(role_finder=Roles(), **KEYS) as at:
+    async with guarded() as at:
         twice = "Authorization: Bearer alice-token\r\nAuthorization: Bearer alice-token\r\n"
         for path in (ADMIN, "/config"):
             assert await at.status_of(f"GET {path} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{twice}\r\n") == 400
@@ -223,14 +225,7 @@ async def test_two_authorization_headers_are_refused() -> None:
 
 @pytest.mark.threat("expired-websocket")
 async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired() -> None:
-    class Expiring(Roles):
-        async def authenticate(
-            self, method: str, data: bytes, certificate: bytes | None, network: str
-        ) -> Authenticated:
-            return Authenticated("alice", expires_at=None if method == "none" else 1000.0)
-
-    keys = {**KEYS, "authenticationRefreshCheckSeconds": 1}
-    async with web_staged(role_finder=Expiring(), **keys) as at:
+    async with guarded(Roles(expires_at=1000.0), authenticationRefreshCheckSeconds=1) as at:
         at.broker.answer = echoed
         clock, looks = [999.0], []
         clients = at.stage.proxy.identities.clients
@@ -257,7 +252,7 @@ async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired(
 
 async def test_a_broker_that_gets_credentials_of_anybody_hears_of_no_host_that_the_client_claims() -> None:
     claims = {"X-Forwarded-Port": "8080", "Forwarded": "host=evil.example", "X-Forwarded-Server": "evil.example"}
-    async with web_staged(role_finder=Roles(), **KEYS, **OWN) as at:
+    async with guarded(**OWN) as at:
         for headers in (claims, claims | TOKEN):
             assert (await at.ask(headers=headers)).status == 200
         for asked in at.broker.asked:

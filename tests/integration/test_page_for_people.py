@@ -15,7 +15,6 @@ import pytest
 from protocol.errors import ServerError
 from proxy.core.errors import OverLimit
 from tests.support.clients.async_client import LOOPBACK
-from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import TIGHT, Stage, jammed, staged
 from tests.support.web.browser import Tab, browsing
 from tests.support.web.html_pages import Page
@@ -37,16 +36,9 @@ WHOLE = "document.documentElement.outerHTML"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-async def asked(
-    stage: Stage, path: str, host: str = LOOPBACK, *headers: str, at: str = LOOPBACK
-) -> tuple[int, dict[str, Any]]:
-    reader, writer = await asyncio.open_connection(at, stage.proxy.web_port)
-    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
-    writer.write("\r\n".join(lines).encode())
-    answer = await asyncio.wait_for(reader.read(), patient(20))
-    writer.close()
-    head, _, body = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(body)
+async def asked(stage: Stage, path: str, *headers: str, **where: str) -> tuple[int, dict[str, Any]]:
+    page = await get(stage.proxy.web_port, path, "GET", *headers, **where)
+    return page.status, json.loads(page.text)
 
 
 async def test_the_page_is_one_file_that_loads_nothing_and_runs_its_own_script_only() -> None:
@@ -69,18 +61,18 @@ async def test_the_page_is_one_file_that_loads_nothing_and_runs_its_own_script_o
 async def test_the_numbers_are_for_this_machine_only() -> None:
     async with staged() as stage:
         for host in (LOOPBACK, f"{LOOPBACK}:{stage.proxy.web_port}", "localhost", "[::1]:80"):
-            assert (await asked(stage, "/ui/state", host))[0] == 200
+            assert (await asked(stage, "/ui/state", host=host))[0] == 200
         # A name that a web page elsewhere has chosen, and a proxy on this machine that asks for somebody.
-        assert (await asked(stage, "/ui/state", "rebound.example"))[0] == 403
+        assert (await asked(stage, "/ui/state", host="rebound.example"))[0] == 403
         for header in ("X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1", "Via: 1.1 front"):
-            status, body = await asked(stage, "/ui/state", LOOPBACK, header)
+            status, body = await asked(stage, "/ui/state", header)
             assert (status, NO_DETAILS in body["reason"]) == (403, True)
-        assert (await asked(stage, "/ui/config", "rebound.example"))[0] == 403
+        assert (await asked(stage, "/ui/config", host="rebound.example"))[0] == 403
 
 
 async def test_a_listener_of_its_own_shows_the_numbers_to_whoever_reaches_it() -> None:
     async with staged(webBindAddress="127.0.0.2", bindAddress="127.0.0.1") as stage:
-        assert (await asked(stage, "/ui/state", "metrics.example", at="127.0.0.2"))[0] == 200
+        assert (await asked(stage, "/ui/state", host="metrics.example", at="127.0.0.2"))[0] == 200
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(LOOPBACK, stage.proxy.web_port)
         client = await stage.connected()

@@ -23,21 +23,28 @@ class Page(NamedTuple):
     text: str
 
 
-async def get(port: int, path: str, method: str = "GET") -> Page:
-    """Get one page."""
+async def raw(port: int, request: bytes, at: str = LOOPBACK) -> bytes:
+    """Send bytes, and give everything until the end of the connection."""
     async with in_time():
-        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        reader, writer = await asyncio.open_connection(at, port)
         try:
-            fields = f"Host: {LOOPBACK}\r\nContent-Length: 0\r\nConnection: close"
-            writer.write(f"{method} {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode())
-            answer = await reader.read()
+            writer.write(request)
+            return await reader.read()
         finally:
             writer.close()
             await writer.wait_closed()
+
+
+async def get(
+    port: int, path: str, method: str = "GET", *headers: str, host: str = LOOPBACK, at: str = LOOPBACK
+) -> Page:
+    """Get one page."""
+    fields = (f"Host: {host}", "Content-Length: 0", "Connection: close", *headers)
+    answer = await raw(port, "\r\n".join([f"{method} {path} HTTP/1.1", *fields, "\r\n"]).encode(), at)
     head, _, body = answer.decode().partition("\r\n\r\n")
     status, *lines = head.split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return Page(int(status.split(" ")[1]), headers, body)
+    found = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return Page(int(status.split(" ")[1]), found, body)
 
 
 class Scrape:

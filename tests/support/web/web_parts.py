@@ -23,6 +23,7 @@ from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 from proxy.web.readiness import Readiness
+from tests.support.web.web_pages import Page, get, raw
 
 
 @dataclass
@@ -34,20 +35,12 @@ class Running:
     readiness: Readiness
 
     async def raw(self, request: bytes) -> bytes:
-        """Send bytes, and give everything until the end of the connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port.port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        return answer
+        assert self.port.port is not None
+        return await raw(self.port.port, request)
 
-    async def get(self, path: str, method: str = "GET", headers: str = "") -> tuple[int, str, str]:
-        """Give status, head and body of one request."""
-        request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n"
-        answer = await self.raw(request.encode())
-        head, _, body = answer.decode().partition("\r\n\r\n")
-        return int(head.split()[1]), head, body
+    async def get(self, path: str, method: str = "GET", *headers: str) -> Page:
+        assert self.port.port is not None
+        return await get(self.port.port, path, method, *headers)
 
 
 def config(**overrides: str) -> Config:

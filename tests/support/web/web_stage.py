@@ -1,6 +1,5 @@
 """Own a whole proxy with a fake web service behind it and an HTTP client in front of it."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from yarl import URL
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+from tests.support.web.web_pages import raw
 
 ADMIN: Final = "/admin/v2/clusters"
 
@@ -61,12 +61,7 @@ class WebStage:
         return self.stage.proxy.web.waiting
 
     async def raw(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.stage.proxy.web_port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        return answer
+        return await raw(self.stage.proxy.web_port, request)
 
     async def status_of(self, request: str) -> int:
         return int((await self.raw(request.encode())).split()[1])

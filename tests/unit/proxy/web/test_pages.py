@@ -18,17 +18,15 @@ ROOT = Path(__file__).resolve().parents[4]
 async def test_the_server_does_not_tell_its_versions() -> None:
     async with running() as server:
         for path in ("/healthz", "/nowhere"):
-            _, head, _ = await server.get(path)
-            assert "Server: pulsar-proxy" in head
-            assert "aiohttp" not in head
+            assert (await server.get(path)).headers["server"] == "pulsar-proxy"
 
 
 async def test_readiness_follows_the_proxy_and_health_does_not() -> None:
     async with running() as server:
-        assert (await server.get("/readyz"))[0] == 200
+        assert (await server.get("/readyz")).status == 200
         server.readiness.draining = True
         assert (await server.get("/readyz"))[::2] == (503, "draining\n")
-        assert (await server.get("/status.html"))[0] == 503
+        assert (await server.get("/status.html")).status == 503
         server.readiness.draining = server.readiness.listening = False
         assert (await server.get("/readyz"))[::2] == (503, "not listening yet\n")
         assert (await server.get("/healthz"))[::2] == (200, "OK\n")
@@ -53,7 +51,7 @@ async def test_a_request_too_large_or_not_http_is_refused_and_the_connection_end
 ) -> None:
     async with running() as server:
         assert (await server.raw(request_head)).split()[1] == str(status).encode()
-        assert (await server.get("/healthz"))[0] == 200
+        assert (await server.get("/healthz")).status == 200
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"GET /metr"])

@@ -108,10 +108,9 @@ async def test_heads_behind_uploads_in_work_are_answered() -> None:
 @pytest.mark.threat("parsed-requests-ahead")
 @pytest.mark.parametrize(
     ("name", "value", "too_large"),
-    [("a", "v" * 8000, False), ("a", "v" * 8180, True), ("a", "\u00e4" * 4000, True), ("a" * 2700, "", False),
+    [("a", "v" * 8000, False), ("a", "v" * 8180, True), ("a", "\u00e4" * 4000, True), ("a" * 2650, "", False),
      ("a" * 2800, "", True)],
 )  # fmt: skip
 async def test_the_text_of_a_head_counts_with_the_memory_that_it_takes(name: str, value: str, too_large: bool) -> None:
     async with running() as at:
-        status, _, _ = await at.get("/nowhere", headers=f"{name}: {value}\r\n")
-        assert status == (431 if too_large else 404)
+        assert (await at.get("/nowhere", "GET", f"{name}: {value}")).status == (431 if too_large else 404)
