@@ -6,33 +6,19 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time, patient_millis
-from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, proxy_and_broker
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
-
-
-@asynccontextmanager
-async def running(directory: Path, **keys: object) -> AsyncIterator[tuple[Running, EmbeddedBroker]]:
-    """Run a proxy in front of an embedded broker."""
-    async with (
-        EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker,
-        child_proxy(directory, broker, brokerProxyAllowedTargetPorts="*", **keys) as proxy,
-    ):
-        yield proxy, broker
 
 
 def top(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -44,7 +30,10 @@ def top(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     millis = patient_millis(1500)
-    async with running(tmp_path, topicListRequestTimeoutMillis=millis, shutdownDrainMillis=200) as (proxy, broker):
+    async with proxy_and_broker(tmp_path, topicListRequestTimeoutMillis=millis, shutdownDrainMillis=200) as (
+        proxy,
+        broker,
+    ):
         lookup, relayed = await proxy.connected(), await proxy.client()
         await relayed.connect(target=f"{LOOPBACK}:{broker.port}")
         await lookup.topics("demo/ns-0")
@@ -71,7 +60,7 @@ async def test_one_document_of_a_running_proxy(tmp_path: Path, capsys: pytest.Ca
 async def test_the_screen_of_a_running_proxy_and_its_restart_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with running(tmp_path) as (proxy, _):
+    async with proxy_and_broker(tmp_path) as (proxy, _):
         with proxy.config.open("a") as file:
             file.write("acceptBacklog=7\nmaxTopicListInFlightHeapMemSizeMB=33\n")
         os.kill(proxy.child.pid, signal.SIGHUP)
@@ -88,7 +77,7 @@ async def test_the_socket_is_private_is_there_in_the_drain_and_gone_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "control.sock"
-    async with running(tmp_path) as (proxy, broker):
+    async with proxy_and_broker(tmp_path) as (proxy, broker):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         gate = broker.script.hold(LISTS)
         client = await proxy.connected()
@@ -108,7 +97,7 @@ async def test_the_socket_is_private_is_there_in_the_drain_and_gone_at_the_end(
 
 
 async def test_a_drain_that_is_cut_short_removes_the_socket_too(tmp_path: Path) -> None:
-    async with running(tmp_path, shutdownDrainMillis=3_600_000) as (proxy, broker):
+    async with proxy_and_broker(tmp_path, shutdownDrainMillis=3_600_000) as (proxy, broker):
         broker.script.hold(LISTS)
         client = await proxy.connected()
         await client.ask_topics("demo/ns-0")
@@ -124,11 +113,11 @@ async def test_a_killed_proxys_socket_is_replaced_and_a_live_ones_is_not(tmp_pat
     for directory in (first, second, third):
         directory.mkdir()
     path = tmp_path / "s"
-    async with running(first, controlSocketPath=path) as (proxy, _):
+    async with proxy_and_broker(first, controlSocketPath=path) as (proxy, _):
         os.kill(proxy.child.pid, signal.SIGKILL)
         await proxy.exit_code()
     assert path.exists()
-    async with running(second, controlSocketPath=path) as (proxy, _):
+    async with proxy_and_broker(second, controlSocketPath=path) as (proxy, _):
         config = proxy.config.read_text()
         (third / "proxy.conf").write_text(config)
         command = [sys.executable, "-m", "proxy", "serve", "--config", str(third / "proxy.conf")]
@@ -143,7 +132,7 @@ async def test_a_killed_proxys_socket_is_replaced_and_a_live_ones_is_not(tmp_pat
 
 
 async def test_a_reader_that_has_seen_enough_ends_the_command(tmp_path: Path) -> None:
-    async with running(tmp_path):
+    async with proxy_and_broker(tmp_path):
         command = [sys.executable, "-m", "proxy", "top", "--json", "--interval", "0.1"]
         read, write = os.pipe()
         with os.fdopen(read, "rb") as output:
@@ -171,7 +160,7 @@ async def admin(proxy: Running, capsys: pytest.CaptureFixture[str], *arguments: 
 
 
 async def test_a_reload_comes_back_with_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path) as (proxy, _):
+    async with proxy_and_broker(tmp_path) as (proxy, _):
         good = proxy.config.read_text()
         proxy.config.write_text(f"{good}acceptBacklog=7\nmaxConcurrentLookupRequests=77\n")
         code, out, _ = await admin(proxy, capsys, "reload")
@@ -191,7 +180,7 @@ async def test_a_reload_comes_back_with_its_report(tmp_path: Path, capsys: pytes
 
 
 async def test_a_drain_is_begun_once_and_lets_requests_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path) as (proxy, broker):
+    async with proxy_and_broker(tmp_path) as (proxy, broker):
         gate = broker.script.hold(LISTS)
         client = await proxy.connected()
         await client.ask_topics("demo/ns-0")
@@ -212,7 +201,7 @@ async def test_a_drain_is_begun_once_and_lets_requests_end(tmp_path: Path, capsy
 
 
 async def test_who_is_killed_is_told_from_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path) as (proxy, _):
+    async with proxy_and_broker(tmp_path) as (proxy, _):
         client = await proxy.connected()
         _, out, _ = await admin(proxy, capsys, "connections")
         title, line = out.splitlines()

@@ -10,22 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.health import obstacle_of
 from proxy.config.config import Config
 from tests.support.auth.tls import PemFiles
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import patient
-from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, proxy_and_broker
 
-NEVER_MILLIS = 3_600_000
-DRAINS_FOR_EVER = {"shutdownDrainMillis": NEVER_MILLIS, "brokerProxyAllowedTargetPorts": "*"}
-
-
-def embedded() -> EmbeddedBroker:
-    return EmbeddedBroker(GeneratedTopics(1, 10, 40))
+NEVER = {"shutdownDrainMillis": 3_600_000}
 
 
 def keys_of(proxy: Running, **keys: object) -> Config:
@@ -40,21 +33,15 @@ async def obstacle(config: Config, seconds: float = 20) -> str | None:
 
 async def command(config: Path, **environment: object) -> tuple[int, str, str]:
     asked = [sys.executable, "-m", "proxy", "health", "--config", str(config), "--timeout", "20"]
-    given = {key: str(value) for key, value in environment.items()}
+    env = {"PATH": ""} | {key: str(value) for key, value in environment.items()}
     done = await asyncio.to_thread(
-        subprocess.run,
-        asked,
-        env={"PATH": "", **given},
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-        check=False,
+        subprocess.run, asked, env=env, capture_output=True, text=True, timeout=patient(60), check=False
     )
     return done.returncode, done.stdout, done.stderr
 
 
 async def test_the_web_port_says_it_is_ready_and_that_it_drains(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, **DRAINS_FOR_EVER) as proxy:
+    async with proxy_and_broker(tmp_path, **NEVER) as (proxy, broker):
         assert await command(proxy.config, webServicePort=proxy.web_port) == (0, "ready\n", "")
         client = await proxy.client()
         await client.connect(target=f"{LOOPBACK}:{broker.port}")
@@ -63,7 +50,7 @@ async def test_the_web_port_says_it_is_ready_and_that_it_drains(tmp_path: Path) 
 
 
 async def test_without_a_port_that_is_known_the_control_socket_is_asked(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, **DRAINS_FOR_EVER) as proxy:
+    async with proxy_and_broker(tmp_path, **NEVER) as (proxy, broker):
         assert await command(proxy.config, webServicePort="0") == (0, "ready\n", "")
         client = await proxy.client()
         await client.connect(target=f"{LOOPBACK}:{broker.port}")
@@ -72,8 +59,7 @@ async def test_without_a_port_that_is_known_the_control_socket_is_asked(tmp_path
 
 
 async def test_a_sidecar_that_waits_for_its_application_is_ready(tmp_path: Path) -> None:
-    role = {"proxyRole": "sidecar", "shutdownDrainMillis": NEVER_MILLIS}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **role) as proxy:
+    async with proxy_and_broker(tmp_path, proxyRole="sidecar", **NEVER) as (proxy, _):
         await proxy.connected()
         os.kill(proxy.child.pid, signal.SIGTERM)
         await eventually(lambda: proxy.said("shutdown phase"), "a phase of the shutdown")
@@ -84,7 +70,7 @@ async def test_a_sidecar_that_waits_for_its_application_is_ready(tmp_path: Path)
 async def test_a_port_with_tls_is_asked_without_looking_at_its_name(tmp_path: Path) -> None:
     files = PemFiles.write(tmp_path)
     keys = {"tlsCertificateFilePath": files.certificate, "tlsKeyFilePath": files.key, "webServicePortTls": 0}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+    async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
         [line] = proxy.lines("listening for https")
         config = keys_of(proxy, webServicePort="", webServicePortTls=line["web_tls_port"])
         assert await obstacle(config) is None
@@ -134,7 +120,7 @@ async def test_a_port_that_never_answers_is_given_up_even_if_bytes_drip() -> Non
 
 
 async def test_a_file_that_was_broken_since_makes_no_proxy_unready(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
+    async with proxy_and_broker(tmp_path) as (proxy, _):
         with proxy.config.open("a") as file:
             file.write("logLevel=loud\n")
         code, out, err = await command(proxy.config, webServicePort=proxy.web_port)

@@ -7,12 +7,10 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.patience import in_time
-from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, proxy_and_broker
 from tests.support.web.fake_web_broker import fake_web_broker
 
 BODY_BYTES = 50_000_000
@@ -44,9 +42,9 @@ def grown(proxy: Running, before: int) -> int:
 
 
 async def test_bodies_of_50_mb_stream_both_ways_in_a_few_windows(tmp_path: Path) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 1, 40)) as broker, fake_web_broker(both_ways) as web_broker:
+    async with fake_web_broker(both_ways) as web_broker:
         keys = {"brokerWebServiceURL": web_broker.url, "httpInputMaxReplayBufferSize": 0}
-        async with child_proxy(tmp_path, broker, **keys) as proxy, aiohttp.ClientSession() as client:
+        async with proxy_and_broker(tmp_path, **keys) as (proxy, _), aiohttp.ClientSession() as client:
             url = f"http://127.0.0.1:{proxy.web_port}/admin/v2/clusters"
             async with client.get(f"http://127.0.0.1:{proxy.web_port}/metrics") as answer:
                 assert answer.status == 200
@@ -63,9 +61,9 @@ async def test_bodies_of_50_mb_stream_both_ways_in_a_few_windows(tmp_path: Path)
 
 async def test_many_clients_that_do_not_read_hold_their_windows_and_no_more(tmp_path: Path) -> None:
     clients = 100
-    async with EmbeddedBroker(GeneratedTopics(1, 1, 40)) as broker, fake_web_broker(both_ways) as web_broker:
+    async with fake_web_broker(both_ways) as web_broker:
         keys = {"brokerWebServiceURL": web_broker.url, "topicListWriteStallTimeoutMillis": 0}
-        async with child_proxy(tmp_path, broker, **keys) as proxy:
+        async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
             await proxy.get("/metrics")
             before = resident_bytes(MemoryPaths(process=Path(f"/proc/{proxy.child.pid}"))) or 0
             readers = [await AsyncClient.open(proxy.web_port, rcvbuf=4096) for _ in range(clients)]
@@ -79,7 +77,6 @@ async def test_many_clients_that_do_not_read_hold_their_windows_and_no_more(tmp_
             for reader in readers:
                 reader.close()
     # docs/memory.md: 16 KiB a connection, and a window of 4 x httpOutputBufferSize.
-    print(growth // clients)
     assert growth < clients * (4 * 32_768 + 48 * 1024) + 4 * MIB, growth // clients
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time, patient_clocks
 
@@ -113,3 +114,13 @@ async def child_proxy(
         finally:
             for client in running.clients:
                 client.close()
+
+
+@asynccontextmanager
+async def proxy_and_broker(directory: Path, **keys: object) -> AsyncIterator[tuple[Running, EmbeddedBroker]]:
+    """Run `serve` in front of a broker of a few topics, to which clients may also ask to be joined."""
+    async with (
+        EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker,
+        child_proxy(directory, broker, brokerProxyAllowedTargetPorts="*", **keys) as proxy,
+    ):
+        yield proxy, broker
