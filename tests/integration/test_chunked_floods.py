@@ -8,7 +8,7 @@ from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
-from tests.support.proxies.proxy_under_test import staged
+from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
 from tests.support.web.fake_web_broker import Answer, raw_web_broker, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -34,6 +34,27 @@ async def flood(at: WebStage, line: str, port: int, connections: int = CONNECTIO
     return clients
 
 
+async def pinged(
+    stage: Stage, clock: ChunkClock, clients: list[AsyncClient], act: Callable[[AsyncClient], object]
+) -> None:
+    """Have clients act, and a neighbour send PINGs, which are answered in time."""
+    stage.proxy.sockets.loop_budget.now = lambda: clock.now
+    neighbour, waits = await stage.connected(), []
+    for _ in range(10):
+        for client in clients:
+            with suppress(ConnectionError, BlockingIOError):
+                act(client)
+        before = clock.now
+        async with in_time():
+            await neighbour.ping()
+        waits.append(clock.now - before)
+    for client in clients:
+        client.reset()
+    assert clock.chunks > 300
+    assert max(waits) <= MOST_SECONDS
+    assert stage.proxy.counters.shared.internal_errors == {}
+
+
 async def refused(_: web.BaseRequest) -> web.StreamResponse:
     return web.Response(status=413)
 
@@ -53,24 +74,9 @@ async def refused(_: web.BaseRequest) -> web.StreamResponse:
 async def test_a_ping_waits_for_a_few_turns_of_tiny_chunks(line: str, answered: Answer, clock: ChunkClock) -> None:
     async with web_staged() as at:
         at.broker.answer = answered
-        at.stage.proxy.sockets.loop_budget.now = lambda: clock.now
-        neighbour, port = await at.stage.connected(), at.stage.proxy.web_port
-        clients = await flood(at, line, port)
-        waits = []
-        for _ in range(10):
-            for client in clients:
-                # Those that were refused are not heard for ever.
-                with suppress(ConnectionError):
-                    client.flood(A_FLOOD)
-            before = clock.now
-            async with in_time():
-                await neighbour.ping()
-            waits.append(clock.now - before)
-        for client in clients:
-            client.reset()
-        assert clock.chunks > 300
-        assert max(waits) <= MOST_SECONDS
-        assert at.stage.proxy.counters.shared.internal_errors == {}
+        clients = await flood(at, line, at.stage.proxy.web_port)
+        # Those that were refused are not heard for ever.
+        await pinged(at.stage, clock, clients, lambda client: client.flood(A_FLOOD))
 
 
 @pytest.mark.threat("tiny-answer-chunks")
@@ -86,23 +92,8 @@ async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: Chu
         writer.transport.abort()
 
     async with raw_web_broker(drip) as url, staged(brokerWebServiceURL=url) as stage:
-        stage.proxy.sockets.loop_budget.now = lambda: clock.now
-        neighbour = await stage.connected()
         clients = [await AsyncClient.open(stage.proxy.web_port) for _ in range(CONNECTIONS)]
         for client in clients:
             await client.send(f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
-        waits = []
-        for _ in range(10):
-            for client in clients:
-                with suppress(BlockingIOError):
-                    client.sock.recv(1 << 20)
-            before = clock.now
-            async with in_time():
-                await neighbour.ping()
-            waits.append(clock.now - before)
+        await pinged(stage, clock, clients, lambda client: client.sock.recv(1 << 20))
         over = True
-        for client in clients:
-            client.reset()
-        assert clock.chunks > 300
-        assert max(waits) <= MOST_SECONDS
-        assert stage.proxy.counters.shared.internal_errors == {}

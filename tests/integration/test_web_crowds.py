@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -14,8 +13,6 @@ from aiohttp import web
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.core.errors import DisconnectCause
 from proxy.web.forward import broker_client
-from tests.integration.test_web_tls import web_keys
-from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import patient
 from tests.support.web.fake_web_broker import echoed
@@ -277,19 +274,6 @@ async def test_clients_that_come_together_through_a_balancer_end_none_of_one_ano
                 client.sock.setblocking(False)
             for client in clients:
                 assert (await client.receive(12)) == b"HTTP/1.1 200"
-
-
-@pytest.mark.threat("returning-web-connections")
-async def test_both_web_ports_together_have_as_many_connections_as_may_be(tmp_path: Path) -> None:
-    async with web_staged(maxHttpServerConnections=4, **web_keys(PemFiles.write(tmp_path))) as at:
-        web = at.stage.proxy.web
-        assert web is not None
-        assert web.port is not None
-        assert web.tls_port is not None
-        for _ in range(3):
-            for port in (web.port, web.tls_port):
-                await at.stage.client(port=port)
-        await at.stage.until(lambda: ended(at, DisconnectCause.CONNECTION_LIMIT) == 2, "two too many")
 
 
 @pytest.mark.threat("busy-web-connections")

@@ -18,7 +18,6 @@ from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import (
     FLAGS_BYTES,
     LIST_BYTES,
-    MIB,
     NAME_BYTES,
     TIGHT,
     TOPIC,
@@ -100,18 +99,6 @@ async def test_a_list_moves_the_numbers_and_leaves_no_memory_in_use() -> None:
         assert after("active_connections") == 1
 
 
-async def test_memory_in_use_and_queues_are_those_of_the_moment() -> None:
-    async with staged(**TIGHT) as stage:
-        await jammed(stage)
-        await queued_for_heap(stage)
-        at = await scraped(stage)
-        assert at("topic_list_heap_memory_used_bytes") == stage.heap.held > MIB / 2
-        assert at("topic_list_direct_memory_used_bytes") == stage.direct.held > MIB / 2
-        assert at("topic_list_heap_queue_size") == 1
-        assert at("topic_list_direct_queue_size") == 2
-        assert at("lists_growers_waiting", limiter="heap") == 1
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -125,19 +112,6 @@ async def test_waits_that_time_out_are_counted_with_the_time_they_took() -> None
         assert at("lists_answers_total", outcome="refused_heap") == 1
         assert at("topic_list_heap_wait_time_ms", quantile="1.0") > millis - 1
         assert at("topic_list_heap_wait_time_ms_sum") > millis - 1
-
-
-async def test_an_answer_that_got_no_direct_memory_is_counted() -> None:
-    async with staged(**TIGHT) as stage:
-        reader = await direct_taken(stage)
-        client = await stage.connected()
-        stage.change(**{DIRECT_TIMEOUT: 150})
-        assert (await client.refused_topics(namespace(1))).message == DIRECT_REFUSAL
-        at = await scraped(stage)
-        assert (at("topic_list_heap_timeout_total"), at("topic_list_direct_timeout_total")) == (0, 1)
-        assert at("lists_answers_total", outcome="refused_direct") == 1
-        assert at("topic_list_direct_wait_time_ms", quantile="1.0") > 149
-        await has_list(reader)
 
 
 @pytest.mark.parametrize("limiter", ["heap", "direct"])

@@ -77,20 +77,6 @@ async def test_heads_sent_ahead_stay_in_the_line_of_the_budget(kind: str) -> Non
     assert grown <= allowed + WEB_READ_BUFFERS * BUFFER_BYTES
 
 
-@pytest.mark.parametrize("body", [b"", b"x" * 100])
-async def test_every_head_sent_ahead_is_answered_in_its_order(body: bytes) -> None:
-    site = Site()
-    connection, socket = site.connect()
-    upload = b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-    connection.data_received(upload)
-    await eventually(lambda: site.asked == ["/upload"], "the upload in work")
-    connection.data_received(body + b"".join(head([], f"/{number}") for number in range(HEADS)))
-    site.go.set()
-    await eventually(lambda: socket.written.count(b" 200 OK") == 1 + HEADS, "all answers")
-    assert site.asked == ["/upload", *(f"/{number}" for number in range(HEADS))]
-    await eventually(lambda: not socket.paused, "the socket to be read again")
-
-
 @pytest.mark.threat("parsed-requests-ahead")
 async def test_heads_behind_uploads_in_work_are_answered() -> None:
     """Requests that were in work before their body had come take no slot of the parser."""

@@ -24,7 +24,6 @@ from proxy.brokers.list_question import ListQuestion
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.overload.broker_questions import BrokerQuestions
 from proxy.overload.broker_statistics import StatisticsUnavailable
-from proxy.web.connection import READ_AHEAD_BYTES
 from proxy.web.forward.broker_client import BrokerAnswers
 from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns
 from proxy.web.http.pieces import FEW_LINES
@@ -235,16 +234,6 @@ def test_however_bytes_come_and_turns_are_given_requests_are_what_was_sent(seed:
         connection.connection_lost(None)
 
     run_virtual(main())
-
-
-async def test_a_body_that_ends_where_its_parser_would_stop_leaves_the_socket_read() -> None:
-    connection, socket = opened(not_served, LoopBudget(asyncio.get_running_loop(), lambda: 0.0))
-    await turns(1)
-    connection.data_received(b"POST /a" + HEAD)
-    await turns(1)
-    connection.data_received(CHUNK * (READ_AHEAD_BYTES // 16 + 1) + END)
-    assert not socket.paused
-    connection.connection_lost(None)
 
 
 class Tunnel:
