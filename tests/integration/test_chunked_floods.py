@@ -1,6 +1,7 @@
 """Bodies of tiny chunks on real sockets: whatever is asked for with them, a PING beside waits for a few turns."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest

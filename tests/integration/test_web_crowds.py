@@ -186,10 +186,14 @@ async def full_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebStage]:
         await crowd(at, ASK, 10, asked=18)
         for waiting in range(1, CROWD - KEPT - 18 + 1):
             await one_more(at)
-            await at.stage.until(lambda waiting=waiting: at.waiting == waiting, "a request on each connection")
+            await until_waits(at, waiting)
         yield at
         for socket in sockets:
             await socket.close()
+
+
+async def until_waits(at: WebStage, number: int) -> None:
+    await at.stage.until(lambda: at.waiting == number, "a request on each connection")
 
 
 async def one_more(at: WebStage) -> AsyncClient:
