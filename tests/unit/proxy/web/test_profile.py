@@ -1,6 +1,5 @@
 """A profile on demand: what it sees, what it costs at most, and that it is made once at a time."""
 
-import asyncio
 import errno
 import threading
 from collections.abc import Callable, Iterator
@@ -82,17 +81,14 @@ def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
     assert 2 * 8 * MOST_STACKS * MOST_CALLS < ADMIN_CLIENT_BYTES
 
 
-def test_a_profile_that_gets_no_thread_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_profile_that_gets_no_thread_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(function: Callable[[], None], name: str) -> None:
         raise NoThread(errno.EAGAIN, "no thread can be started")
 
-    async def main() -> None:
-        profiler = Profiler()
-        with monkeypatch.context() as patch:
-            patch.setattr(profile, "start_thread", none)
-            with pytest.raises(NoThread):
-                await profiler.profile(1.0)
-        monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
-        assert await profiler.profile(2.0) == {"seconds": 2.0}
-
-    asyncio.run(main())
+    profiler = Profiler()
+    with monkeypatch.context() as patch:
+        patch.setattr(profile, "start_thread", none)
+        with pytest.raises(NoThread):
+            await profiler.profile(1.0)
+    monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
+    assert await profiler.profile(2.0) == {"seconds": 2.0}

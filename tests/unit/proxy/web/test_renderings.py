@@ -2,7 +2,8 @@
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -32,17 +33,15 @@ class Counting:
         return Content(200, (f"{number}".encode(),))
 
 
-def on_books(test: Callable[[Renderings, Counting, SharedRendering], Awaitable[None]], keep: float) -> None:
-    async def main() -> None:
-        books, make = Renderings(keep), Counting()
-        await test(books, make, books.of(make))
-        await books.close()
-
-    run_virtual(main())
+@asynccontextmanager
+async def books_of(keep: float) -> AsyncIterator[tuple[Renderings, Counting, SharedRendering]]:
+    books, make = Renderings(keep), Counting()
+    yield books, make, books.of(make)
+    await books.close()
 
 
-def test_clients_that_ask_during_a_rendering_share_it() -> None:
-    async def test(_: Renderings, make: Counting, shared: SharedRendering) -> None:
+async def test_clients_that_ask_during_a_rendering_share_it() -> None:
+    async with books_of(0.0) as (_, make, shared):
         make.gate.clear()
         asking = [await start(shared.get()) for _ in range(50)]
         make.gate.set()
@@ -50,25 +49,24 @@ def test_clients_that_ask_during_a_rendering_share_it() -> None:
         assert make.made == 1
         assert (await shared.get()).body == b"2"
 
-    on_books(test, keep=0.0)
-
 
 def test_a_content_is_kept_as_long_as_the_key_says_and_not_longer() -> None:
-    async def test(books: Renderings, make: Counting, shared: SharedRendering) -> None:
-        bodies = []
-        for _ in range(4):
-            bodies.append((await shared.get()).body)
-            await asyncio.sleep(0.4)
-        assert bodies == [b"1", b"1", b"1", b"2"]
-        await asyncio.sleep(1.0)
-        books.keep_seconds = 0.0
-        assert [(await shared.get()).body for _ in range(2)] == [b"3", b"4"]
+    async def main() -> None:
+        async with books_of(1.0) as (books, _, shared):
+            bodies = []
+            for _ in range(4):
+                bodies.append((await shared.get()).body)
+                await asyncio.sleep(0.4)
+            assert bodies == [b"1", b"1", b"1", b"2"]
+            await asyncio.sleep(1.0)
+            books.keep_seconds = 0.0
+            assert [(await shared.get()).body for _ in range(2)] == [b"3", b"4"]
 
-    on_books(test, keep=1.0)
+    run_virtual(main())
 
 
-def test_the_client_that_asked_first_may_leave() -> None:
-    async def test(_: Renderings, make: Counting, shared: SharedRendering) -> None:
+async def test_the_client_that_asked_first_may_leave() -> None:
+    async with books_of(0.0) as (_, make, shared):
         make.gate.clear()
         first, second = await start(shared.get()), await start(shared.get())
         first.cancel()
@@ -77,11 +75,9 @@ def test_the_client_that_asked_first_may_leave() -> None:
         assert (await second).body == b"1"
         assert first.cancelled()
 
-    on_books(test, keep=0.0)
 
-
-def test_an_error_reaches_those_who_wait_and_the_next_one_tries_again() -> None:
-    async def test(_: Renderings, make: Counting, shared: SharedRendering) -> None:
+async def test_an_error_reaches_those_who_wait_and_the_next_one_tries_again() -> None:
+    async with books_of(1.0) as (_, make, shared):
         make.error = OSError("the disk")
         make.gate.clear()
         asking = [await start(shared.get()) for _ in range(3)]
@@ -91,11 +87,9 @@ def test_an_error_reaches_those_who_wait_and_the_next_one_tries_again() -> None:
         make.error = None
         assert (await shared.get()).body == b"2"
 
-    on_books(test, keep=1.0)
 
-
-def test_nobody_gets_a_content_from_before_a_change() -> None:
-    async def test(books: Renderings, make: Counting, shared: SharedRendering) -> None:
+async def test_nobody_gets_a_content_from_before_a_change() -> None:
+    async with books_of(1.0) as (books, make, shared):
         assert (await shared.get()).body == b"1"
         books.forget()
         make.gate.clear()
@@ -106,11 +100,9 @@ def test_nobody_gets_a_content_from_before_a_change() -> None:
         assert ((await early).body, (await late).body) == (b"2", b"3")
         assert (await shared.get()).body == b"3"
 
-    on_books(test, keep=1.0)
 
-
-def test_the_end_of_the_proxy_ends_renderings_and_tells_their_clients() -> None:
-    async def test(books: Renderings, make: Counting, shared: SharedRendering) -> None:
+async def test_the_end_of_the_proxy_ends_renderings_and_tells_their_clients() -> None:
+    async with books_of(1.0) as (books, make, shared):
         make.gate.clear()
         asking = await start(shared.get())
         await books.close()
@@ -119,11 +111,9 @@ def test_the_end_of_the_proxy_ends_renderings_and_tells_their_clients() -> None:
         with pytest.raises(HttpRefused, match="stopping"):
             await shared.get()
 
-    on_books(test, keep=1.0)
-
 
 @pytest.mark.threat("endless-own-pages")
-def test_the_loop_turns_between_slices_and_one_content_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_loop_turns_between_slices_and_one_content_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
     def pieces(name: str) -> Iterator[bytes]:
@@ -131,28 +121,25 @@ def test_the_loop_turns_between_slices_and_one_content_is_made_at_a_time(monkeyp
             order.append(f"{name}{number}")
             yield b"x"
 
-    async def main() -> None:
-        monkeypatch.setattr(renderings, "SLICE_SECONDS", 0.0)
-        books = Renderings()
-        shared = []
-        for name in ("a", "b"):
+    monkeypatch.setattr(renderings, "SLICE_SECONDS", 0.0)
+    books = Renderings()
+    shared = []
+    for name in ("a", "b"):
 
-            async def make(name: str = name) -> Content:
-                return Content(200, pieces(name))
+        async def make(name: str = name) -> Content:
+            return Content(200, pieces(name))
 
-            shared.append(books.of(make))
+        shared.append(books.of(make))
 
-        async def other() -> None:
-            for _ in range(3):
-                order.append("other")
-                await asyncio.sleep(0)
+    async def other() -> None:
+        for _ in range(3):
+            order.append("other")
+            await asyncio.sleep(0)
 
-        await asyncio.gather(*(each.get() for each in shared), other())
-        assert [each for each in order if each != "other"] == ["a0", "a1", "a2", "b0", "b1", "b2"]
-        # Others had their turns before the first content was made wholly.
-        assert order.index("a2") > 2 + order.index("a0")
-
-    run_virtual(main())
+    await asyncio.gather(*(each.get() for each in shared), other())
+    assert [each for each in order if each != "other"] == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    # Others had their turns before the first content was made wholly.
+    assert order.index("a2") > 2 + order.index("a0")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from proxy.core.counters import SharedCounters
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.http.counters import WebCounters
 from tests.support.loops.clock import ManualClock
-from tests.support.loops.loops import run_virtual
 from tests.unit.limiter.harness import start
 
 LIMIT = 4 * 1024 * 1024
@@ -51,40 +50,34 @@ def test_all_copies_together_take_a_quarter_of_direct_memory_at_most() -> None:
     assert books.copy(400_000).whole
 
 
-def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_needs() -> None:
-    async def main() -> None:
-        books = Books()
-        first, second, third = (books.copy(100_000) for _ in range(3))
-        taken = await books.direct.acquire(LIMIT - books.direct.held)
-        assert books.turn == []
-        waiting = await start(books.direct.acquire(1000))
-        assert books.direct.short
-        books.run_turn()
-        assert (first.whole, second.whole, third.whole) == (False, True, True)
-        (await waiting).release()
-        assert books.counters.copies_dropped == 1
-        # A growth that waits is a request that waits.
-        other = await books.direct.acquire(books.direct.available)
-        growth = await start(books.direct.update(taken, taken.size + 1_000))
-        books.run_turn()
-        assert books.direct.growers_waiting == 0
-        for permit in (await growth, other):
-            permit.release()
-
-    run_virtual(main())
+async def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_needs() -> None:
+    books = Books()
+    first, second, third = (books.copy(100_000) for _ in range(3))
+    taken = await books.direct.acquire(LIMIT - books.direct.held)
+    assert books.turn == []
+    waiting = await start(books.direct.acquire(1000))
+    assert books.direct.short
+    books.run_turn()
+    assert (first.whole, second.whole, third.whole) == (False, True, True)
+    (await waiting).release()
+    assert books.counters.copies_dropped == 1
+    # A growth that waits is a request that waits.
+    other = await books.direct.acquire(books.direct.available)
+    growth = await start(books.direct.update(taken, taken.size + 1_000))
+    books.run_turn()
+    assert books.direct.growers_waiting == 0
+    for permit in (await growth, other):
+        permit.release()
 
 
-def test_nobody_waits_for_the_copies_of_its_own_key() -> None:
-    async def main() -> None:
-        books = Books(key_cap_percent=20)
-        own, other = books.copy(100_000, "a"), books.copy(100_000, "b")
-        # A fifth of the limit, without the copy.
-        waiting = await start(books.direct.acquire(LIMIT // 5 - 1000, key="a"))
-        assert not waiting.done()
-        assert not books.direct.short
-        books.run_turn()
-        assert (own.whole, other.whole) == (False, True)
-        (await waiting).release()
-        assert books.direct.queue_size == 0
-
-    run_virtual(main())
+async def test_nobody_waits_for_the_copies_of_its_own_key() -> None:
+    books = Books(key_cap_percent=20)
+    own, other = books.copy(100_000, "a"), books.copy(100_000, "b")
+    # A fifth of the limit, without the copy.
+    waiting = await start(books.direct.acquire(LIMIT // 5 - 1000, key="a"))
+    assert not waiting.done()
+    assert not books.direct.short
+    books.run_turn()
+    assert (own.whole, other.whole) == (False, True)
+    (await waiting).release()
+    assert books.direct.queue_size == 0
