@@ -56,9 +56,9 @@ class Request:
 class Stage:
     """Places, and the requests that hold them or wait."""
 
-    def __init__(self, limit: int, least: int = LEAST) -> None:
+    def __init__(self, limit: int) -> None:
         self.clock = ManualClock()
-        self.places = SharedPlaces("places", limit, self.clock, lambda: WriteLimits(20.0, least))
+        self.places = SharedPlaces("places", limit, self.clock, lambda: WriteLimits(20.0, LEAST))
         self.served: list[Hashable] = []
 
     async def held(
