@@ -52,16 +52,21 @@ class Socket(asyncio.Transport):
         self.closed = True
 
 
-def opened(
+def http_server(
     answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], budget: LoopBudget | None = None
-) -> tuple[HttpConnection, Socket]:
-    """Open a connection of a web client whose requests are answered so."""
+) -> HttpServer:
+    """Make a server whose requests are answered so."""
     server = HttpServer(
         answer, access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
         max_line_size=LONGEST_HEADER, max_field_size=LONGEST_HEADER, read_bufsize=READ_AHEAD_BYTES,
         handler_cancellation=True,
     )  # fmt: skip
     server.longest_header, server.loop_budget = LONGEST_HEADER, budget
+    return server
+
+
+def opened(server: HttpServer) -> tuple[HttpConnection, Socket]:
+    """Open a connection of a web client."""
     connection, socket = server(), Socket()
     connection.accepted_from = "10.0.0.1"
     connection.connection_made(socket)

@@ -11,7 +11,7 @@ from proxy.app.memory.budget import WEB_CONNECTION_BYTES, WEB_HEADS_BYTES, WEB_R
 from proxy.web.connection import HttpConnection
 from proxy.web.server import MOST_HEADERS
 from tests.support.clients.async_client import eventually
-from tests.support.web.fake_socket import LONGEST_HEADER, Socket, opened
+from tests.support.web.fake_socket import LONGEST_HEADER, Socket, http_server, opened
 from tests.support.web.web_parts import running
 
 BUFFER_BYTES = 32_768
@@ -39,6 +39,7 @@ class Site:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.go = asyncio.Event()
+        self.server = http_server(self.answer)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.asked.append(request.path)
@@ -46,7 +47,7 @@ class Site:
         return web.Response()
 
     def connect(self) -> tuple[HttpConnection, Socket]:
-        return opened(self.answer)
+        return opened(self.server)
 
 
 @pytest.mark.threat("parsed-requests-ahead")

@@ -30,7 +30,7 @@ from proxy.web.http.pieces import FEW_LINES
 from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
 from tests.support.loops.loops import most_in_an_iteration, run_on, run_virtual
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
-from tests.support.web.fake_socket import Socket, opened
+from tests.support.web.fake_socket import Socket, http_server, opened
 from tests.support.web.web_parts import running
 
 CONNECTIONS = 60
@@ -74,13 +74,13 @@ async def turns(count: int) -> None:
 @pytest.mark.parametrize("path", [b"/nowhere", b"/admin/" + b"%25" * 2300])
 def test_an_iteration_answers_a_few_of_many_requests_and_fewer_with_long_paths(path: bytes) -> None:
     seconds = REQUEST_SECONDS + len(path) * PATH_BYTE_SECONDS
-    request = b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n%b\r\n"
+    head = b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n"
 
     async def main() -> None:
         async with running() as at:
             answers = at.parts.counters.answers
             at.parts.loop_budget.now = lambda: answers["4xx"] * seconds
-            sent = request % b"" * 3 + request % b"Connection: close\r\n"
+            sent = (head + b"\r\n") * 3 + head + b"Connection: close\r\n\r\n"
             asking = asyncio.gather(*(at.raw(sent) for _ in range(CONNECTIONS)))
             most = await most_in_an_iteration(lambda: answers["4xx"], 4 * CONNECTIONS)
             # Those who got a turn work in the next iteration, beside a first request.
@@ -101,7 +101,7 @@ async def test_an_iteration_parses_the_requests_of_a_few_connections(monkeypatch
 
     monkeypatch.setattr(RequestHandler, "data_received", timed)
     budget = LoopBudget(asyncio.get_running_loop(), lambda: parsed * PARSE_SECONDS)
-    connections = [opened(served, budget) for _ in range(CONNECTIONS)]
+    connections = [opened(http_server(served, budget)) for _ in range(CONNECTIONS)]
     for connection, _ in connections:
         connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     # The read that finds the time spent leaves its bytes to a turn.
@@ -120,7 +120,7 @@ async def test_a_connection_that_ends_while_its_bytes_wait_leaves_nothing() -> N
         return await not_served(request)
 
     budget = spent_budget()
-    connection, socket = opened(answer, budget)
+    connection, socket = opened(http_server(answer, budget))
     connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert socket.paused
     connection.connection_lost(None)
@@ -165,7 +165,7 @@ def test_an_honest_rest_of_a_refused_body_ends_the_connection_at_once(monkeypatc
 
 @pytest.mark.threat("tiny-body-chunks")
 async def test_an_upgrade_that_was_parsed_in_a_turn_and_declined_leaves_the_socket_read() -> None:
-    connection, socket = opened(served, spent_budget())
+    connection, socket = opened(http_server(served, spent_budget()))
     connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert socket.paused
     await turns(20)
@@ -216,7 +216,7 @@ def test_however_bytes_come_and_turns_are_given_requests_are_what_was_sent(seed:
 
     async def main() -> None:
         budget = LoopBudget(asyncio.get_running_loop(), lambda: chance.choice((0.0, 1.0)) if seed % 4 else 0.0)
-        connection, socket = opened(answer, budget if seed % 5 else None)
+        connection, socket = opened(http_server(answer, budget if seed % 5 else None))
         left = sent
         for _ in range(100_000):
             await asyncio.sleep(0)
@@ -260,7 +260,7 @@ async def test_a_websocket_gets_what_its_client_has_sent_before_it_was_open(spen
         request.protocol.set_parser(tunnel)  # type: ignore[arg-type]
         return await not_served(request)
 
-    connection, socket = opened(answer, spent_budget() if spent else None)
+    connection, socket = opened(http_server(answer, spent_budget() if spent else None))
     opening = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     connection.data_received(opening + early[:20_000])
     await turns(10)
@@ -283,7 +283,7 @@ async def test_no_line_break_but_both_signs_makes_a_chunk(framed: bytes) -> None
         bodies.append(await request.read())
         return web.Response()
 
-    connection, socket = opened(answer)
+    connection, socket = opened(http_server(answer))
     connection.data_received(b"POST /x" + HEAD + framed * (FEW_LINES + 1))
     await turns(20)
     assert (bodies, socket.closed) == ([], True)

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from proxy.core.loop_budget import LoopBudget
 from tests.support.loops.loops import run_virtual
-from tests.support.web.fake_socket import opened
+from tests.support.web.fake_socket import http_server, opened
 
 FIRST = b"GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
 NEXT = b"GET /next HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -32,7 +32,7 @@ def served(reads: list[bytes], *, spent: bool = False) -> tuple[list[tuple[str, 
 
     async def main() -> tuple[bytes, bool]:
         budget = LoopBudget(asyncio.get_running_loop(), lambda: 0.0)
-        connection, socket = opened(answer, budget)
+        connection, socket = opened(http_server(answer, budget))
         for read in reads:
             if spent:
                 budget.charge(1.0)
