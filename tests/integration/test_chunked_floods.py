@@ -35,12 +35,20 @@ async def flood(at: WebStage, line: str, port: int, connections: int = CONNECTIO
     return clients
 
 
+async def neighbour_of(stage: Stage, clock: ChunkClock) -> AsyncClient:
+    stage.proxy.sockets.loop_budget.now = lambda: clock.now
+    return await stage.connected()
+
+
 async def pinged(
-    stage: Stage, clock: ChunkClock, clients: list[AsyncClient], act: Callable[[AsyncClient], object]
+    stage: Stage,
+    clock: ChunkClock,
+    neighbour: AsyncClient,
+    clients: list[AsyncClient],
+    act: Callable[[AsyncClient], object],
 ) -> None:
     """Have clients act, and a neighbour send PINGs, which are answered in time."""
-    stage.proxy.sockets.loop_budget.now = lambda: clock.now
-    neighbour, waits = await stage.connected(), []
+    waits = []
     for _ in range(10):
         for client in clients:
             with suppress(ConnectionError, BlockingIOError):
@@ -75,9 +83,10 @@ async def refused(_: web.BaseRequest) -> web.StreamResponse:
 async def test_a_ping_waits_for_a_few_turns_of_tiny_chunks(line: str, answered: Answer, clock: ChunkClock) -> None:
     async with web_staged() as at:
         at.broker.answer = answered
+        neighbour = await neighbour_of(at.stage, clock)
         clients = await flood(at, line, at.stage.proxy.web_port)
         # Those that were refused are not heard for ever.
-        await pinged(at.stage, clock, clients, lambda client: client.flood(A_FLOOD))
+        await pinged(at.stage, clock, neighbour, clients, lambda client: client.flood(A_FLOOD))
 
 
 @pytest.mark.threat("tiny-answer-chunks")
@@ -93,8 +102,9 @@ async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: Chu
         writer.transport.abort()
 
     async with raw_web_broker(drip) as url, staged(brokerWebServiceURL=url) as stage:
+        neighbour = await neighbour_of(stage, clock)
         clients = [await AsyncClient.open(stage.proxy.web_port) for _ in range(CONNECTIONS)]
         for client in clients:
             await client.send(f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
-        await pinged(stage, clock, clients, lambda client: client.sock.recv(1 << 20))
+        await pinged(stage, clock, neighbour, clients, lambda client: client.sock.recv(1 << 20))
         over = True

@@ -215,7 +215,10 @@ async def test_an_early_redirect_takes_the_whole_body_along_or_is_the_client_s(
 
     async with fake_web_broker(counted) as owner:
         redirect = head(307, b"", f"Location: {owner.url}/admin/v2/x")
-        keys = {"httpInputMaxReplayBufferSize": copy_bytes, "brokerWebServiceAllowedTargetPorts": owner.port}
+        keys: dict[str, Any] = {
+            "httpInputMaxReplayBufferSize": copy_bytes,
+            "brokerWebServiceAllowedTargetPorts": owner.port,
+        }
         async with before([redirect], end, monkeypatch, **keys) as broker:
             expected = (200, b"True") if copy_bytes else (307, b"")
             assert [await broker.asked(form) for _ in range(2)] == [expected] * 2
