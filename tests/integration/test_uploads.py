@@ -5,12 +5,14 @@ import os
 from typing import Final
 
 import pytest
+from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import MIB, namespace
-from tests.support.web.fake_web_broker import redirect_to, swallowed
+from tests.support.web.fake_web_broker import fake_web_broker, redirect_to, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
+from tests.unit.limiter.harness import start
 
 DIRECT: Final = "maxTopicListInFlightDirectMemSize{}"
 # Whoever waits for direct memory has to get it, long before this.
@@ -66,6 +68,31 @@ async def test_a_copy_is_given_up_for_a_list_and_its_client_gets_the_redirect() 
         head = await client.rest()
         assert head.startswith(b"HTTP/1.1 307 ")
         assert b"Location: http://127.0.0.1:1/elsewhere\r\n" in head
+
+
+async def test_a_copy_given_up_while_it_is_sent_again_leaves_the_redirect_to_the_client() -> None:
+    reading = asyncio.Event()
+
+    async def stalled(request: web.BaseRequest) -> web.StreamResponse:
+        await reading.wait()
+        return await swallowed(request)
+
+    async with (
+        fake_web_broker(stalled) as other,
+        web_staged(brokerWebServiceAllowedTargetPorts=other.port, **{DIRECT.format("MB"): 40}) as at,
+    ):
+        at.broker.answer = redirect_to(f"{other.url}/owner")
+        client = await uploading(at, 4_000_000, bytes(4_000_000))
+        await at.stage.until(lambda: other.asked and at.stage.direct.held, "the second broker, which reads nothing yet")
+        taken = await at.stage.direct.acquire(at.stage.direct.available)
+        waiting = await start(at.stage.direct.acquire(1))
+        await at.stage.until(lambda: at.stage.proxy.counters.web.copies_dropped, "the end of the copy")
+        reading.set()
+        answer = await client.rest()
+        assert answer.startswith(b"HTTP/1.1 307 ")
+        assert f"Location: {other.url}/owner\r\n".encode() in answer
+        taken.release()
+        (await waiting).release()
 
 
 @pytest.mark.threat("uploads-broken-off")

@@ -91,7 +91,7 @@ def redirect_to(location: str, status: int = 307) -> Answer:
     """Give what answers with a redirect when the body has come."""
 
     async def redirect(request: web.BaseRequest) -> web.StreamResponse:
-        await request.read()
+        await swallowed(request)
         return web.Response(status=status, headers={"Location": location} if location else {}, body=b"moved")
 
     return redirect

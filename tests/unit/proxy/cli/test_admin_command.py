@@ -231,3 +231,18 @@ def test_a_profile_that_is_too_long_is_refused_before_anybody_is_asked(run: Comm
     code, _, error = run("profile", "--seconds", "10m")
     assert (code, run.asked) == (2, [])
     assert "--seconds: got 600, expected 0.1 to 20" in error
+
+
+def test_a_component_needs_a_level(run: Command) -> None:
+    own = {"level": "debug", "configured": "", "seconds_left": 60.0}
+    answer = {"level": "info", "configured": "info", "seconds_left": None, "components": {"web": own}}
+    run.answers = {"PUT /v1/log-level": answer}
+    code, out, _ = run("log-level", "debug", "--component", "web", "--for", "60")
+    assert (code, out) == (0, "info\nweb: debug for 60 s, then info\n")
+    assert run.asked == [("PUT /v1/log-level", {"level": "debug", "seconds": 60.0, "component": "web"})]
+    assert run("log-level", "--component", "web")[0] == 2
+
+
+def test_an_undone_drain_says_what_the_proxy_does_now(run: Command) -> None:
+    run.answers = {"POST /v1/undrain": {"phase": "serving", "connections": 7}}
+    assert run("undrain")[:2] == (0, "serving: 7 connections\n")

@@ -129,6 +129,16 @@ def test_one_question_at_a_time_and_none_while_it_is_paused() -> None:
         assert len(proxy.asked) == before + 2
 
 
+def test_a_page_that_was_left_before_its_answer_came_is_not_shown_for_another() -> None:
+    proxy = Proxy()
+    with shown(proxy) as view:
+        proxy.gate.clear()
+        view.press("12")
+        assert len(view.until("[2 connections]")) == 1
+        proxy.gate.set()
+        assert "192.0.2.1:5000" in view.until("CLIENT")[2]
+
+
 def test_arrows_move_through_rows_and_columns_that_have_no_room() -> None:
     proxy = Proxy()
     proxy.rows = [{**ROW, "id": number} for number in range(9)]

@@ -319,3 +319,11 @@ def test_brokers_that_are_not_up_stand_above_the_connections_with_the_reason() -
     assert "\x1b" not in line
     shown["brokers"] = [up]
     assert "1 up" not in "".join(render(shown, 200))
+
+
+def test_a_larger_terminal_shows_more_until_it_shows_all() -> None:
+    shown = crowded()
+    heights = [len(render(shown, 200, lines)) for lines in range(24, 90)]
+    assert heights == [min(lines, heights[-1]) for lines in range(24, 90)]
+    assert [line for line in render(shown, 200, 89) if line] == [line for line in render(shown, 200) if line]
+    assert LONGEST_KEY in "\n".join(render(shown, 200, 24))

@@ -2,15 +2,21 @@
 
 import os
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from io import BytesIO
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import pytest
 
+from proxy.cli.admin.client import NoAnswer, Refused
 from proxy.cli.inherited import (
     Inherited,
+    Predecessor,
+    TakeOverFailed,
     _received,
     inherited_of,
     sockets_of_systemd,
@@ -94,6 +100,46 @@ def test_a_stranger_who_connects_first_is_passed_over(waiting: socket.socket, mo
         monkeypatch.setattr("proxy.cli.inherited.credentials_of", lambda sock: next(answers, None) or real(sock))
         (number,) = _received(waiting, 1)
         assert held.enter_context(socket.socket(fileno=number)).getsockname() == given.getsockname()
+
+
+def test_too_few_sockets_are_a_fault_and_none_stays_open(waiting: socket.socket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as given:
+        send_sockets(name_of(waiting), [Handed(given, PURPOSE)])
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(OSError, match="expected 2 sockets, got 1"):
+            _received(waiting, 2)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Answers:
+    """An admin API that answers so, in this order."""
+
+    def __init__(self, *answers: object) -> None:
+        self._answers = iter(answers)
+
+    def ask(self, *_: object) -> Mapping[str, Any]:
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, dict)
+        return answer
+
+
+def predecessor(pid: int, *answers: object) -> Predecessor:
+    return Predecessor(cast(Any, Answers(*answers)), "@0001f", {"pid": pid, "budget_bytes": 1})
+
+
+def test_a_predecessor_that_is_gone_has_no_clients_left() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert predecessor(ended.pid, NoAnswer("nobody")).leave() == 0
+
+
+def test_a_predecessor_that_lives_is_asked_until_it_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.cli.inherited.sleep", lambda _: None)
+    assert predecessor(os.getpid(), NoAnswer("nobody"), {"connections": 7}).leave() == 7
+    with pytest.raises(TakeOverFailed, match="goes on: another has them"):
+        predecessor(os.getpid(), NoAnswer("nobody"), Refused(409, {"reason": "another has them"})).leave()
 
 
 # --- systemd --------------------------------------------------------------------------------------

@@ -92,3 +92,15 @@ async def test_a_profile_that_gets_no_thread_frees_the_place(monkeypatch: pytest
             await profiler.profile(1.0)
     monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
     assert await profiler.profile(2.0) == {"seconds": 2.0}
+
+
+async def test_a_failure_of_the_profile_is_that_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(seconds: float, stop: threading.Event) -> Any:
+        raise OSError("no frames today")
+
+    profiler = Profiler()
+    monkeypatch.setattr(profile, "sample", broken)
+    # The place is free again.
+    for _ in range(2):
+        with pytest.raises(OSError, match="no frames today"):
+            await profiler.profile(1.0)
