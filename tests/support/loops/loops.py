@@ -5,10 +5,12 @@ it raises instead of hanging.
 """
 
 import asyncio
+import inspect
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pytest
 import uvloop
@@ -17,6 +19,8 @@ from tests.support.patience import patient
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Given = ParamSpec("Given")
+Rest = ParamSpec("Rest")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 both_loops = pytest.mark.parametrize(
@@ -88,6 +92,29 @@ def virtual(play: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         run_virtual(play(*args, **kwargs))
 
     return test
+
+
+def virtually(
+    made: Callable[Given, AbstractAsyncContextManager[T]], *given: Given.args, **more: Given.kwargs
+) -> Callable[[Callable[Concatenate[T, Rest], Awaitable[None]]], Callable[Rest, None]]:
+    """Run a test in virtual time, with what `made` gives as its first argument."""
+
+    def decorated(body: Callable[Concatenate[T, Rest], Awaitable[None]]) -> Callable[Rest, None]:
+        @wraps(body)
+        def test(*arguments: Rest.args, **named: Rest.kwargs) -> None:
+            async def main() -> None:
+                async with made(*given, **more) as rig:
+                    await body(rig, *arguments, **named)
+
+            run_virtual(main())
+
+        # What pytest fills in is all but the rig.
+        _, *filled = inspect.signature(body).parameters.values()
+        vars(test).update(__signature__=inspect.Signature(filled))
+        del vars(test)["__wrapped__"]
+        return test
+
+    return decorated
 
 
 def run_without_sockets(main: Coroutine[Any, Any, T]) -> T:

@@ -42,7 +42,9 @@ def test_a_full_table_drops_what_was_named_longest_ago() -> None:
     known.note(BrokerAddress("one-more", 6650))
     assert len(known) == MOST_KNOWN
     assert BROKER in known
+    assert known.named(BROKER.host)
     assert BrokerAddress("b0", 6650) not in known
+    assert not known.named("b0")
 
 
 def test_expired_entries_make_room() -> None:
@@ -68,15 +70,3 @@ def test_a_host_stays_named_when_its_right_to_credentials_is_over() -> None:
     clock.advance(10 * KNOWN_SECONDS)
     assert BROKER not in known
     assert known.named(BROKER.host.upper())
-
-
-def test_of_named_hosts_the_one_named_longest_ago_leaves_a_full_table() -> None:
-    known, _ = table()
-    known.note(BROKER)
-    for number in range(MOST_KNOWN - 1):
-        known.note(BrokerAddress(f"b{number}", 6650))
-    known.note(BROKER)
-    known.note(BrokerAddress("one-more", 6650))
-    assert known.named(BROKER.host)
-    assert known.named("one-more")
-    assert not known.named("b0")

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.brokers.target import BrokerAddress, TargetValidator, parse_address, resolve
 from proxy.core.errors import TargetRefused
-from tests.support.loops.loops import LoopFactory, both_loops, run_on
+from tests.support.loops.loops import run_on
 
 
 class TestParsing:
@@ -96,9 +96,6 @@ class TestHosts:
     def test_case_does_not_matter(self) -> None:
         assert allowed("LOCALHOST", names=["LocalHost"], addresses=["127.0.0.0/8", "::1"])
 
-    def test_one_of_several_patterns_is_enough(self) -> None:
-        assert allowed("127.0.0.1", names=["*.example.com", "127.0.0.1"])
-
     @pytest.mark.threat("pattern-ends-early")
     def test_a_wildcard_reaches_no_further_than_its_domain(self) -> None:
         with pytest.raises(TargetRefused):
@@ -110,9 +107,6 @@ class TestHosts:
 
 
 class TestPorts:
-    def test_a_port_of_the_list_is_allowed(self) -> None:
-        assert allowed("127.0.0.1", 6651)
-
     @pytest.mark.threat("port-scan")
     def test_any_other_is_refused_before_the_name_is_looked_up(self) -> None:
         with pytest.raises(TargetRefused, match="target port 22 is not in brokerProxyAllowedTargetPorts"):
@@ -157,36 +151,6 @@ class TestLinkLocal:
 
 
 class TestAddresses:
-    @pytest.mark.parametrize(
-        ("address", "network"),
-        [
-            ("127.0.0.1", "127.0.0.1"),
-            ("127.0.0.1", "127.0.0.0/8"),
-            ("127.0.0.1", "127.0.0.*"),
-            ("10.1.2.3", "10.0.0.0/8"),
-            ("2001:db8::5", "2001:db8::/32"),
-            ("::1", "::1"),
-            ("::ffff:a01:203", "10.0.0.0/8"),  # the same host, however it is written
-        ],
-    )
-    def test_an_address_inside_is_allowed(self, address: str, network: str) -> None:
-        assert allowed(address, addresses=[network]) == [address]
-
-    @pytest.mark.parametrize(
-        ("address", "network"),
-        [
-            ("127.0.0.1", "10.0.0.0/8"),
-            ("11.0.0.1", "10.0.0.0/8"),
-            ("2001:db9::1", "2001:db8::/32"),
-            ("::1", "127.0.0.0/8"),
-            ("::ffff:11.0.0.1", "10.0.0.0/8"),
-            ("127.0.0.1", ""),
-        ],
-    )
-    def test_an_address_outside_is_refused(self, address: str, network: str) -> None:
-        with pytest.raises(TargetRefused, match="brokerProxyAllowedIPAddresses"):
-            allowed(address, addresses=[network])
-
     def test_a_name_is_judged_by_what_it_resolves_to(self) -> None:
         with pytest.raises(TargetRefused, match="no address of 'localhost'"):
             allowed("localhost", addresses=["10.0.0.0/8"])
@@ -205,39 +169,23 @@ class TestAddresses:
             allowed("2130706433", addresses=["10.0.0.0/8"])  # 127.0.0.1 as one number
 
 
-@both_loops
 class TestResolving:
-    def resolved(self, loop_factory: LoopFactory, host: str) -> list[str]:
-        return run_on(loop_factory, resolve(BrokerAddress(host, 6650)))
+    def resolved(self, host: str) -> list[str]:
+        return run_on(asyncio.new_event_loop, resolve(BrokerAddress(host, 6650)))
 
-    def test_an_address_needs_no_look_up(self, loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_address_needs_no_look_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_lookup(*_: Any) -> None:
             raise AssertionError("an address was looked up")
 
         monkeypatch.setattr("socket.getaddrinfo", no_lookup)
-        assert self.resolved(loop_factory, "192.0.2.7") == ["192.0.2.7"]
+        assert self.resolved("192.0.2.7") == ["192.0.2.7"]
 
-    def test_each_address_of_a_name_is_given_once(self, loop_factory: LoopFactory) -> None:
-        found = self.resolved(loop_factory, "localhost")
+    def test_each_address_of_a_name_is_given_once(self) -> None:
+        found = self.resolved("localhost")
         assert len(found) == len(set(found))
         assert set(found) <= {"127.0.0.1", "::1"}
 
     @pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".test", "x" * 300, ":"])
-    def test_a_host_that_can_be_none_is_refused(self, loop_factory: LoopFactory, host: str) -> None:
+    def test_a_host_that_can_be_none_is_refused(self, host: str) -> None:
         with pytest.raises(TargetRefused):
-            self.resolved(loop_factory, host)
-
-
-def test_other_lists_hold_from_the_next_target_on() -> None:
-    async def main() -> None:
-        validator = TargetValidator(["*"], ["*"], ["*"])
-        target = BrokerAddress("127.0.0.1", 6650)
-        assert await validator.resolve(target) == ["127.0.0.1"]
-        for lists in (([], ["*"], ["*"]), (["*"], ["10.0.0.0/8"], ["*"]), (["*"], ["*"], ["6651"])):
-            validator.apply(*lists)
-            with pytest.raises(TargetRefused):
-                await validator.resolve(target)
-        validator.apply(["127.*"], ["127.0.0.0/8"], ["6650"])
-        assert await validator.resolve(target) == ["127.0.0.1"]
-
-    asyncio.run(main())
+            self.resolved(host)
