@@ -1,8 +1,9 @@
 """What the tests of authentication share: an authenticator with books, and how a refusal is seen."""
 
+import asyncio
 import io
 import json
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from proxy.auth.settings import AuthenticationSettings
 from proxy.core.log import open_log
 from tests.support.auth.tokens import NOW
 from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import run_virtual
 
 
 class Doorman:
@@ -45,9 +47,34 @@ class Doorman:
             await self.authenticator.authenticate(method, data, certificate, "192.0.2.1")
         return refusal.value
 
+    async def reads_files(self, result: str = "applied") -> None:
+        """Wait until a file that has changed was read again."""
+        before = self.counters.reloads[result]
+        for _ in range(1000):
+            if self.counters.reloads[result] > before:
+                return
+            await asyncio.sleep(1)
+        raise AssertionError(f"no file was {result}: {self.counters.reloads}")
+
     @property
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._lines.getvalue().splitlines()]
+
+
+def watching(settings: AuthenticationSettings) -> Callable[[Callable[[Doorman], Awaitable[None]]], None]:
+    """Run a test's body in virtual time, with an authenticator that watches its files."""
+
+    def run(body: Callable[[Doorman], Awaitable[None]]) -> None:
+        async def main() -> None:
+            doorman = Doorman(settings)
+            doorman.authenticator.start()
+            await body(doorman)
+            await doorman.authenticator.close()
+            assert doorman.crashes == []
+
+        run_virtual(main())
+
+    return run
 
 
 def at_once(answer: Coroutine[Any, Any, Authenticated]) -> Authenticated:

@@ -1,6 +1,7 @@
 """An OpenID issuer on a local port, honest or not, and the tokens it signs."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -51,16 +52,16 @@ class Issuer:
 
 
 @asynccontextmanager
-async def running_issuer() -> AsyncIterator[Issuer]:
+async def running_issuer(tls: ssl.SSLContext | None = None) -> AsyncIterator[Issuer]:
     """Listen until the block ends; `may_answer` is set then, so that nobody waits."""
     issuer = Issuer()
     app = web.Application()
     app.router.add_get("/{path:.*}", issuer.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    issuer.url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield issuer
     finally:

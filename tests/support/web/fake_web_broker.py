@@ -4,6 +4,7 @@ Rule: what is answered is a coroutine of the test; the server adds nothing, deco
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class FakeWebBroker:
 
     answer: Answer
     port: int = 0
+    tls: bool = False
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
     # The brokers' own list, or the status of the refusal; a proxy with secret credentials asks for the list unbidden.
@@ -56,7 +58,7 @@ class FakeWebBroker:
     @property
     def url(self) -> str:
         """Give its base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' * self.tls}://127.0.0.1:{self.port}"
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -98,9 +100,11 @@ def redirect_to(location: str, status: int = 307) -> Answer:
 
 
 @asynccontextmanager
-async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator[FakeWebBroker]:
+async def fake_web_broker(
+    answer: Answer = fine, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[FakeWebBroker]:
     """Serve until the block ends."""
-    broker = FakeWebBroker(answer)
+    broker = FakeWebBroker(answer, tls=tls is not None)
     broker.list_shown.set()
     server = web.Server(broker.handle, handler_cancellation=True, access_log=None, auto_decompress=False)
 
@@ -108,7 +112,7 @@ async def fake_web_broker(answer: Answer = fine, port: int = 0) -> AsyncIterator
         broker.connections += 1
         return server()
 
-    listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", port)
+    listening = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", port, ssl=tls)
     broker.port = listening.sockets[0].getsockname()[1]
     try:
         yield broker

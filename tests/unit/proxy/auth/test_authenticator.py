@@ -1,9 +1,6 @@
 import asyncio
 import base64
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,35 +15,20 @@ from cryptography.x509.oid import NameOID
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.identity import AuthData, Authenticated
 from proxy.auth.providers.http_header import credentials_of_header
-from proxy.auth.roles import ANONYMIZERS
+from proxy.auth.roles import ANONYMIZERS, LONGEST_ROLE, is_role
 from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSettings
 from proxy.config.config import Config
 from proxy.core.public_causes import PublicCause
-from tests.support.auth.authentication import Doorman
+from tests.support.auth.authentication import Doorman, watching
 from tests.support.auth.tokens import NOW, SECRET, signed
-from tests.support.loops.loops import run_virtual
-from tests.support.patience import patient
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
 OTHER_SECRET = SECRET[::-1]
 ISSUERS = OpenIdSettings(issuers=("https://issuer.example",), audiences=("pulsar",))
 
 
-def in_file(path: Path, content: bytes) -> TokenSettings:
-    path.write_bytes(content)
-    return TokenSettings(secret_key=str(path))
-
-
 def in_setting(content: bytes = SECRET) -> TokenSettings:
     return TokenSettings(secret_key="data:;base64," + base64.b64encode(content).decode())
-
-
-async def seconds_until(condition: Callable[[], object]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(1)
-    raise AssertionError("it never came true")
 
 
 def certificate(common_name: str | None) -> bytes:
@@ -62,12 +44,6 @@ def certificate_of(*subject: tuple[str, str]) -> bytes:
     key, noon = ec.generate_private_key(ec.SECP256R1()), datetime(2026, 1, 1, tzinfo=UTC)
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, noon, noon + timedelta(days=1))
     return builder.sign(key, SHA256()).public_bytes(Encoding.DER)
-
-
-@pytest.mark.parametrize("name", ["token", PACKAGE + "AuthenticationProviderToken"])
-async def test_names_of_java_and_short_ones_mean_the_same(name: str) -> None:
-    doorman = Doorman(AuthenticationSettings((name,), token=in_setting()))
-    assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
 
 
 def test_all_supported_providers_can_be_named() -> None:
@@ -135,21 +111,11 @@ async def test_unknown_methods_are_anonymous_if_a_key_says_so() -> None:
     assert (await Doorman(keys).refuses("token", b"x.y.z")).reason is Reason.INVALID_TOKEN
 
 
-async def test_refused_credentials_are_never_anonymous() -> None:
-    doorman = Doorman(AuthenticationSettings(("token",), anonymous_role="guest", token=in_setting()))
-    assert (await doorman.refuses("token", b"x.y.z")).reason is Reason.INVALID_TOKEN
-
-
 async def test_without_an_anonymous_role_an_unknown_method_is_refused_and_makes_no_label() -> None:
     doorman = Doorman(AuthenticationSettings(("token",), token=in_setting()))
     assert (await doorman.refuses("made up", b"")).reason is Reason.NO_PROVIDER
     assert (await doorman.refuses("", b"")).public is PublicCause.REQUIRED
     assert doorman.counters.failures == {("AuthenticationService", "unknown", "NO_PROVIDER"): 2}
-
-
-async def test_common_name_of_the_certificate_is_the_role() -> None:
-    doorman = Doorman(AuthenticationSettings(("tls",)))
-    assert await doorman.admits("tls", b"ignored", certificate("proxy-admin")) == Authenticated("proxy-admin")
 
 
 async def test_of_several_common_names_the_last_in_the_certificate_is_the_role() -> None:
@@ -161,27 +127,28 @@ async def test_of_several_common_names_the_last_in_the_certificate_is_the_role()
     assert refusal.reason is Reason.INVALID_CN
 
 
+@pytest.mark.threat("role-changed-by-header")
+@pytest.mark.parametrize("role", [" admin", "admin ", "  admin  ", "admin\u3000", "\u00a0admin", "\tadmin", "admin\r"])
+def test_text_that_a_header_would_change_into_another_role_is_no_role(role: str) -> None:
+    assert not is_role(role)
+
+
+@pytest.mark.parametrize("role", ["admin", "ad min", "\u00fcber", "a" * LONGEST_ROLE])
+def test_printable_text_is_a_role(role: str) -> None:
+    assert is_role(role)
+
+
+@pytest.mark.parametrize("value", ["", " ", "a\nb", "a" * (LONGEST_ROLE + 1), None, 7, b"admin", "a\udcff"])
+def test_what_breaks_a_line_or_is_no_text_is_no_role(value: object) -> None:
+    assert not is_role(value)
+
+
 async def test_client_without_a_usable_certificate_is_refused() -> None:
     doorman = Doorman(AuthenticationSettings(("tls",)))
     assert (await doorman.refuses("tls", b"", None)).reason is Reason.INVALID_CERTS
     assert (await doorman.refuses("tls", b"", b"\x30\x03\x02\x01\x01")).reason is Reason.INVALID_CERTS
     assert (await doorman.refuses("tls", b"", certificate(None))).reason is Reason.INVALID_CN
     assert (await doorman.refuses("tls", b"", certificate("two\nlines"))).reason is Reason.INVALID_CN
-
-
-def test_a_key_file_that_changes_is_in_force_soon(tmp_path: Path) -> None:
-    path = tmp_path / "secret.key"
-
-    async def main() -> None:
-        doorman = Doorman(AuthenticationSettings(("token",), token=in_file(path, SECRET)))
-        doorman.authenticator.start()
-        path.write_bytes(OTHER_SECRET)
-        await seconds_until(lambda: doorman.counters.reloads["applied"])
-        await doorman.refuses("token", signed({"sub": "a"}))
-        await doorman.authenticator.close()
-        assert [line["event"] for line in doorman.lines] == ["file read again"]
-
-    run_virtual(main())
 
 
 def test_mounted_secret_that_is_swapped_by_its_link_is_in_force_soon(tmp_path: Path) -> None:
@@ -192,39 +159,30 @@ def test_mounted_secret_that_is_swapped_by_its_link_is_in_force_soon(tmp_path: P
     link, swapped = tmp_path / "data", tmp_path / "data_tmp"
     link.symlink_to("one")
 
-    async def main() -> None:
-        settings = TokenSettings(secret_key=f"file://{link}/secret")
-        doorman = Doorman(AuthenticationSettings(("token",), token=settings))
-        doorman.authenticator.start()
+    @watching(AuthenticationSettings(("token",), token=TokenSettings(secret_key=f"file://{link}/secret")))
+    async def _(doorman: Doorman) -> None:
         swapped.symlink_to("two")
         swapped.rename(link)
-        await seconds_until(lambda: doorman.counters.reloads["applied"])
+        await doorman.reads_files()
         await doorman.refuses("token", signed({"sub": "a"}))
-        await doorman.authenticator.close()
-
-    run_virtual(main())
 
 
 @pytest.mark.parametrize("broken", [b"short", None])
 def test_broken_key_file_keeps_the_old_key_and_is_told_once(tmp_path: Path, broken: bytes | None) -> None:
     path = tmp_path / "secret.key"
+    path.write_bytes(SECRET)
 
-    async def main() -> None:
-        doorman = Doorman(AuthenticationSettings(("token",), token=in_file(path, SECRET)))
-        doorman.authenticator.start()
+    @watching(AuthenticationSettings(("token",), token=TokenSettings(secret_key=str(path))))
+    async def _(doorman: Doorman) -> None:
         path.unlink() if broken is None else path.write_bytes(broken)
-        await seconds_until(lambda: doorman.counters.reloads["refused"])
+        await doorman.reads_files("refused")
         await asyncio.sleep(5)
         assert doorman.counters.reloads == {"applied": 0, "refused": 1}
         assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
         assert doorman.lines[0]["key"] == "tokenSecretKey"
         path.write_bytes(OTHER_SECRET)
-        await seconds_until(lambda: doorman.counters.reloads["applied"])
+        await doorman.reads_files()
         await doorman.refuses("token", signed({"sub": "a"}))
-        await doorman.authenticator.close()
-        assert doorman.crashes == []
-
-    run_virtual(main())
 
 
 def test_settings_are_read_from_the_keys() -> None:
@@ -242,15 +200,6 @@ def test_settings_are_read_from_the_keys() -> None:
     assert settings.token.secret_key == "s"
     assert settings.openid.access.read_seconds == 2.5
     assert settings.openid.issuers == ("https://a", "https://b")
-
-
-def test_libraries_of_providers_that_are_off_are_not_waited_for() -> None:
-    slow = "{'aiohttp', 'bcrypt', 'cryptography', 'joserfc', 'passlib'}"
-    code = (
-        f"import sys, proxy.auth.providers.registry, proxy.auth.providers.http_header; print({slow} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=patient(60))
-    assert done.stdout == "set()\n"
 
 
 def test_secrets_do_not_show_in_settings() -> None:
@@ -276,16 +225,11 @@ def test_roles_are_written_as_upstream_writes_them(kind: str, written: str) -> N
     [
         ("Bearer a.b.c", AuthData("token", b"a.b.c")),
         ("bearer  a.b.c", AuthData("token", b"a.b.c")),
-        ("Bearer \t a.b.c\t", AuthData("token", b"a.b.c")),
         ("Bearer a. b.c", AuthData("token", b"a. b.c")),
         ("Basic IGFsaWNlOnNlc2FtZSA=", AuthData("basic", b" alice:sesame ")),
-        ("Basic YWxpY2U6c2VzYW1l", AuthData("basic", b"alice:sesame")),
         ("Basic !!", None),
-        ("Basic", None),
         ("Bearer ", None),
-        ("Bearer \t ", None),
         ("Bearer a.b.c\u00a0", None),
-        ("Negotiate abc", None),
         ("", None),
         ("Bearer \u20ac", None),
         ("Bearer " + "a" * 60_000, AuthData("token", b"a" * 60_000)),

@@ -1,6 +1,5 @@
 import asyncio
 import base64
-import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ from proxy.auth.identity import Authenticated
 from proxy.auth.providers import basic
 from proxy.auth.providers.htpasswd import PasswordHash, read_htpasswd
 from proxy.auth.settings import AuthenticationSettings
-from tests.support.auth.authentication import Doorman, at_once
-from tests.support.auth.slow_checks import SlowChecks
+from tests.support.auth.authentication import Doorman, at_once, watching
+from tests.support.auth.slow_checks import HeldChecks
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
 from tests.unit.proxy.core.test_threads import NoMore
@@ -98,8 +97,8 @@ def test_unset_file_names_its_key() -> None:
 
 
 async def test_known_client_is_let_in_again_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = SlowChecks(monkeypatch)
-    checks.let_go.set()
+    checks = HeldChecks(monkeypatch)
+    checks.end()
     doorman = doorman_of(f"alice:{SHA1}")
     await doorman.admits("basic", b"alice:sesame")
     assert at_once(doorman.admits("basic", b"alice:sesame")).role == "alice"
@@ -110,44 +109,26 @@ async def test_known_client_is_let_in_again_without_a_check(monkeypatch: pytest.
     await doorman.authenticator.close()
 
 
-async def test_unknown_user_with_the_password_of_another_is_refused_again_and_again() -> None:
-    doorman = doorman_of(f"alice:{SHA1}")
-    await doorman.admits("basic", b"alice:secret")
-    for _ in range(2):
-        await doorman.refuses("basic", b"mallory:secret")
-    await doorman.authenticator.close()
-
-
-async def test_changed_password_is_asked_for_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "users"
-    path.write_text(f"alice:{SHA1}\n")
-    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
-    await doorman.admits("basic", b"alice:secret")
-    path.write_text(f"alice:{OPENSSL_APR1}\n")
-    (file,) = doorman.authenticator._providers[0].files
-    assert await file.look()
-    await doorman.refuses("basic", b"alice:secret")
-    await doorman.admits("basic", b"alice:sesame")
-    await doorman.authenticator.close()
-
-
-async def test_changed_password_of_any_user_is_asked_for_at_once(tmp_path: Path) -> None:
+def test_changed_passwords_and_new_users_count_at_once(tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text(f"bob:{SHA1}\nalice:{SHA1}\n")
-    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
-    await doorman.admits("basic", b"alice:secret")
-    # Nothing is new about the first in the file.
-    path.write_text(f"bob:{SHA1}\nalice:{OPENSSL_APR1}\n")
-    (file,) = doorman.authenticator._providers[0].files
-    assert await file.look()
-    await doorman.refuses("basic", b"alice:secret")
-    await doorman.admits("basic", b"alice:sesame")
-    await doorman.authenticator.close()
+
+    @watching(AuthenticationSettings(("basic",), basic_conf=str(path)))
+    async def _(doorman: Doorman) -> None:
+        await doorman.admits("basic", b"alice:secret")
+        for wrong in (b"alice:sesame", b"carol:sesame"):
+            await doorman.refuses("basic", wrong)
+        # Nothing is new about the first in the file.
+        path.write_text(f"bob:{SHA1}\nalice:{OPENSSL_APR1}\ncarol:{OPENSSL_APR1}\n")
+        await doorman.reads_files()
+        await doorman.refuses("basic", b"alice:secret")
+        for right in (b"alice:sesame", b"carol:sesame"):
+            await doorman.admits("basic", right)
 
 
 @pytest.mark.threat("password-storm")
 async def test_storm_of_logins_neither_blocks_the_loop_nor_waits_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = SlowChecks(monkeypatch)
+    checks = HeldChecks(monkeypatch)
     monkeypatch.setattr(basic, "MOST_WAITING", 10)
     clock = ManualClock()
     doorman = doorman_of(f"alice:{SHA1}", clock=clock)
@@ -159,14 +140,14 @@ async def test_storm_of_logins_neither_blocks_the_loop_nor_waits_without_end(mon
         clock.advance(basic.LONGEST_WAIT_SECONDS)
         await asyncio.wait(waiting[2:])
         assert {task.result().reason for task in waiting[2:]} == {Reason.BUSY}
-        checks.let_go.set()
+        checks.end()
     assert [task.result().reason for task in waiting[:2]] == [Reason.INVALID_TOKEN] * 2
     assert checks.done == 2
     await doorman.authenticator.close()
 
 
 async def test_client_that_leaves_does_not_free_a_thread_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = SlowChecks(monkeypatch)
+    checks = HeldChecks(monkeypatch)
     doorman = doorman_of(f"alice:{SHA1}")
     async with asyncio.TaskGroup() as group:
         leaving = [group.create_task(doorman.admits("basic", b"alice:%d" % n)) for n in range(2)]
@@ -176,46 +157,22 @@ async def test_client_that_leaves_does_not_free_a_thread_that_works(monkeypatch:
         await asyncio.wait(leaving)
         staying = group.create_task(doorman.admits("basic", b"alice:sesame"))
         await asyncio.sleep(0)
-        line = doorman.authenticator._providers[0]._queue  # type: ignore[attr-defined]
-        assert line.statistics().held == 2
-        assert not staying.done()
-        checks.let_go.set()
+        assert (checks.running, staying.done()) == (2, False)
+        checks.end()
     assert staying.result().role == "alice"
-    await eventually(lambda: line.statistics().held == 0, "all permits back")
-    await doorman.authenticator.close()
-
-
-async def test_those_in_line_with_the_same_password_need_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = SlowChecks(monkeypatch)
-    doorman = doorman_of(f"alice:{SHA1}")
-    async with asyncio.TaskGroup() as group:
-        storm = [group.create_task(doorman.admits("basic", b"alice:sesame")) for _ in range(500)]
-        await eventually(lambda: checks.running == 2, "two checks")
-        checks.let_go.set()
-    assert {task.result().role for task in storm} == {"alice"}
-    assert checks.done == 2
     await doorman.authenticator.close()
 
 
 async def test_closing_refuses_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = SlowChecks(monkeypatch)
+    checks = HeldChecks(monkeypatch)
     doorman = doorman_of(f"alice:{SHA1}")
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(doorman.refuses("basic", b"alice:%d" % n)) for n in range(3)]
         await eventually(lambda: checks.running == 2, "two checks")
         closing = group.create_task(doorman.authenticator.close())
         assert (await waiting[2]).reason is Reason.BUSY
-        checks.let_go.set()
+        checks.end()
     assert closing.done()
-
-
-def test_proven_clients_are_bounded() -> None:
-    doorman = doorman_of(f"alice:{SHA1}")
-    provider = doorman.authenticator._providers[0]
-    assert isinstance(provider, basic.BasicProvider)
-    for _ in range(basic.MOST_PROVEN + 10):
-        basic._remember(provider._proven, os.urandom(8), basic.MOST_PROVEN)
-    assert len(provider._proven) == basic.MOST_PROVEN
 
 
 COSTS = ("bcrypt:04", "bcrypt:05", "apr_md5_crypt", "ldap_sha1", "des_crypt")
@@ -263,29 +220,6 @@ async def test_the_password_of_another_user_is_no_use_although_that_hash_is_chec
     assert (await doorman.admits("basic", b"old:sesame")).role == "old"
     assert (await doorman.admits("basic", b"dear:hush")).role == "dear"
     await doorman.authenticator.close()
-
-
-async def test_a_wrong_password_is_asked_for_again_once_the_file_has_it(tmp_path: Path) -> None:
-    path = tmp_path / "users"
-    path.write_text(f"bob:{SHA1}\n")
-    doorman = Doorman(AuthenticationSettings(("basic",), basic_conf=str(path)))
-    for guess in (b"bob:sesame", b"alice:sesame"):
-        await doorman.refuses("basic", guess)
-    path.write_text(f"bob:{OPENSSL_APR1}\nalice:{OPENSSL_APR1}\n")
-    (file,) = doorman.authenticator._providers[0].files
-    assert await file.look()
-    assert (await doorman.admits("basic", b"bob:sesame")).role == "bob"
-    assert (await doorman.admits("basic", b"alice:sesame")).role == "alice"
-    await doorman.authenticator.close()
-
-
-def test_wrong_passwords_that_are_remembered_are_bounded() -> None:
-    doorman = doorman_of(f"alice:{SHA1}")
-    provider = doorman.authenticator._providers[0]
-    assert isinstance(provider, basic.BasicProvider)
-    for _ in range(basic.MOST_WRONG + 10):
-        basic._remember(provider._wrong, os.urandom(8), basic.MOST_WRONG)
-    assert len(provider._wrong) == basic.MOST_WRONG
 
 
 async def test_checks_for_which_no_thread_can_be_started_are_refused_and_take_no_place_from_the_next(

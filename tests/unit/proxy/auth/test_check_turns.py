@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.auth import check_turns
 from proxy.auth.check_turns import CheckTurns
-from proxy.auth.failed_guesses import FORGET_SECONDS, LONGEST_DELAY_SECONDS
+from proxy.auth.failed_guesses import LONGEST_DELAY_SECONDS
 from proxy.auth.identity import AuthenticationFailed
+from tests.support.clients.list_clients import turns
 from tests.support.loops.clock import ManualClock
 
 GUESSER = "192.0.2.66:1000"
@@ -31,8 +31,7 @@ class Checks:
     async def arrive(self, name: str, client: str, user: str) -> None:
         """Have a client ask for a check; `name` stands for it in `began`."""
         self._tasks[name] = self._group.create_task(self._check(name, client, user))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
 
     async def _check(self, name: str, client: str, user: str) -> None:
         try:
@@ -85,31 +84,7 @@ async def checks(places: int = 1, most_waiting: int = 1000) -> AsyncIterator[Che
         held = Checks(group, places, most_waiting)
         yield held
         await held.stop()
-    turns = held.turns
-    assert (turns.running, turns.waiting, turns._free) == (0, 0, places)
-    assert not turns._sites.members
-    assert not turns._sites.ready
-
-
-async def test_400_guessers_of_one_address_delay_another_address_by_one_check() -> None:
-    async with checks() as held:
-        for number in range(400):
-            await held.arrive(f"guess {number}", GUESSER, f"user {number}")
-        await held.arrive("alice", HOME, "alice")
-        await held.run(2)
-        assert held.began.index("alice") <= 2
-
-
-async def test_400_guessing_addresses_that_failed_before_delay_nobody_else() -> None:
-    guessers = [f"198.51.{number // 200}.{number % 200}:1" for number in range(400)]
-    async with checks() as held:
-        await held.fail_once(*guessers, user="alice")
-        for number, guesser in enumerate(guessers):
-            # Made-up users, so that no pair is delayed: only the addresses are known.
-            await held.arrive(f"guess {number}", guesser, f"made up {number}")
-        await held.arrive("alice", HOME, "alice")
-        await held.run(1)
-        assert held.began == ["guess 0", "alice"]
+    assert (held.turns.running, held.turns.waiting) == (0, 0)
 
 
 async def test_guessers_of_many_ipv6_networks_of_one_site_delay_another_site_by_one_check() -> None:
@@ -134,24 +109,6 @@ async def test_a_site_takes_no_place_of_another_with_all_its_ipv6_networks() -> 
         assert len(held.busy) == 2
 
 
-async def test_networks_of_one_site_take_turns() -> None:
-    async with checks() as held:
-        for number in range(50):
-            await held.arrive(f"guess {number}", "[2001:db8:1:1::1]:1", f"user {number}")
-        await held.arrive("alice", "[2001:db8:1:2::1]:1", "alice")
-        await held.run(2)
-        assert "alice" in held.began[:3]
-
-
-async def test_guesses_of_one_user_delay_other_users_of_the_same_address_by_one_check() -> None:
-    async with checks() as held:
-        for number in range(50):
-            await held.arrive(f"guess {number}", HOME, "bob")
-        await held.arrive("alice", HOME, "alice")
-        await held.run(1)
-        assert held.began == ["guess 0", "alice"]
-
-
 async def test_clients_behind_a_guessing_address_still_have_every_fourth_check() -> None:
     async with checks() as held:
         await held.fail_once(HOME, user="bob")
@@ -169,27 +126,17 @@ async def test_a_pair_that_failed_is_checked_again_only_after_its_delay_and_one_
             await held.arrive(f"guess {number}", GUESSER, "alice")
         assert held.began == []
         held.clock.advance(0.25)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         assert held.began == ["guess 0"]
         await held.end("guess 0")
         assert held.began == ["guess 0"]
         held.clock.advance(0.5)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         assert held.began == ["guess 0", "guess 1"]
         # The right password ends the delay of those behind it.
         await held.end("guess 1", right=True)
         await asyncio.sleep(0)
         assert held.began == ["guess 0", "guess 1", "guess 2"]
-
-
-async def test_a_delayed_pair_leaves_its_place_to_others() -> None:
-    async with checks() as held:
-        await held.fail_once(HOME, user="bob")
-        await held.arrive("bob", HOME, "bob")
-        await held.arrive("alice", HOME, "alice")
-        assert held.began == ["alice"]
 
 
 async def test_a_guesser_that_leaves_during_its_check_is_delayed_too() -> None:
@@ -199,8 +146,7 @@ async def test_a_guesser_that_leaves_during_its_check_is_delayed_too() -> None:
         await held.arrive("guess 1", GUESSER, "alice")
         assert held.began == ["guess 0"]
         held.clock.advance(LONGEST_DELAY_SECONDS)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         assert held.began == ["guess 0", "guess 1"]
 
 
@@ -214,27 +160,6 @@ async def test_a_client_that_leaves_while_it_waits_is_no_guesser_and_frees_its_p
         await held.end("first", right=True)
         await asyncio.sleep(0)
         assert held.began == ["first", "third"]
-
-
-async def test_few_clients_of_a_pair_that_failed_may_wait() -> None:
-    async with checks() as held:
-        await held.fail_once(GUESSER)
-        for number in range(check_turns.MOST_WAITING_AFTER_FAILURE + 5):
-            await held.arrive(f"guess {number}", GUESSER, "alice")
-        assert len(held.busy) == 5
-        assert held.turns.waiting == check_turns.MOST_WAITING_AFTER_FAILURE
-
-
-async def test_newcomers_take_the_places_of_whoever_has_most() -> None:
-    async with checks(most_waiting=10) as held:
-        for number in range(11):
-            await held.arrive(f"guess {number}", GUESSER, "alice")
-        await held.arrive("one more", GUESSER, "alice")
-        assert held.busy == ["one more"]
-        await held.arrive("bob", GUESSER, "bob")
-        await held.arrive("alice", HOME, "alice")
-        assert held.busy == ["one more", "guess 10", "guess 9"]
-        assert held.turns.waiting == 10
 
 
 async def test_many_addresses_that_failed_make_room_for_one_that_did_not() -> None:
@@ -253,23 +178,3 @@ async def test_many_addresses_that_failed_make_room_for_one_that_did_not() -> No
         assert "the eleventh" not in held.busy
         await held.arrive("the twelfth", "203.0.113.201:1", "somebody")
         assert held.busy[-1] == "the twelfth"
-
-
-async def test_old_failures_delay_nobody() -> None:
-    async with checks() as held:
-        await held.fail_once(GUESSER)
-        held.clock.advance(FORGET_SECONDS)
-        await held.arrive("again", GUESSER, "alice")
-        assert held.began == ["again"]
-
-
-@pytest.mark.parametrize("places", [1, 3])
-async def test_a_storm_of_one_user_with_the_right_password_is_served_in_its_order(places: int) -> None:
-    async with checks(places) as held:
-        names = [f"client {number}" for number in range(20)]
-        for name in names:
-            await held.arrive(name, HOME, "alice")
-        for name in names:
-            await held.end(name, right=True)
-            await asyncio.sleep(0)
-        assert held.began == names

@@ -1,17 +1,12 @@
 """Who is charged: one key for each fairness, whatever else differs."""
 
-import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 import pytest
 
-from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
-from tests.support.clients.list_clients import ListClient, turns
-from tests.support.loops.clock import ManualClock
-from tests.support.loops.loops import run_virtual
-from tests.support.sockets.endpoints import hangup_watcher
+from proxy.auth.identity import Principal
 
 NAMESPACE = "tenant/namespace"
 
@@ -25,27 +20,16 @@ class Named:
 
 
 def keys(fairness: str, namespace: str | None = NAMESPACE) -> list[Hashable]:
-    """Give the keys of a client of role `role` and of one of another principal."""
-
-    async def main() -> list[Hashable]:
-        loop = asyncio.get_running_loop()
-        direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1, clock=ManualClock())
-        async with hangup_watcher() as hangup:
-            clients = [ListClient(loop, hangup, direct, f"10.0.0.{role}:1", f"role-{role}") for role in (1, 2)]
-            charged = [FairnessKeys(fairness).key(client, namespace) for client in clients]
-            for client in clients:
-                client.leave()
-            await turns()
-            return charged
-
-    return run_virtual(main())
+    """Give the keys of two clients with principals of their own."""
+    clients = [Named(f"10.0.0.{role}:1", Principal(f"role-{role}")) for role in (1, 2)]
+    return [FairnessKeys(fairness).key(client, namespace) for client in clients]
 
 
 @pytest.mark.parametrize(
     ("fairness", "charged"),
     [
         ("connection", ["10.0.0.1:1", "10.0.0.2:1"]),
-        ("principal", ["role-1", "role-2"]),
+        ("principal", [Principal("role-1"), Principal("role-2")]),
         ("tenant", ["tenant", "tenant"]),
         ("namespace", [NAMESPACE, NAMESPACE]),
         ("fifo", [NAMESPACE, NAMESPACE]),
@@ -61,7 +45,7 @@ def test_what_is_about_no_namespace_is_charged_to_its_connection(fairness: str) 
 
 
 def test_what_is_about_no_namespace_is_charged_to_its_principal_under_principal() -> None:
-    assert keys("principal", None) == ["role-1", "role-2"]
+    assert keys("principal", None) == [Principal("role-1"), Principal("role-2")]
 
 
 def test_a_namespace_without_a_tenant_is_its_own_tenant() -> None:

@@ -114,24 +114,6 @@ def test_a_token_has_one_spelling(algorithm: str) -> None:
         refused(provider, other)
 
 
-@given(st.integers(min_value=0, max_value=300), st.binary(min_size=1, max_size=3))
-def test_any_added_letter_spoils_a_token(place: int, letters: bytes) -> None:
-    token = GOOD["HS256"]
-    place %= len(token) + 1
-    refused(secret_provider(), token[:place] + letters + token[place:])
-
-
-@given(st.binary(max_size=200))
-def test_noise_is_refused_by_name(noise: bytes) -> None:
-    assert refused(secret_provider(), noise).reason in (Reason.INVALID_TOKEN, Reason.INVALID_AUTH_DATA)
-
-
-@given(st.binary(max_size=60))
-def test_signed_noise_is_refused_by_name(noise: bytes) -> None:
-    if not noise.strip().startswith(b"{"):
-        assert refused(secret_provider(), signed_bytes(noise)).reason is Reason.INVALID_TOKEN
-
-
 def test_expiry_is_handed_out_and_obeyed() -> None:
     assert admitted(secret_provider(), signed({"sub": "a", "exp": NOW + 1})).expires_at == NOW + 1
     late = refused(secret_provider(), signed({"sub": "a", "exp": NOW}))
@@ -151,21 +133,11 @@ def test_expiry_that_is_no_time_is_refused(exp: str) -> None:
     assert refused(secret_provider(), token).reason is Reason.INVALID_TOKEN
 
 
-def test_expiry_beyond_any_calendar_still_has_an_end() -> None:
-    expires_at = admitted(secret_provider(), signed({"sub": "a", "exp": 1e300})).expires_at
-    assert expires_at is not None
-    assert expires_at < 1e12
-
-
-@pytest.mark.parametrize("audience", ["here", ["there", "here"]])
-def test_token_for_this_audience_is_believed(audience: object) -> None:
-    provider = secret_provider(audience_claim="aud", audience="here")
-    assert admitted(provider, signed({"sub": "a", "aud": audience})).role == "a"
-
-
 @pytest.mark.parametrize("audience", ["there", ["there"], [], None, 5, {"here": 1}, [["here"]]])
-def test_token_for_another_audience_is_refused(audience: object) -> None:
+def test_token_for_this_audience_is_believed_and_for_another_refused(audience: object) -> None:
     provider = secret_provider(audience_claim="aud", audience="here")
+    for right in ("here", ["there", "here"]):
+        assert admitted(provider, signed({"sub": "a", "aud": right})).role == "a"
     assert refused(provider, signed({"sub": "a", "aud": audience})).reason is Reason.INVALID_AUDIENCES
 
 
@@ -232,16 +204,13 @@ def test_short_secret_signs_no_long_digest() -> None:
     [
         (TokenSettings(), "tokenSecretKey", "got neither"),
         (TokenSettings(secret_key="/no/such/file/anywhere"), "tokenSecretKey", "cannot read /no/such/file/anywhere"),
-        (TokenSettings(secret_key="file:///no/such/file"), "tokenSecretKey", "cannot read /no/such/file"),
         (TokenSettings(secret_key="file://host/key"), "tokenSecretKey", "file:///path"),
         (TokenSettings(secret_key="not base64!"), "tokenSecretKey", "neither an existing file nor base64"),
-        (TokenSettings(secret_key="data:base64"), "tokenSecretKey", "expected data:;base64,"),
         (TokenSettings(secret_key="data:;base64,???"), "tokenSecretKey", "not base64"),
         (TokenSettings(secret_key=data_url(b"short")), "tokenSecretKey", "5 bytes, expected at least 32"),
         (TokenSettings(secret_key=data_url(pem(key_for("RS256")))), "tokenSecretKey", "tokenPublicKey"),
         (TokenSettings(public_key=data_url(b"nonsense")), "tokenPublicKey", "DER or PEM"),
         (TokenSettings(public_key=data_url(der(ec_key())), public_alg="RS256"), "tokenPublicKey", "tokenPublicAlg"),
-        (TokenSettings(public_key=data_url(der(rsa_key())), public_alg="es256"), "tokenPublicKey", "tokenPublicAlg"),
         (TokenSettings(public_key=data_url(der(ec_key("secp256k1")))), "tokenPublicKey", "P-256"),
         (TokenSettings(public_key=data_url(der(weak_rsa_key()))), "tokenPublicKey", "1024 bits"),
         (TokenSettings(public_key=data_url(der(rsa_key())), public_alg="XX"), "tokenPublicAlg", "expected one of"),

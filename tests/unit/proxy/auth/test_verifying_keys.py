@@ -7,7 +7,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from proxy.auth.providers.issuer_client import _usable_keys
 from proxy.auth.providers.verifying_keys import (
     LARGEST_RSA_EXPONENT,
     LEAST_RSA_BITS,
@@ -52,18 +51,6 @@ def test_a_key_whose_checks_cost_more_than_they_are_charged_is_refused(bits: int
         issuer_key(published(bits, exponent))
     with pytest.raises(ValueError, match=reason):
         public_key(pem(bits, exponent), "RSA")
-    # The other keys of the issuer are usable all the same.
-    usual = published(LEAST_RSA_BITS, USUAL) | {"kid": "usual"}
-    assert set(_usable_keys({"keys": [published(bits, exponent), usual]})) == {"usual"}
-
-
-@pytest.mark.threat("slow-issuer-keys")
-def test_a_key_of_millions_of_bits_is_refused_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = list[object]()
-    monkeypatch.setattr("proxy.auth.providers.verifying_keys.RSAKey.import_key", imported.append)
-    with pytest.raises(ValueError, match="expected at most 8192"):
-        issuer_key(published(2_900_000, USUAL))
-    assert imported == []
 
 
 @pytest.mark.parametrize("bits", [LEAST_RSA_BITS, 3072, 4096, MOST_RSA_BITS])
