@@ -1,6 +1,4 @@
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +6,7 @@ import pytest
 from proxy.config.config import Config, ConfigError, ReverseProxyRoute
 from proxy.config.credential_targets import explained, narrowed_hosts, narrowed_networks
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS
-from proxy.config.keys.key import Key, choice, snake_case, text, whole
+from proxy.config.keys.key import snake_case
 
 ROOT = Path(__file__).resolve().parents[4]
 BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
@@ -26,15 +24,16 @@ def faults(**overrides: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+def warned(*keys: dict[str, str]) -> list[str]:
+    given = {name: text for each in keys for name, text in each.items()}
+    return [str(warning) for warning in Config.load(overrides=given).warnings]
+
+
 class TestKeys:
     def test_attributes_are_the_java_names_in_snake_case(self) -> None:
         assert snake_case("brokerProxyAllowedIPAddresses") == "broker_proxy_allowed_ip_addresses"
         for key in Config.keys():  # noqa: SIM118
             assert getattr(Config, key.attribute) is key
-
-    def test_no_name_is_declared_twice(self) -> None:
-        names = [key.name for key in Config.keys()]  # noqa: SIM118
-        assert len(names) == len(set(names))
 
     def test_no_key_is_also_listed_as_unknown_to_this_proxy(self) -> None:
         assert not {key.name for key in Config.keys()} & set(JAVA_ONLY_KEYS)  # noqa: SIM118
@@ -51,20 +50,6 @@ class TestKeys:
         }
         assert config.heap_limit_bytes == config.direct_limit_bytes == 104_857_600
 
-    def test_a_declaration_that_cannot_work_fails_at_import(self) -> None:
-        with pytest.raises(TypeError, match="expected a whole number"):
-            Key("size", 7, whole(10, 20), doc="Out of its own range.", section="x")
-        with pytest.raises(TypeError, match="survive"):
-            Key("word", "Json", choice("json"), doc="Read back in another case.", section="x")
-        with pytest.raises(TypeError, match="camelCase"):
-            Key("Size_of", 7, whole(0, 20), doc="Not a name.", section="x")
-        with pytest.raises(TypeError, match="sentence"):
-            Key("size", 7, whole(0, 20), doc="no full stop", section="x")
-
-    def test_reading_a_value_costs_no_call(self) -> None:
-        config = Config.load(overrides=BROKER)
-        assert vars(config)["service_port"] == config.service_port == 6650
-
 
 class TestSources:
     def test_defaults_then_file_then_environment_then_flags(self, tmp_path: Path) -> None:
@@ -76,18 +61,6 @@ class TestSources:
         assert found["acceptBacklog"] == ("1", "file")
         assert found["servicePort"] == ("2", "env")
         assert found["webServicePort"] == ("3", "flag")
-
-    def test_the_prefixed_variable_wins_over_the_bare_one(self) -> None:
-        environ = {"PULSAR_PREFIX_clusterName": "prefixed", "clusterName": "bare"}
-        assert Config.load(None, environ, BROKER).cluster_name == "prefixed"
-
-    def test_a_variable_may_point_to_another(self) -> None:
-        environ = {"clusterName": " ${NAME} ", "NAME": "blue", "PULSAR_PREFIX_statusFilePath": "${ABSENT}"}
-        config = Config.load(None, environ, BROKER)
-        assert (config.cluster_name, config.status_file_path) == ("blue", "")
-
-    def test_variables_that_are_no_keys_are_left_alone(self) -> None:
-        assert Config.load(None, {"PATH": "/bin", "HOME": "/"}, BROKER).warnings == ()
 
     def test_a_blank_number_keeps_its_default_and_a_blank_list_allows_nothing(self, tmp_path: Path) -> None:
         config = load("acceptBacklog=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
@@ -114,25 +87,15 @@ class TestSources:
             assert (warning.key, warning.line) == (key, 4)
             assert load(f"{key}={value}\n", tmp_path).warnings == ()
 
-    def test_origin_refuses_a_name_that_is_no_key(self) -> None:
-        with pytest.raises(KeyError):
-            Config.load(overrides=BROKER).origin("nonsense")
-
 
 SECRET = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
 LOCAL = {"brokerServiceURL": "pulsar://localhost:6650,127.0.0.2"}
 CERTIFICATES = {"authenticationEnabled": "true", "authenticationProviders": "tls"}
 FORWARDED, NOT_FORWARDED = ({"forwardAuthorizationCredentials": each} for each in ("true", "false"))
-PASSWORDS = "org.apache.pulsar.broker.authentication.AuthenticationProviderBasic"
-OPEN_ID = "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID"
 AUTHENTICATES = {"authenticationEnabled": "true", "authenticationProviders": "token", "tokenSecretKey": "file:///key"}
 
 
 class TestFaults:
-    def test_a_proxy_that_no_client_can_reach_is_none(self) -> None:
-        (fault,) = faults(servicePort="")
-        assert fault.startswith("command line: servicePort: got nothing, expected a port here or in servicePortTls")
-
     @pytest.mark.threat("authorization-without-authentication")
     def test_authorization_without_authentication_is_refused_by_both_names(self) -> None:
         (fault,) = faults(authorizationEnabled="true", superUserRoles="admin")
@@ -141,95 +104,75 @@ class TestFaults:
         )
         Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
 
-    def test_secret_credentials_for_any_host_are_warned_about(self) -> None:
-        (warning,) = Config.load(overrides=LOCAL | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}).warnings
-        assert str(warning).endswith(
-            "brokerProxyCredentialsToAnyTarget: true: the proxy sends the credentials of "
-            "brokerClientAuthenticationPlugin to every host that a client names: set it to false, or restrict "
-            "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, which are now *"
-        )
+    @pytest.mark.parametrize(
+        ("keys", "says"),
+        [
+            (
+                LOCAL | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"},
+                "brokerProxyCredentialsToAnyTarget: true: the proxy sends the credentials of "
+                "brokerClientAuthenticationPlugin to every host that a client names: set it to false, or restrict "
+                "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses, which are now *",
+            ),
+            (
+                BROKER | {"adminApiAddress": "0.0.0.0:7070", "adminApiTokenFilePath": "/a/token"},
+                "adminApiAddress: 0.0.0.0:7070 is not a loopback address: without TLS the token can be read on the way",
+            ),
+            (
+                BROKER | {"adminApiTokenFilePath": "/a/token"},
+                "adminApiTokenFilePath: has no effect without adminApiAddress",
+            ),
+            (BROKER | FORWARDED, "has no effect without authenticationEnabled"),
+            (BROKER | {"maxConcurrentAuthentications": "256"}, "64 threads"),
+        ],
+    )
+    def test_what_can_hardly_be_meant_is_warned_about(self, keys: dict[str, str], says: str) -> None:
+        (warning,) = warned(keys)
+        assert says in warning
 
-    def test_secret_credentials_that_only_this_process_would_give_to_a_broker_are_warned_about(self) -> None:
-        (warning,) = Config.load(overrides=LOCAL | SECRET).warnings
-        assert (
-            "brokerClientAuthenticationPlugin: a broker outside brokerServiceURL gets these credentials only after"
-            in (str(warning))
-        )
-
-    @pytest.mark.parametrize("any_target", ["true", "false"])
     @pytest.mark.parametrize(
         "keys",
         [
             {"brokerProxyAllowedHostNames": "*.brokers.example"},
             {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"},
             {"checkActiveBrokers": "true"},
+            {"proxyRole": "sidecar"},
+            {"brokerWebServiceURL": "http://[::1]:8080"},
         ],
     )
-    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(
-        self, keys: dict[str, str], any_target: str
-    ) -> None:
-        chosen = keys | {"brokerProxyCredentialsToAnyTarget": any_target}
-        assert Config.load(overrides=LOCAL | SECRET | chosen).warnings == ()
+    def test_secret_credentials_for_chosen_hosts_are_not_warned_about(self, keys: dict[str, str]) -> None:
+        assert not warned(LOCAL, SECRET, keys)
 
     @pytest.mark.parametrize(
         "keys",
         [
             {"brokerProxyAllowedHostNames": "broker-*,*"},
-            {"brokerProxyAllowedHostNames": "*.*"},
             {"brokerProxyAllowedIPAddresses": "0.0.0.0/0,::/0"},
             {"brokerProxyAllowedIPAddresses": "10.0.0.0/8,*.*.*.*"},
-            {"brokerProxyAllowedIPAddresses": "0-255.*"},
-            {"brokerProxyAllowedIPAddresses": "10.0.*.*,*:*"},
         ],
     )
     def test_a_list_of_all_hosts_counts_as_none(self, keys: dict[str, str]) -> None:
-        assert len(Config.load(overrides=LOCAL | SECRET | keys).warnings) == 1
+        assert len(warned(LOCAL, SECRET, keys)) == 1
 
-    def test_a_sidecar_has_no_other_proxy_beside_it(self) -> None:
-        assert Config.load(overrides=LOCAL | SECRET | {"proxyRole": "sidecar"}).warnings == ()
+    def test_credentials_that_are_not_secret_are_not_explained(self) -> None:
+        assert explained(Config.load(overrides=BROKER | {"brokerClientAuthenticationPlugin": "disabled"})) == []
 
-    def test_a_list_that_the_brokers_show_is_enough_for_several_proxies(self) -> None:
-        listed = {"brokerWebServiceURL": "http://[::1]:8080"}
-        assert Config.load(overrides=LOCAL | SECRET | listed).warnings == ()
-
-    @pytest.mark.parametrize("plugin", ["", "disabled", "tls"])
-    def test_credentials_that_are_not_secret_are_not_explained(self, plugin: str) -> None:
-        keys = {"brokerClientAuthenticationPlugin": plugin}
-        if plugin == "tls":
-            keys["brokerClientAuthenticationParameters"] = "tlsCertFile:/c.pem,tlsKeyFile:/k.pem"
-        assert explained(Config.load(overrides=BROKER | keys)) == []
-
-    @pytest.mark.parametrize(
-        ("keys", "key"),
-        [
-            (
-                {
-                    "brokerClientAuthenticationPlugin": "tls",
-                    "brokerClientAuthenticationParameters": "tlsCertFile:/c.pem,tlsKeyFile:/k.pem",
-                },
-                "brokerClientAuthenticationPlugin",
-            ),
-            ({"brokerClientCertificateFilePath": "/c.pem"}, "brokerClientCertificateFilePath"),
-        ],
-    )
-    def test_a_certificate_that_no_request_over_http_shows_is_explained(self, keys: dict[str, str], key: str) -> None:
-        with_tls = {
+    def test_a_certificate_that_no_request_over_http_shows_is_explained(self) -> None:
+        keys = {
+            "brokerClientCertificateFilePath": "/c.pem",
             "tlsEnabledWithBroker": "true",
             "brokerServiceURLTLS": "pulsar+ssl://broker",
             "brokerWebServiceURLTLS": "https://broker",
         }
-        (line,) = explained(Config.load(overrides=BROKER | with_tls | keys))
-        assert line.startswith(f"certificate ({key}) is not shown")
-        assert "(authenticationEnabled=false)" in line
+        (line,) = explained(Config.load(overrides=BROKER | keys))
+        assert line.startswith("certificate (brokerClientCertificateFilePath) is not shown")
         for other in (CERTIFICATES, {"tlsEnabledWithBroker": "false"}, {"webServicePort": ""}):
-            assert explained(Config.load(overrides=BROKER | with_tls | keys | other)) == []
+            assert explained(Config.load(overrides=BROKER | keys | other)) == []
 
     @pytest.mark.parametrize(
         ("keys", "in_force"),
         [
             ({}, "ab"),
             ({"brokerWebServiceURL": "http://broker:8080"}, "abc"),
-            ({"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "abd"),
             ({"brokerWebServiceURL": "http://broker:8080", "brokerProxyAllowedHostNames": "*.example"}, "abcd"),
             ({"brokerWebServiceURL": "http://broker:8080", "checkActiveBrokers": "true"}, "a"),
             ({"brokerWebServiceURL": "http://broker:8080", **AUTHENTICATES}, "ab"),
@@ -241,30 +184,12 @@ class TestFaults:
             "".join(line.strip()[1] for line in lines if " in force" in line and "not in force" not in line) == in_force
         )
 
-    def test_a_list_that_brokers_may_not_show_is_explained_and_not_counted_on(self) -> None:
-        keys = LOCAL | SECRET | AUTHENTICATES
-        asking = Config.load(overrides=keys | {"brokerWebServiceURL": "http://broker:8080"})
-        (line,) = [line for line in explained(asking) if line.startswith("  (c)")]
-        assert "(authenticationEnabled=true)" in line
-        assert "brokers that authorize show it to no role in their proxyRoles" in line
-        (warning,) = Config.load(overrides=keys).warnings
-        assert "after a lookup through this process" in str(warning)
-        assert "name all brokers in brokerServiceURL and set checkActiveBrokers=true" in str(warning)
-        assert not Config.load(overrides=keys | {"checkActiveBrokers": "true"}).warnings
-
-    def test_credentials_for_every_target_are_explained(self) -> None:
-        (line,) = explained(Config.load(overrides=BROKER | SECRET | {"brokerProxyCredentialsToAnyTarget": "true"}))
-        assert line.endswith("go to every target that a client may name (brokerProxyCredentialsToAnyTarget=true)")
-
     @pytest.mark.parametrize(
         ("keys", "names"),
         [
             (SECRET, "brokerClientAuthenticationPlugin"),
             (AUTHENTICATES, "forwardAuthorizationCredentials"),
-            (SECRET | AUTHENTICATES, "brokerClientAuthenticationPlugin and forwardAuthorizationCredentials"),
             (SECRET | AUTHENTICATES | NOT_FORWARDED, "brokerClientAuthenticationPlugin"),
-            ({}, ""),
-            (AUTHENTICATES | NOT_FORWARDED, ""),
             (CERTIFICATES, ""),
         ],
     )
@@ -275,7 +200,6 @@ class TestFaults:
             (LOCAL, ""),
             ({"brokerServiceURL": "pulsar://[::1]:6650,[::ffff:127.0.0.1],LOCALHOST"}, ""),
             (LOCAL | {"brokerWebServiceURL": "http://broker:8080"}, "brokerWebServiceURL"),
-            (LOCAL | {"brokerWebServiceURL": "https://broker:8443"}, ""),
             (BROKER | {"functionWorkerWebServiceURL": "http://w"}, "brokerServiceURL and functionWorkerWebServiceURL"),
             (BROKER | {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker"}, ""),
         ],
@@ -283,45 +207,9 @@ class TestFaults:
     def test_secret_credentials_in_plain_text_over_a_network_are_warned_about(
         self, keys: dict[str, str], names: str, urls: dict[str, str], where: str
     ) -> None:
-        warnings = [str(each) for each in Config.load(overrides=urls | keys).warnings if "plain text" in str(each)]
+        warnings = [each for each in warned(urls, keys) if "plain text" in each]
         text = f"tlsEnabledWithBroker: false: {names} send credentials in plain text to {where}: anybody"
         assert [text in warning for warning in warnings] == ([True] if names and where else [])
-
-    @pytest.mark.parametrize(
-        ("keys", "says"),
-        [
-            ({}, ""),
-            ({"forwardAuthorizationCredentials": ""}, ""),
-            (NOT_FORWARDED, ""),
-            ({"forwardAuthorizationCredentials": "true"}, "has no effect without authenticationEnabled"),
-        ],
-    )
-    def test_forwarding_without_authentication_is_warned_about_where_it_was_asked_for(
-        self, keys: dict[str, str], says: str
-    ) -> None:
-        assert [each.text for each in Config.load(overrides=BROKER | keys).warnings] == ([says] if says else [])
-
-    @pytest.mark.parametrize(
-        ("keys", "own", "forwarded"),
-        [
-            (SECRET, True, False),
-            (AUTHENTICATES, False, True),
-            (SECRET | AUTHENTICATES, True, True),
-            (CERTIFICATES, False, False),
-            ({**CERTIFICATES, "authenticationProviders": ""}, False, False),
-            ({**CERTIFICATES, "authenticationProviders": "tls,basic"}, False, False),
-            ({**CERTIFICATES, "authenticationProviders": f"tls,{PASSWORDS}", **FORWARDED}, False, True),
-            ({**CERTIFICATES, "authenticationProviders": f"tls,{OPEN_ID}"}, False, True),
-        ],
-    )
-    def test_whose_credentials_known_brokers_get_is_explained(
-        self, keys: dict[str, str], own: bool, forwarded: bool
-    ) -> None:
-        first = "".join(explained(Config.load(overrides=BROKER | keys))[:1])
-        assert ("brokerClientAuthenticationPlugin" in first, "forwardAuthorizationCredentials" in first) == (
-            own,
-            forwarded,
-        )
 
     @pytest.mark.threat("admin-without-token")
     def test_an_admin_address_needs_a_token(self) -> None:
@@ -330,23 +218,6 @@ class TestFaults:
             "command line: adminApiAddress: got 127.0.0.1:7070, expected nothing, or adminApiTokenFilePath beside it"
         )
         Config.load(overrides=BROKER | {"adminApiAddress": "[::1]:0", "adminApiTokenFilePath": "/a/token"})
-
-    def test_an_admin_address_that_others_reach_is_warned_about(self) -> None:
-        keys = {"adminApiAddress": "0.0.0.0:7070", "adminApiTokenFilePath": "/a/token"}
-        (warning,) = Config.load(overrides=BROKER | keys).warnings
-        assert str(warning).endswith(
-            "adminApiAddress: 0.0.0.0:7070 is not a loopback address: without TLS the token can be read on the way"
-        )
-        (warning,) = Config.load(overrides=BROKER | {"adminApiTokenFilePath": "/a/token"}).warnings
-        assert str(warning).endswith("adminApiTokenFilePath: has no effect without adminApiAddress")
-
-    @pytest.mark.parametrize(
-        "address",
-        ["7070", ":7070", "proxy.example:7070", "::1:7070", "127.0.0.1:x", "127.0.0.1:70000", "[127.0.0.1]:1"],
-    )
-    def test_an_admin_address_is_an_ip_address_with_a_port(self, address: str) -> None:
-        (fault,) = faults(adminApiAddress=address, adminApiTokenFilePath="/a/token")
-        assert "expected an IP address and a port, such as 127.0.0.1:7070" in fault
 
     def test_all_faults_are_reported_together_with_file_and_line(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
@@ -363,19 +234,6 @@ class TestFaults:
         with pytest.raises(ConfigError, match="no such file or directory, expected a readable file"):
             Config.load(tmp_path / "absent.conf")
 
-    def test_a_file_that_is_not_there_is_the_only_fault(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError) as caught:
-            Config.load(tmp_path / "absent.conf")
-        assert [problem.key for problem in caught.value.problems] == [""]
-
-    def test_a_directory_is_named_as_what_was_found(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=f"^{tmp_path}: got a directory, expected a readable file$"):
-            Config.load(tmp_path)
-
-    def test_faults_of_a_default_have_one_name_for_its_place(self) -> None:
-        with pytest.raises(ConfigError, match=r"^default: brokerServiceURL: got nothing"):
-            Config.load()
-
     def test_the_broker_address_is_required_and_the_file_to_change_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "proxy.conf"
         path.write_text("servicePort=1\n")
@@ -391,28 +249,8 @@ class TestFaults:
             Config.load(path)
 
     def test_a_metadata_store_beside_brokers_is_warned_about(self, tmp_path: Path) -> None:
-        path = tmp_path / "proxy.conf"
-        path.write_text("metadataStoreUrl=zk:a:2181\nbrokerServiceURL=pulsar://a\n")
-        (warning,) = Config.load(path).warnings
-        assert str(warning).endswith(
-            "proxy.conf:1: metadataStoreUrl: not used: this proxy finds brokers by brokerServiceURL"
-        )
-
-    @pytest.mark.parametrize(
-        ("value", "word"),
-        [
-            ("pulsar+ssl://broker:6651", "pulsar://host:port"),
-            ("pulsar://a:6650,pulsar+ssl://b:6651", "pulsar://host:port"),
-            ("pulsar://a:6650,,b:6650", "pulsar://host:port"),
-            ("http://broker:8080", "pulsar://host:port"),
-            ("pulsar://broker:0", "pulsar://host:port"),
-            ("pulsar://broker:70000", "pulsar://host:port"),
-            ("pulsar://user@broker", "pulsar://host:port"),
-            ("pulsar://", "pulsar://host:port"),
-        ],
-    )
-    def test_a_broker_address_that_cannot_work_is_refused(self, value: str, word: str) -> None:
-        assert word in faults(brokerServiceURL=value)[0]
+        (warning,) = load("metadataStoreUrl=zk:a:2181\n", tmp_path).warnings
+        assert "metadataStoreUrl: not used: this proxy finds brokers by brokerServiceURL" in str(warning)
 
     @pytest.mark.parametrize(
         ("url", "address"),
@@ -432,9 +270,8 @@ class TestFaults:
         assert faults(tlsEnabledWithBroker="true")[0].startswith("default: brokerServiceURLTLS: got nothing")
 
     def test_routes_of_the_reverse_proxy_are_put_together_from_file_and_environment(self, tmp_path: Path) -> None:
-        path = tmp_path / "proxy.conf"
-        path.write_text("brokerServiceURL=pulsar://b\nhttpReverseProxy.web.path=/web\n")
-        config = Config.load(path, {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"})
+        environ = {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"}
+        config = load("httpReverseProxy.web.path=/web\n", tmp_path, **environ)
         assert config.http_reverse_proxies == (ReverseProxyRoute("web", "/web", "http://w:80/x"),)
         assert config.adopt(Config.load(overrides=BROKER)).http_reverse_proxies == config.http_reverse_proxies
 
@@ -446,48 +283,34 @@ class TestFaults:
             ("httpReverseProxy.web.path=web", "begins with /"),
             ("httpReverseProxy.web.proxyTo=ftp://w", "http://host:port"),
             ("httpReverseProxy.web.proxyTo=http://w:99999/", "http://host:port"),
-            ("httpReverseProxy.web.proxyTo=http://w:a/", "http://host:port"),
-            ("httpReverseProxy.web.proxyTo=http://[w/", "http://host:port"),
             ("httpReverseProxy.web.proxyTo=http:///x", "http://host:port"),
         ],
     )
     def test_half_a_route_is_a_fault(self, line: str, word: str, tmp_path: Path) -> None:
-        path = tmp_path / "proxy.conf"
-        path.write_text(f"brokerServiceURL=pulsar://b\n{line}\n")
         with pytest.raises(ConfigError, match=word):
-            Config.load(path)
+            load(line, tmp_path)
 
     @pytest.mark.parametrize(
         ("path", "hidden"),
         [
             ("/metrics", "/metrics"),
-            ("/status.html/", "/status.html"),
-            ("/proxy-stats", "/proxy-stats"),
             ("/proxy-stats/topics", "/proxy-stats"),
             ("/ui", "/ui"),
             ("/admin/v2", "/admin"),
-            ("/metrics/x", None),
             ("/administration", None),
             ("/", None),
         ],
     )
     def test_a_route_in_the_place_of_a_page_is_a_warning(self, path: str, hidden: str | None, tmp_path: Path) -> None:
-        conf = tmp_path / "proxy.conf"
-        conf.write_text(
-            f"brokerServiceURL=pulsar://b\nhttpReverseProxy.a.path={path}\nhttpReverseProxy.a.proxyTo=http://w\n"
-        )
-        told = [str(each) for each in Config.load(conf).warnings]
-        place = f"{conf}:2: httpReverseProxy.a.path: takes the place of {hidden} of this proxy"
-        assert told == ([] if hidden is None else [place])
+        route = f"httpReverseProxy.a.path={path}\nhttpReverseProxy.a.proxyTo=http://w\n"
+        told = [str(each) for each in load(route, tmp_path).warnings]
+        assert [f"takes the place of {hidden} of this proxy" in each for each in told] == [True] * bool(hidden)
 
     def test_urls_of_web_services_may_have_a_path(self) -> None:
         # The Java proxy puts its one URL, without a final slash, before each path.
         for value in ("http://h:8080/base", "http://h/a/b/,https://[::1]:443/c", "http://h/", "http://h/~a/%20;v=1"):
-            config = Config.load(
-                overrides=BROKER | {"brokerWebServiceURL": value, "functionWorkerWebServiceURL": value}
-            )
-            assert config.broker_web_service_url == config.function_worker_web_service_url == tuple(value.split(","))
-        assert Config.load(overrides=BROKER | {"brokerWebServiceURLTLS": "https://h/base"}).broker_web_service_url_tls
+            config = Config.load(overrides=BROKER | {"brokerWebServiceURL": value})
+            assert config.broker_web_service_url == tuple(value.split(","))
         for wrong in (
             "http://h/a?b",
             "http://h/a#b",
@@ -502,35 +325,37 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("key", "value"),
         [
-            ("servicePort", "-1"),
-            ("servicePort", "1_0"),
             ("servicePort", "\uff16"),
+            ("servicePort", ""),
+            ("brokerServiceURL", "pulsar://a:6650,pulsar+ssl://b:6651"),
+            ("brokerServiceURL", "pulsar://a:6650,,b:6650"),
+            ("brokerServiceURL", "http://broker:8080"),
+            ("brokerServiceURL", "pulsar://broker:0"),
+            ("brokerServiceURL", "pulsar://user@broker"),
+            ("brokerServiceURL", "pulsar://"),
+            ("adminApiAddress", "7070"),
+            ("adminApiAddress", "proxy.example:7070"),
+            ("adminApiAddress", "::1:7070"),
+            ("adminApiAddress", "127.0.0.1:70000"),
+            ("adminApiAddress", "[127.0.0.1]:1"),
             ("maxConcurrentLookupRequests", "0"),
             ("brokerProxyAllowedTargetPorts", "6650,seven"),
-            ("brokerProxyAllowedTargetPorts", "0"),
             ("brokerProxyAllowedIPAddresses", "10.0.0.0/33"),
             ("brokerProxyAllowedHostNames", "a b"),
             ("clusterName", "a\nb"),
             ("bindAddress", "no spaces"),
-            ("topicListMaxAnswerBytes", "many"),
             ("logFormat", "xml"),
             ("httpRequestsMaxPerSecond", "fast"),
-            ("httpRequestsMaxPerSecond", "0"),
             ("proxyHttpResponseHeadersJson", '{"a": 1}'),
             ("brokerWebServiceURL", "pulsar://b:1"),
-            ("brokerWebServiceURLTLS", "http://b:1"),
             ("brokerWebServiceURL", "*"),
-            ("brokerWebServiceURLTLS", "https://b:1,*"),
             ("functionWorkerWebServiceURL", "*"),
-            ("functionWorkerWebServiceURLTLS", "*"),
             ("brokerWebServiceURL", "http://b:70000"),
-            ("functionWorkerWebServiceURL", "http://b:0"),
         ],
     )
     def test_a_value_out_of_its_range_is_refused_by_name(self, key: str, value: str) -> None:
-        found = faults(**{key: value})
-        assert len(found) == 1
-        assert f"{key}: got " in found[0]
+        (found,) = faults(adminApiTokenFilePath="/a/token", **{key: value})
+        assert f"{key}: got " in found
 
     @pytest.mark.parametrize(
         "key",
@@ -544,16 +369,6 @@ class TestFaults:
     def test_a_star_is_all_where_a_key_says_what_is_allowed(self, key: str) -> None:
         config = Config.load(overrides=BROKER | {key: "*"})
         assert getattr(config, snake_case(key)) == ("*",)
-
-    def test_faults_of_single_keys_and_contradictions_are_reported_together(self) -> None:
-        overrides = {"servicePort": "abc", "brokerConnectionsPerKey": "9", "brokerConnectionsTotal": "8"}
-        with pytest.raises(ConfigError) as caught:
-            Config.load(overrides=overrides)
-        assert sorted(problem.key for problem in caught.value.problems) == [
-            "brokerConnectionsPerKey",
-            "brokerServiceURL",
-            "servicePort",
-        ]
 
     def test_keys_that_contradict_each_other_are_refused(self) -> None:
         found = faults(
@@ -576,26 +391,6 @@ class TestFaults:
             "expected at most maxTopicListInFlightHeapMemSizeMB (1048576 bytes)",
             "command line: brokerConnectionsPerKey: got 9, expected at most brokerConnectionsTotal (8)",
         ]
-
-    def test_two_free_ports_do_not_clash(self) -> None:
-        config = Config.load(overrides=BROKER | {"servicePort": "0", "webServicePort": "0"})
-        assert config.service_port == config.web_service_port == 0
-
-    def test_an_unknown_flag_is_a_fault_that_names_the_nearest_key(self) -> None:
-        assert faults(servcePort="1") == [
-            "command line: servcePort: got an unknown key, expected servicePort",
-        ]
-
-    def test_a_secret_never_appears_in_a_fault_or_a_listing(self) -> None:
-        class WithSecret(Config):
-            password = Key("password", "", text(), doc="A secret.", section="x", secret=True)
-
-        with pytest.raises(ConfigError) as caught:
-            WithSecret.load(overrides=BROKER | {"password": "hush\x00"})
-        assert "hush" not in str(caught.value)
-        config = WithSecret.load(overrides=BROKER | {"password": "hush"})
-        assert {key.name: shown for key, shown, _ in config.items()}["password"] == "(hidden)"
-        assert config.password == "hush"
 
 
 class TestWarnings:
@@ -671,13 +466,6 @@ class TestReplace:
         with pytest.raises(ConfigError, match="unknown key"):
             config.replace({"nonsense": "1"})
 
-    def test_a_config_cannot_be_changed_in_place(self) -> None:
-        config = Config.load(overrides=BROKER)
-        with pytest.raises(AttributeError, match="replace"):
-            config.service_port = 1
-        with pytest.raises(AttributeError, match="replace"):
-            del config.service_port
-
 
 class TestAdopt:
     def test_dynamic_keys_are_taken_and_the_others_stay(self) -> None:
@@ -692,19 +480,10 @@ class TestAdopt:
         }
         assert [key.name for key in adopted.differences(newer)] == ["servicePort"]
 
-    def test_origins_follow_the_values(self) -> None:
-        newer = Config.load(None, {"logLevel": "error"}, BROKER)
-        adopted = Config.load(overrides=BROKER | {"clusterName": "x"}).adopt(newer)
-        assert (adopted.origin("logLevel"), adopted.origin("clusterName")) == ("env", "flag")
-
     def test_warnings_are_those_of_what_is_in_force(self) -> None:
         newer = Config.load(overrides=BROKER | {"maxTopicListInFlightHeapMemSizeMB": "0"})
         adopted = Config.load(overrides=BROKER).adopt(newer)
         assert [warning.key for warning in adopted.warnings] == ["maxTopicListInFlightHeapMemSizeMB"]
-
-
-def test_choices_are_read_in_any_case() -> None:
-    assert choice("json", "console").parse("JSON") == "json"
 
 
 def test_the_sample_file_loads_without_a_fault_or_a_warning_and_changes_nothing() -> None:
@@ -713,24 +492,8 @@ def test_the_sample_file_loads_without_a_fault_or_a_warning_and_changes_nothing(
     assert [key.name for key, _, origin in config.items() if origin != "default"] == ["brokerServiceURL"]
 
 
-def test_the_sample_file_and_the_reference_are_those_of_the_table() -> None:
-    command = [sys.executable, "-m", "scripts.generate", "--check", "--only", "config"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert finished.returncode == 0, finished.stderr
-
-
-def test_reading_the_configuration_loads_nothing_slow() -> None:
-    program = "import sys, proxy.config; print([name for name in sys.modules])"
-    names = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    for slow in ("aiohttp", "prometheus_client", "structlog", "asyncio", "uvloop", "google"):
-        assert f"'{slow}'" not in names.stdout
-
-
-def test_more_password_threads_than_there_can_be_are_accepted_with_a_warning() -> None:
-    config = Config.load(overrides={"brokerServiceURL": "pulsar://broker:6650", "maxConcurrentAuthentications": "256"})
-    (warning,) = [text for text in map(str, config.warnings) if "maxConcurrentAuthentications" in text]
-    assert "64 threads" in warning
-    assert config.password_threads == 64
+def test_more_password_threads_than_there_can_be_are_accepted() -> None:
+    assert Config.load(overrides=BROKER | {"maxConcurrentAuthentications": "256"}).password_threads == 64
 
 
 @pytest.mark.parametrize(
@@ -739,10 +502,7 @@ def test_more_password_threads_than_there_can_be_are_accepted_with_a_warning() -
         (["broker-0.example"], True),
         (["broker-*.pulsar.svc.cluster.local", "*.example"], True),
         (["pulsar-broker-*"], False),
-        (["broker.exam*"], False),
-        (["broker.example", "*"], False),
         (["*.*"], False),
-        (["*."], False),
         (["*.example."], True),
         (["*.1"], False),
         (["10.0.0.1", "2001:db8::1"], True),
@@ -757,12 +517,8 @@ def test_a_pattern_that_ends_in_no_name_of_a_domain_narrows_nothing(patterns: li
     ("networks", "narrowed"),
     [
         (["10.0.0.0/8", "fc00::/7", "192.168.*.*"], True),
-        (["10.0.0.0/7"], True),
         (["*"], False),
-        (["0.0.0.0/0"], False),
         (["1-255.*.*.*"], False),
-        (["0-127.*", "128-255.*"], False),
-        (["10.0.0.0/8", "2000::/3"], False),
         (["::ffff:0:0/96"], False),
         (["::ffff:0-7fff:*", "128.0.0.0/1"], False),
         (["::ffff:10.0.0.0/104"], True),
@@ -773,16 +529,8 @@ def test_networks_that_are_most_of_all_addresses_narrow_nothing(networks: list[s
     assert narrowed_networks(networks) is narrowed
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        (Config.metrics_servlet_timeout_ms, "0", 3_600_000),
-        (Config.metrics_servlet_timeout_ms, "7", 7),
-        (Config.broker_proxy_connect_timeout_ms, "0", 3_600_000),
-    ],
-)
-def test_times_without_limit_in_the_java_proxy_are_taken(key: Key[int], text: str, value: int) -> None:
-    assert Config.load(overrides=BROKER | {key.name: text}).value(key) == value
+def test_times_without_limit_in_the_java_proxy_are_taken() -> None:
+    assert Config.load(overrides=BROKER | {"metricsServletTimeoutMs": "0"}).metrics_servlet_timeout_ms == 3_600_000
 
 
 def test_a_switch_that_no_java_proxy_looks_at_any_more_is_told_and_keeps_no_proxy_from_starting(

@@ -1,5 +1,7 @@
 """The environment against what Pulsar's image would have written into proxy.conf (its apply-config-from-env.py)."""
 
+from pathlib import Path
+
 import pytest
 
 from proxy.config.config import Config, ConfigError
@@ -25,12 +27,6 @@ def test_a_prefixed_name_sets_any_key_and_wins_over_the_bare_one() -> None:
         ("clusterName", "prefixed"),
         ("openIDx", "1"),
     ]
-
-
-def test_the_prefixed_pass_comes_second_whatever_the_names_sort_like() -> None:
-    # As a name "PULSAR_..." sorts before every key, so one pass alone would let the bare one win.
-    found = [v.name for v in settings_of({"clusterName": "a", "PULSAR_PREFIX_clusterName": "b"}, KEYS.__contains__)]
-    assert found == ["clusterName", "PULSAR_PREFIX_clusterName"]
 
 
 def test_blanks_are_cut_off_in_the_first_pass_only() -> None:
@@ -68,3 +64,34 @@ def test_each_value_says_where_it_stands() -> None:
     places = [config.place(key) for key in (Config.cluster_name, Config.log_level, Config.broker_service_url)]
     assert places == ["environment", "environment (PULSAR_PREFIX_)", "command line"]
     assert config.place(Config.service_port) == "default"
+
+
+# --- variables in secrets: `token:${NAME}` is the value of NAME, or a fault; never the text itself -------
+
+SECRET = "brokerClientAuthenticationParameters"
+WITH_TOKEN = {"brokerServiceURL": "pulsar://b", "brokerClientAuthenticationPlugin": "token"}
+
+
+def test_a_variable_in_a_secret_is_replaced_once_by_its_value_and_kept_by_changes(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in WITH_TOKEN.items()) + f"{SECRET}=token:${{TOKEN}}\n")
+    for config in (
+        Config.load(path, {"TOKEN": "a${b}c"}),
+        Config.load(None, {SECRET: "token:${TOKEN}", "TOKEN": "a${b}c"}, WITH_TOKEN),
+    ):
+        for changed in (config, config.replace({"logLevel": "debug"}), config.adopt(config)):
+            assert changed.broker_client_authentication_parameters == "token:a${b}c"
+
+
+@pytest.mark.parametrize("text", ["token:${TOKEN}", "token:${}", "token:${TOKEN", "${TOKEN}"])
+def test_a_variable_that_is_not_set_is_a_fault_that_names_it(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "proxy.conf"
+    path.write_text(f"{SECRET}={text}\n")
+    with pytest.raises(ConfigError, match=rf"{SECRET}: got \$\{{.*environment variable"):
+        Config.load(path, {}, WITH_TOKEN)
+
+
+def test_other_keys_keep_their_text(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.conf"
+    path.write_text("clusterName=a${b}\n")
+    assert Config.load(path, {}, WITH_TOKEN | {SECRET: "token:x"}).cluster_name == "a${b}"

@@ -33,17 +33,9 @@ def test_a_line_is_read_as_java_reads_it(text: str, key: str, value: str) -> Non
     assert pairs(text) == [(key, value)]
 
 
-def test_comments_and_blank_lines_carry_no_entry() -> None:
-    assert pairs("# a=b\n ! c=d\n\n \t\n#e \\\nf=g\n") == [("f", "g")]
-
-
 def test_an_entry_knows_the_line_it_starts_on() -> None:
     parsed = parse_conf(b"# first\r\na=1\\\r\n  2\r\n\r\nb=3\r\n")
     assert parsed.entries == (ConfEntry("a", "12", 2), ConfEntry("b", "3", 5))
-
-
-def test_a_repeated_key_is_given_each_time() -> None:
-    assert pairs("a=1\na=2") == [("a", "1"), ("a", "2")]
 
 
 def test_a_bad_escape_is_a_fault_and_the_next_line_is_read() -> None:

@@ -75,18 +75,6 @@ def test_a_secret_that_waits_for_a_restart_is_hidden_too() -> None:
     assert config_document(old, pending)["restart_needed"] == ["clusterName", "tokenSecretKey"]
 
 
-def test_faults_and_warnings_hide_what_they_tell_of(tmp_path: Path) -> None:
-    path = tmp_path / "proxy.conf"
-    path.write_text("brokerServiceURL=http://user:hush@b\ntlsEnabledWithKeyStore=token:hush\nservicePort=data:hush\n")
-    with pytest.raises(ConfigError) as caught:
-        Config.load(path, {"PULSAR_PREFIX_tlsKeyStorePassword": "hush\\u1"})
-    assert len(caught.value.problems) == 4
-    assert "hush" not in str(caught.value)
-    config = Config.load(None, {"PULSAR_PREFIX_tlsKeyStorePassword": "hush"}, BROKER)
-    assert config.warnings
-    assert not any("hush" in str(warning) for warning in config.warnings)
-
-
 # What somebody may write into a key by mistake, around a password: some keys take it, some do not.
 MISTAKES = (
     "http://me:{}@h", "http://ok:8080,http://me:{}@h:8080", "pulsar://me:{}@h:6650", "pulsar+ssl://{}@h", "me:{}@h",
