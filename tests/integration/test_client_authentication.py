@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 
 from protocol.command_type import CommandType
-from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthData, Principal
-from proxy.brokers.pool import PoolKey
 from proxy.core.public_causes import PublicCause, authentication_text
 from tests.support.auth.credentials import (
     NOON,
     Court,
     Judge,
+    admitted,
     challenged,
     court,
     presenting,
     refused,
     response,
+    turned_away,
 )
 from tests.support.auth.tokens import SECRET, signed
 from tests.support.brokers.raw_broker import raw_broker, silence
-from tests.support.clients.async_client import PING, AsyncClient, connect_frame, topics_frame
+from tests.support.clients.async_client import PING, AsyncClient, connect_frame, schema_frame, topics_frame
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -48,23 +48,7 @@ def connects(held: Court) -> list[pb.CommandConnect]:
     return [command.connect for command in held.stage.broker.record.commands(CommandType.CONNECT)]
 
 
-def pool_keys(held: Court) -> list[PoolKey]:
-    return list(held.stage.proxy.broker_side.pool._keys.values())
-
-
 # --- the handshake --------------------------------------------------------------------------------
-
-
-async def test_the_broker_hears_the_role_from_a_proxy_with_credentials_of_its_own() -> None:
-    async with court(**PROXY_ROLE, **NOT_FORWARDING) as held:
-        client = await held.client("alice")
-        await client.topics(namespace(0))
-        (seen,) = connects(held)
-        assert (seen.auth_method_name, seen.auth_data) == ("token", b"the proxy itself")
-        assert seen.original_principal == "alice"
-        assert seen.HasField("proxy_version")
-        assert not seen.HasField("original_auth_data")
-        assert not seen.HasField("original_auth_method")
 
 
 @pytest.mark.threat("password-to-every-broker")
@@ -89,10 +73,7 @@ async def test_a_client_is_introduced_to_its_broker_with_the_credentials_that_ar
     keys: dict[str, Any], method: str, forwarded: bool, relayed: bool
 ) -> None:
     async with court(**PROXY_ROLE, **keys) as held:
-        client = await held.stage.client()
-        target = f"127.0.0.1:{held.stage.broker.port}" if relayed else None
-        await client.send(presenting("alice", target=target, auth_method_name=method))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        client = await held.client("alice", target=held.target if relayed else None, auth_method_name=method)
         if not relayed:
             await client.lookup(TOPIC)
         (seen,) = connects(held)
@@ -103,9 +84,7 @@ async def test_a_client_is_introduced_to_its_broker_with_the_credentials_that_ar
 
 async def test_who_proves_nothing_is_told_so_and_closed() -> None:
     async with court() as held:
-        client = await held.stage.client()
-        await client.send(presenting("bad secret-of-mine"))
-        error = await refused(client)
+        error = await turned_away(held.stage, presenting("bad secret-of-mine"))
         assert error.error == ServerError.AuthenticationError
         assert error.message.startswith("failed to authenticate")
         assert "secret" not in error.message
@@ -125,9 +104,7 @@ async def test_who_proves_nothing_is_told_so_and_closed() -> None:
 )
 async def test_the_method_is_the_name_or_the_old_number(fields: dict[str, Any], method: str) -> None:
     async with court() as held:
-        client = await held.stage.client()
-        await client.send(connect_frame(auth_data=b"alice", **fields))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        await admitted(held.stage, connect_frame(auth_data=b"alice", **fields))
         assert held.judge.asked == [(method, b"alice")]
 
 
@@ -145,26 +122,13 @@ async def test_nothing_is_served_before_the_verdict() -> None:
         assert kinds[2] == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
-@pytest.mark.parametrize("leave", [AsyncClient.close, AsyncClient.reset])
-async def test_a_client_that_leaves_while_it_is_checked_leaves_nothing(leave: object) -> None:
+async def test_a_client_that_leaves_while_it_is_checked_leaves_nothing() -> None:
     async with court() as held:
         held.judge.gate.clear()
         client = await held.stage.client()
         await client.send(presenting("alice"))
         await held.stage.until(lambda: held.judge.running == 1, "a check")
-        assert callable(leave)
-        leave(client)
-        await held.stage.until(lambda: held.judge.running == 0, "the end of the check")
-        assert held.authentication.under_way == 0
-
-
-async def test_a_check_without_end_ends_with_the_clock_of_the_handshake() -> None:
-    async with court(handshakeTimeoutMillis=50) as held:
-        held.judge.gate.clear()
-        client = await held.stage.client()
-        await client.send(presenting("alice"))
-        # By the check's own time, or by the handshake's, whichever is looked at first.
-        await client.rest()
+        client.reset()
         await held.stage.until(lambda: held.judge.running == 0, "the end of the check")
 
 
@@ -187,28 +151,12 @@ async def test_so_many_are_checked_at_once_and_the_others_have_their_turn() -> N
 
 async def test_a_method_s_name_has_a_bound() -> None:
     async with court() as held:
-        client = await held.stage.client()
-        await client.send(presenting("alice", auth_method_name="m" * 65))
-        error = await refused(client)
+        error = await turned_away(held.stage, presenting("alice", auth_method_name="m" * 65))
         text = authentication_text(PublicCause.NOT_ACCEPTED)
         assert (error.error, error.message) == (ServerError.AuthenticationError, text)
         assert held.judge.asked == []
-        longest = await held.stage.client()
-        await longest.send(presenting("alice", auth_method_name="m" * 64))
-        assert (await longest.command()).type == pb.BaseCommand.CONNECTED
+        await admitted(held.stage, presenting("alice", auth_method_name="m" * 64))
         assert held.judge.asked == [("m" * 64, b"alice")]
-
-
-async def test_large_credentials_are_booked_while_they_are_checked() -> None:
-    async with court(**NOT_FORWARDING) as held:
-        held.judge.gate.clear()
-        client = await held.stage.client()
-        await client.send(presenting("alice" + "." * 40_000))
-        await held.stage.until(lambda: held.judge.running == 1, "a check")
-        assert held.stage.handshakes.held > 3 * 40_000
-        held.judge.gate.set()
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        assert held.stage.handshakes.held == held.stage.direct.statistics().peak_held == 0
 
 
 @pytest.mark.threat("connect-to-silent-host")
@@ -228,10 +176,7 @@ async def test_large_credentials_hold_no_memory_while_a_broker_is_dialled() -> N
 @pytest.mark.parametrize("target", [True, False])
 async def test_a_client_cannot_say_for_whom_it_speaks(target: bool) -> None:
     async with court(**PROXY_ROLE) as held:
-        client = await held.stage.client()
-        address = f"127.0.0.1:{held.stage.broker.port}" if target else None
-        await client.send(presenting("alice", target=address, **SMUGGLED))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        client = await held.client("alice", target=held.target if target else None, **SMUGGLED)
         await client.topics(namespace(0))
         (seen,) = connects(held)
         given = (seen.original_principal, seen.original_auth_data, seen.original_auth_method)
@@ -243,62 +188,44 @@ async def test_requests_do_not_carry_a_client_s_word_either() -> None:
     async with court() as held:
         client = await held.client("alice")
         lookup = pb.CommandLookupTopic(topic=TOPIC, request_id=1, **SMUGGLED)
-        await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup)))
+        await client.send_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
         await client.answer()
         metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=2, **SMUGGLED)
         kind = pb.BaseCommand.PARTITIONED_METADATA
-        await client.send(frame(pb.BaseCommand(type=kind, partitionMetadata=metadata)))
+        await client.send_command(pb.BaseCommand(type=kind, partitionMetadata=metadata))
         await client.answer()
         record = held.stage.broker.record
-        seen = [record.commands(CommandType.LOOKUP)[0].lookupTopic]
-        also = [record.commands(CommandType.PARTITIONED_METADATA)[0].partitionMetadata]
-        for request in (*seen, *also):
-            assert not request.HasField("original_principal")
-            assert not request.HasField("original_auth_data")
-            assert not request.HasField("original_auth_method")
+        asked = record.commands(CommandType.LOOKUP)[0].lookupTopic
+        also = record.commands(CommandType.PARTITIONED_METADATA)[0].partitionMetadata
+        assert not [field for field in SMUGGLED if asked.HasField(field) or also.HasField(field)]
 
 
 # --- principals are kept apart ------------------------------------------------------------------------
-
-
-@pytest.mark.threat("answer-of-another-principal")
-@pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", NOT_FORWARDING), ("alice/1", "alice/2", {})])
-async def test_two_principals_never_share_an_answer_or_a_connection(
-    first: str, second: str, keys: dict[str, Any]
-) -> None:
-    async with court(**keys) as held:
-        gate = held.stage.broker.script.hold(LISTS)
-        clients = [await held.client(data) for data in (first, second, first, second)]
-        for client in clients:
-            await client.ask_topics(namespace(0))
-        await held.stage.until(lambda: held.stage.broker.record.received[LISTS] == 2, "two questions")
-        gate.set()
-        for client in clients:
-            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        assert len({key.principal for key in pool_keys(held)}) == 2
-        assert {seen.original_principal for seen in connects(held)} == {first.split("/")[0], second.split("/")[0]}
-        assert len({seen.original_auth_data for seen in connects(held)}) == (1 if keys else 2)
 
 
 async def ask_lookup(client: AsyncClient) -> None:
     await client.lookup(TOPIC)
 
 
+async def ask_list(client: AsyncClient) -> None:
+    await client.topics(namespace(0))
+
+
 async def ask_partitions(client: AsyncClient) -> None:
     metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=7)
-    await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata)))
+    await client.send_command(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata))
     await client.answer()
 
 
 async def ask_schema(client: AsyncClient) -> None:
-    schema = pb.CommandGetSchema(request_id=7, topic=TOPIC)
-    await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=schema)))
+    await client.send(schema_frame(7, TOPIC))
     await client.answer()
 
 
-@pytest.mark.parametrize("ask", [ask_lookup, ask_partitions, ask_schema])
+@pytest.mark.threat("answer-of-another-principal")
+@pytest.mark.parametrize("ask", [ask_lookup, ask_list, ask_partitions, ask_schema])
 @pytest.mark.parametrize(("first", "second", "keys"), [("alice", "bob", NOT_FORWARDING), ("alice/1", "alice/2", {})])
-async def test_small_questions_of_two_principals_never_share_a_connection(
+async def test_questions_of_two_principals_never_share_a_connection(
     ask: Callable[[AsyncClient], Awaitable[None]], first: str, second: str, keys: dict[str, Any]
 ) -> None:
     async with court(**keys) as held:
@@ -309,19 +236,17 @@ async def test_small_questions_of_two_principals_never_share_a_connection(
         assert heard == [(data.partition("/")[0], "" if keys else data) for data in (first, second)]
 
 
-async def test_equal_requests_of_one_principal_share_an_answer() -> None:
-    async with court() as held:
+@pytest.mark.threat("answer-of-another-principal")
+async def test_two_principals_never_share_an_answer() -> None:
+    async with court(**NOT_FORWARDING) as held:
         gate = held.stage.broker.script.hold(LISTS)
-        clients = [await held.client("alice") for _ in range(3)]
-        await clients[0].ask_topics(namespace(0))
-        await held.stage.broker.record.seen(LISTS, 1)
-        for client in clients[1:]:
+        clients = [await held.client(data) for data in ("alice", "bob")]
+        for client in clients:
             await client.ask_topics(namespace(0))
-        await held.stage.until(lambda: held.stage.proxy.counters.requests.lists_joined == 1, "a shared question")
+        await held.stage.broker.record.seen(LISTS, 2)
         gate.set()
         for client in clients:
-            await client.answer()
-        assert held.stage.broker.record.received[LISTS] == 2
+            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
 # --- credentials that expire ---------------------------------------------------------------------------
@@ -330,47 +255,9 @@ async def test_equal_requests_of_one_principal_share_an_answer() -> None:
 BOTH = pytest.mark.parametrize("forwarding", [NOT_FORWARDING, FORWARDING], ids=["kept here", "forwarded"])
 
 
-async def test_without_forwarding_a_client_renews_for_the_proxy_alone() -> None:
-    async with court(**PROXY_ROLE, **NOT_FORWARDING) as held:
-        client = await held.client(f"alice/1 until {NOON + 10}")
-        held.look()
-        await client.topics(namespace(0))
-        held.now += 10
-        gate = held.stage.broker.script.hold(LISTS)
-        await client.ask_topics(namespace(1))
-        held.look()
-        assert (await challenged(client)).challenge.auth_method_name == "token"
-        # Nobody asks twice, and a list that is under way goes on.
-        held.look()
-        await client.send(response(f"alice/2 until {NOON + 100}") + response("bad") + PING)
-        gate.set()
-        kinds = {(await client.answer()).type for _ in range(2)}
-        assert kinds == {pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.PONG}
-        await held.stage.until(lambda: len(held.judge.asked) == 2, "the newer credentials")
-        held.now = NOON + 99
-        held.look()
-        await client.ping()
-        # The broker's connection stays, for brokers hear of the role alone.
-        assert [(seen.original_principal, seen.original_auth_data) for seen in connects(held)] == [("alice", "")]
-        held.now = NOON + 100
-        held.look()
-        await challenged(client)
-
-
-@BOTH
-async def test_what_never_expires_is_never_asked_for(forwarding: dict[str, Any]) -> None:
-    async with court(**forwarding) as held:
-        client = await held.client("alice")
-        held.now += 1e9
-        held.look()
-        await client.ping()
-
-
 async def test_a_token_of_two_seconds_is_renewed_by_the_clock_of_the_proxy_itself() -> None:
     async with staged(**SIGNED, authenticationRefreshCheckSeconds=1) as stage:
-        client = await stage.client()
-        await client.send(presenting(token_of("alice", exp=time.time() + 2)))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        client = await admitted(stage, presenting(token_of("alice", exp=time.time() + 2)))
         await challenged(client)
         await client.send(response(token_of("alice", exp=time.time() + 3)))
         await client.topics(namespace(0))
@@ -386,10 +273,7 @@ async def test_a_relayed_client_whose_credentials_are_not_forwarded_is_closed_wh
     keys: dict[str, Any], method: str
 ) -> None:
     async with court(**keys) as held:
-        client = await held.stage.client()
-        target = f"127.0.0.1:{held.stage.broker.port}"
-        await client.send(presenting(f"alice until {NOON + 10}", target=target, auth_method_name=method))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        client = await held.client(f"alice until {NOON + 10}", target=held.target, auth_method_name=method)
         held.look()
         await client.topics(namespace(0))
         held.now += 11
@@ -401,30 +285,35 @@ async def test_a_relayed_client_whose_credentials_are_not_forwarded_is_closed_wh
 @pytest.mark.usefixtures("relay_engine")
 async def test_with_forwarding_a_relayed_client_is_its_broker_s_affair() -> None:
     async with court(**FORWARDING) as held:
-        target = f"127.0.0.1:{held.stage.broker.port}"
-        client = await held.client(f"alice until {NOON + 10}", target=target)
+        client = await held.client(f"alice until {NOON + 10}", target=held.target)
         held.now += 11
         held.look()
         await client.topics(namespace(0))
 
 
-async def test_a_client_renews_what_is_forwarded_and_goes_on_under_it() -> None:
-    async with court(**FORWARDING) as held:
+@BOTH
+async def test_a_client_renews_its_credentials_and_goes_on_under_them(forwarding: dict[str, Any]) -> None:
+    async with court(**forwarding) as held:
         client = await held.client(f"alice/1 until {NOON + 10}")
         await client.topics(namespace(0))
         held.now += 10
+        gate = held.stage.broker.script.hold(LISTS)
+        await client.ask_topics(namespace(1))
         held.look()
         assert (await challenged(client)).challenge.auth_method_name == "token"
-        # Nobody asks twice, and requests go on while the answer is awaited.
+        # Nobody asks twice, only the first answer counts, and a list that is under way goes on.
         held.look()
-        await client.topics(namespace(0))
         newer = f"alice/2 until {NOON + 100}"
-        await client.send(response(newer))
-        session = held.stage.session_of(client)
-        expected = Principal("alice", AuthData("token", newer.encode()))
-        await held.stage.until(lambda: session.principal == expected, "the newer credentials")
+        await client.send(response(newer) + response("bad") + PING)
+        gate.set()
+        kinds = {(await client.answer()).type for _ in range(2)}
+        assert kinds == {pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.PONG}
+        await held.stage.until(lambda: [data for _, data in held.judge.asked][1:] == [newer.encode()], "a check")
         await client.topics(namespace(0))
-        assert connects(held)[-1].original_auth_data == newer
+        # Brokers that hear of the role alone keep their connection.
+        assert connects(held)[-1].original_auth_data == (newer if forwarding is FORWARDING else "")
+        assert len(connects(held)) == (2 if forwarding is FORWARDING else 1)
+        held.now = NOON + 99
         held.look()
         await client.ping()
         held.now = NOON + 100
@@ -482,55 +371,10 @@ async def test_an_answer_that_nobody_asked_for_changes_nothing() -> None:
         assert held.stage.session_of(client).principal == Principal("alice", AuthData("token", b"alice"))
 
 
-async def test_the_second_answer_to_one_question_changes_nothing() -> None:
-    async with court(**FORWARDING) as held:
-        client = await held.client(f"alice/1 until {NOON}")
-        held.look()
-        await challenged(client)
-        await client.send(response("alice/2") + response("bad") + PING)
-        assert (await client.answer()).type == pb.BaseCommand.PONG
-        session = held.stage.session_of(client)
-        expected = Principal("alice", AuthData("token", b"alice/2"))
-        await held.stage.until(lambda: session.principal == expected, "the newer credentials")
-        assert [data for _, data in held.judge.asked][1:] == [b"alice/2"]
-
-
-async def test_a_client_that_leaves_while_its_answer_is_checked_leaves_nothing() -> None:
-    async with court(**FORWARDING) as held:
-        client = await held.client(f"alice until {NOON}")
-        held.look()
-        await challenged(client)
-        held.judge.gate.clear()
-        await client.send(response("alice"))
-        await held.stage.until(lambda: held.judge.running == 1, "a check")
-        # It is being checked: nobody is impatient with it.
-        held.lose_patience()
-        held.look()
-        await client.ping()
-        client.reset()
-        await held.stage.until(lambda: held.judge.running == 0, "the end of the check")
-
-
-async def test_a_large_answer_is_booked_until_it_is_checked() -> None:
-    async with court(**FORWARDING) as held:
-        client = await held.client(f"alice until {NOON}")
-        held.look()
-        await challenged(client)
-        held.judge.gate.clear()
-        await client.send(response("alice" + "." * 6000))
-        await held.stage.until(lambda: held.judge.running == 1, "a check")
-        assert held.stage.direct.held > 3 * 6000
-        held.judge.gate.set()
-        await held.stage.until(lambda: held.stage.direct.held == 0, "the memory given back")
-        await client.ping()
-
-
 async def test_without_authentication_credentials_are_passed_over() -> None:
     judge = Judge()
     async with staged(role_finder=judge) as stage:
-        client = await stage.client()
-        await client.send(presenting("bad"))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        client = await admitted(stage, presenting("bad"))
         await client.send(response("bad"))
         await client.ping()
         await client.topics(namespace(0))
@@ -547,46 +391,33 @@ def token_of(role: str, **claims: Any) -> str:
     return signed({"sub": role, **claims}).decode()
 
 
-async def test_a_signed_token_is_taken_and_any_other_is_not() -> None:
-    key = f"data:;base64,{base64.b64encode(SECRET).decode()}"
-    async with staged(authenticationEnabled="true", authenticationProviders="token", tokenSecretKey=key) as stage:
-        client = await stage.client()
-        await client.send(presenting(token_of("alice")))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        given = AuthData("token", token_of("alice").encode())
-        assert stage.session_of(client).principal == Principal("alice", given)
-        for data in (token_of("alice", exp=1), "", "no token", token_of("alice")[:-4]):
-            other = await stage.client()
-            await other.send(presenting(data))
-            error = await refused(other)
-            assert error.error == ServerError.AuthenticationError
-        assert stage.caused("authentication_failed") == 4
-
-
 SIGNED: dict[str, Any] = {
     "authenticationEnabled": "true",
     "authenticationProviders": "token",
     "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
 }
-AROUND = ["{}\n", "{}\r\n", " {}", "\t{} ", "\n\n{}\f\v"]
+
+
+async def test_a_signed_token_is_taken_and_any_other_is_not() -> None:
+    async with staged(**SIGNED) as stage:
+        await admitted(stage, presenting(token_of("alice")))
+        for data in (token_of("alice", exp=1), "", "no token", token_of("alice")[:-4]):
+            assert (await turned_away(stage, presenting(data))).error == ServerError.AuthenticationError
+        assert stage.caused("authentication_failed") == 4
 
 
 @pytest.mark.threat("token-spelled-otherwise")
-@pytest.mark.parametrize("spelling", AROUND)
+@pytest.mark.parametrize("spelling", ["{}\n", "{}\r\n", " {}", "\t{} ", "\n\n{}\f\v"])
 async def test_white_space_around_a_token_is_no_part_of_it(spelling: str) -> None:
     token = token_of("alice")
     async with staged(**SIGNED, **PROXY_ROLE, **FORWARDING) as stage:
         for data in (token, spelling.format(token)):
-            client = await stage.client()
-            await client.send(presenting(data))
-            assert (await client.command()).type == pb.BaseCommand.CONNECTED
+            client = await admitted(stage, presenting(data))
             await client.topics(namespace(0))
         # Both are one principal, whose connection the two share.
         connects = stage.broker.record.commands(CommandType.CONNECT)
         assert [seen.connect.original_auth_data for seen in connects] == [token]
-        relayed = await stage.client()
-        await relayed.send(presenting(spelling.format(token), target=f"127.0.0.1:{stage.broker.port}"))
-        assert (await relayed.command()).type == pb.BaseCommand.CONNECTED
+        await admitted(stage, presenting(spelling.format(token), target=f"127.0.0.1:{stage.broker.port}"))
         assert stage.broker.record.commands(CommandType.CONNECT)[-1].connect.original_auth_data == token
 
 
@@ -596,46 +427,19 @@ async def test_white_space_around_a_token_is_no_part_of_it(spelling: str) -> Non
 )
 async def test_any_other_spelling_of_a_token_is_refused(spelling: str) -> None:
     async with staged(**SIGNED) as stage:
-        client = await stage.client()
-        await client.send(presenting(spelling.format(*token_of("alice").split("."))))
-        assert (await refused(client)).error == ServerError.AuthenticationError
+        error = await turned_away(stage, presenting(spelling.format(*token_of("alice").split("."))))
+        assert error.error == ServerError.AuthenticationError
 
 
 async def test_a_password_keeps_its_white_space() -> None:
     async with court() as held:
-        client = await held.stage.client()
-        await client.send(presenting("alice: pass\n", auth_method_name="basic"))
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        await admitted(held.stage, presenting("alice: pass\n", auth_method_name="basic"))
         assert held.judge.asked == [("basic", b"alice: pass\n")]
 
 
-@pytest.mark.parametrize("spelling", AROUND)
-async def test_white_space_around_a_newer_token_is_no_part_of_it(spelling: str) -> None:
-    async with court(**FORWARDING) as held:
-        client = await held.client(f"alice/1 until {NOON}")
-        held.look()
-        await challenged(client)
-        await client.send(response(spelling.format("alice/2")))
-        session = held.stage.session_of(client)
-        expected = Principal("alice", AuthData("token", b"alice/2"))
-        await held.stage.until(lambda: session.principal == expected, "the newer credentials")
-
-
-@pytest.mark.parametrize(("fairness", "keys"), [("principal", FORWARDING), ("fifo", {})])
-async def test_operators_see_roles_as_the_anonymizer_writes_them(fairness: str, keys: dict[str, Any]) -> None:
-    hidden: dict[str, Any] = {"authenticationRoleLoggingAnonymizer": "redacted", "topicListFairness": fairness}
-    async with court(**hidden, **keys) as held:
-        client = await held.client("alice")
-        await client.topics(namespace(0))
+async def test_operators_see_roles_as_the_anonymizer_writes_them() -> None:
+    async with court(authenticationRoleLoggingAnonymizer="redacted") as held:
+        await (await held.client("alice")).topics(namespace(0))
         usage = held.stage.proxy.usage
         await held.stage.until(lambda: usage.top(3).principals, "somebody who has used memory")
         assert [row.name for row in usage.top(3).principals] == ["[REDACTED]"]
-        names = held.stage.proxy.identities.names
-        assert names(held.stage.session_of(client).charged) in ("[REDACTED]", held.stage.session_of(client).name)
-
-
-async def test_a_role_is_charged_alike_whatever_it_presented() -> None:
-    async with court(topicListFairness="principal", **FORWARDING) as held:
-        clients = [await held.client(data) for data in ("alice/1", "alice/2", "bob")]
-        charged = [held.stage.session_of(client).charged for client in clients]
-        assert charged == [Principal("alice"), Principal("alice"), Principal("bob")]

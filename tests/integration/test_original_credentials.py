@@ -50,7 +50,7 @@ async def asked(stage: Stage, target: str | None = None) -> AsyncClient:
 
 @pytest.mark.parametrize("original", [True, False])
 async def test_a_minimal_configuration_with_tokens_works_in_front_of_brokers_of_either_default(original: bool) -> None:
-    broker = JudgingBroker({PROXY.encode()}, {ALICE}, authenticates_original=original)
+    broker = JudgingBroker(own={PROXY.encode()}, clients={ALICE}, authenticates_original=original)
     async with behind(broker, **PROBED) as stage:
         await stage.until(lambda: stage.proxy.broker_side.brokers.states()["up"] == 1, "a broker that is up")
         looking = await asked(stage)
@@ -72,7 +72,7 @@ class BelievesClients(JudgingBroker):
 async def test_a_broker_that_refuses_a_probe_for_its_credentials_is_refusing_and_still_asked(
     keys: dict[str, Any],
 ) -> None:
-    broker = JudgingBroker(set(), {ALICE})
+    broker = JudgingBroker(clients={ALICE})
     async with behind(broker, **keys, **PROBED) as stage:
         brokers = stage.proxy.broker_side.brokers
         await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
@@ -85,7 +85,7 @@ async def test_a_broker_that_refuses_a_probe_for_its_credentials_is_refusing_and
 
 
 async def test_a_broker_that_refuses_the_proxy_and_takes_its_client_serves_that_and_is_up() -> None:
-    broker = BelievesClients(set(), {ALICE})
+    broker = BelievesClients(clients={ALICE})
     async with behind(broker, **PROBED) as stage:
         brokers = stage.proxy.broker_side.brokers
         await stage.until(lambda: brokers.states()["refusing"] == 1, "a broker that refuses the probe")
@@ -105,9 +105,9 @@ KEYS = (
 @pytest.mark.parametrize(
     ("broker", "keys", "line"),
     [
-        (JudgingBroker(set(), {ALICE}), PROBED, OWN_ALONE),
-        (JudgingBroker({PROXY.encode()}, set()), {}, (f"{EITHER} sent", KEYS)),
-        (JudgingBroker({PROXY.encode()}, {ALICE}), KEEPS, (f"{EITHER} not sent", KEYS)),
+        (JudgingBroker(clients={ALICE}), PROBED, OWN_ALONE),
+        (JudgingBroker(own={PROXY.encode()}), {}, (f"{EITHER} sent", KEYS)),
+        (JudgingBroker(own={PROXY.encode()}, clients={ALICE}), KEEPS, (f"{EITHER} not sent", KEYS)),
     ],
 )
 @pytest.mark.parametrize("relayed", [True, False])

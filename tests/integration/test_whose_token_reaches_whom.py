@@ -16,7 +16,7 @@ from protocol.errors import ServerError
 from proxy.core.public_causes import TARGET_TEXT
 from tests.support.auth.credentials import Court, court, presenting
 from tests.support.auth.tls import PemFiles
-from tests.support.brokers.judging_broker import JudgingBroker
+from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.proxies.proxy_under_test import TOPIC
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
@@ -79,7 +79,7 @@ class Town:
     """A proxy, its broker, the broker's web service, a server of `httpReverseProxy`, and somebody's listener."""
 
     held: Court
-    broker: JudgingBroker
+    broker: TalkingBroker
     service: FakeWebBroker
     third: FakeWebBroker
     listener: Listener
@@ -117,8 +117,8 @@ class Town:
 
     async def to_the_claimed_host(self, request: web.BaseRequest) -> web.StreamResponse:
         """Redirect to the host that a request claims, with its query, as brokers may; 404 for any other host."""
-        host = request.headers.get("X-Forwarded-Host", request.host)
-        claims = 307 if host == self.place else 404
+        host = next((value for value in request.headers.values() if value.endswith(self.place)), request.host)
+        claims = 307 if host.endswith(self.place) else 404
         return web.Response(status=claims, headers={"Location": f"http://{host}{request.raw_path}"})
 
     def names(self, server: FakeWebBroker) -> None:
@@ -133,8 +133,7 @@ class Town:
 
 @asynccontextmanager
 async def town(plugin: str, directory: Path, **keys: Any) -> AsyncIterator[Town]:
-    broker, listener = JudgingBroker({OWN.encode()}, {ALICE}), Listener()
-    broker.believes = lambda connect: True  # type: ignore[method-assign]
+    broker, listener = TalkingBroker(), Listener()
     async with AsyncExitStack() as stack:
         listening = await stack.enter_async_context(await asyncio.start_server(listener.serve, "localhost", 0))
         listener.port = listening.sockets[0].getsockname()[1]
@@ -173,7 +172,7 @@ async def named_by_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
 async def claimed_over_http(at: Town) -> None:
     at.service.answer = at.to_the_claimed_host
     for path in (LOOKUP, ADMIN):
-        for claim in ("X-Forwarded-Host", "Host"):
+        for claim in ("X-Forwarded-Host", "Host", "X_Forwarded_Host", "Forwarded"):
             for in_query in (False, True):
                 assert await at.get(path, in_query=in_query, **{claim: at.place}) == 404
     await at.is_refused()
@@ -224,6 +223,8 @@ WAYS: tuple[Callable[[Town], Awaitable[None]], ...] = (
 
 
 @pytest.mark.threat("token-to-foreign-host")
+@pytest.mark.threat("claimed-host-in-lookup")
+@pytest.mark.threat("lookups-of-no-broker")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("plugin", PLUGINS)
 async def test_no_token_reaches_a_listener_that_no_broker_and_no_configuration_named(

@@ -5,7 +5,7 @@ a clock: the test's is `clock.now`, which the proxy believes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +15,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.identity import Authenticated, AuthenticationFailed
 from proxy.clients.sessions import Session
-from proxy.clients.wheel import Wheel
-from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import Stage, staged
 
 NOON = 1_000_000.0
@@ -59,6 +58,12 @@ class Court:
     stage: Stage
     judge: Judge
     now: float = NOON
+    _looks: dict[Session, Callable[[], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.authentication.now = lambda: self.now
+        # Nobody else looks at what is watched.
+        self.stage.proxy.sessions.watch_credentials = self._looks.__setitem__  # type: ignore[method-assign]
 
     @property
     def authentication(self) -> ClientAuthentication:
@@ -66,18 +71,22 @@ class Court:
         assert found is not None
         return found
 
-    async def client(self, data: str, *, target: str | None = None, refresh: bool = True) -> AsyncClient:
+    @property
+    def target(self) -> str:
+        """Return the broker's address, for clients that want to be relayed."""
+        return f"127.0.0.1:{self.stage.proxy.config.broker_hosts[0][1]}"
+
+    async def client(self, data: str, *, target: str | None = None, refresh: bool = True, **fields: Any) -> AsyncClient:
         """Connect a client that presents `data`."""
-        client = await self.stage.client()
-        await client.send(presenting(data, target=target, refresh=refresh))
-        answer = await client.command()
-        assert answer.type == pb.BaseCommand.CONNECTED, answer
-        return client
+        return await admitted(self.stage, presenting(data, target=target, refresh=refresh, **fields))
 
     def look(self) -> None:
-        """Let the proxy look at all credentials, as it does now and then."""
-        for look in list(self.stage.proxy.sessions._looks.values()):
-            look()
+        """Let the proxy look at all credentials, as it does now and then, and forget those of clients that left."""
+        for session, look in list(self._looks.items()):
+            if self.stage.proxy.sessions.registry.entry_of(session) is None:
+                del self._looks[session]
+            else:
+                look()
 
     def lose_patience(self) -> None:
         """Have every answer come too late from now on."""
@@ -85,19 +94,7 @@ class Court:
 
     def books(self) -> dict[str, int]:
         """Give what must be zero when no client is there."""
-        return {
-            "checks": self.authentication.under_way,
-            "holders": len(self.authentication.holders),
-            "looks": len(self.stage.proxy.sessions._looks),
-            "watched": len(self.stage.proxy.sessions._watched),
-        }
-
-
-class _StillWheel(Wheel[Session]):
-    """Goes round for nobody: a test looks when it wants to."""
-
-    def turn(self) -> list[Session]:
-        return []
+        return {"checks": self.authentication.under_way, "holders": len(self.authentication.holders)}
 
 
 @asynccontextmanager
@@ -107,8 +104,6 @@ async def court(broker_port: int | None = None, **keys: Any) -> AsyncIterator[Co
     keys = {"authenticationEnabled": "true", "authenticationProviders": "token", **keys}
     async with staged(broker_port=broker_port, role_finder=judge, **keys) as stage:
         held = Court(stage, judge)
-        held.authentication.now = lambda: held.now
-        stage.proxy.sessions._watched = _StillWheel(1)
         yield held
         judge.gate.set()
         await stage.settle()
@@ -120,6 +115,22 @@ def presenting(data: str, *, target: str | None = None, refresh: bool = True, **
     given: dict[str, Any] = {"auth_method_name": "token", "auth_data": data.encode()}
     flags = pb.FeatureFlags(supports_auth_refresh=refresh)
     return connect_frame(target, feature_flags=flags, **{**given, **fields})
+
+
+async def admitted(stage: Stage, connect: bytes, source: str = LOOPBACK) -> AsyncClient:
+    """Give a client that has sent `connect` and is connected."""
+    client = await stage.client(source=source)
+    await client.send(connect)
+    answer = await client.command()
+    assert answer.type == pb.BaseCommand.CONNECTED, answer
+    return client
+
+
+async def turned_away(stage: Stage, connect: bytes) -> pb.CommandError:
+    """Give what a client is told that sends `connect` and must be refused."""
+    client = await stage.client()
+    await client.send(connect)
+    return await refused(client)
 
 
 def response(data: str, method: str = "token") -> bytes:
