@@ -1,6 +1,7 @@
 """Several ways to one broker, some of which fail: clients see nothing of it as long as one is left."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.resolver import CachingResolver
 from proxy.cli.demo.script import Failure, Redirect
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.public_causes import TARGET_TEXT
@@ -20,6 +20,7 @@ from tests.support.auth.tls import PemFiles, server_context
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
 from tests.support.faults.proxy import FaultProxy, fault_proxies, service_url
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
+from tests.support.sockets.names import SystemNames
 from tests.support.sockets.ports import free_port
 from tests.support.tools import ipv6_loopback
 
@@ -47,14 +48,6 @@ class Ways:
         """Count the brokers that are not known to have failed: here nothing is probed before it is used."""
         return self.state("up") + self.state("unknown")
 
-    async def used(self) -> FaultProxy:
-        """Give the way that lists take."""
-        client = await self.stage.connected()
-        before = [way.accepted for way in self.ways]
-        await client.topics(namespace(0))
-        (found,) = (way for way, accepted in zip(self.ways, before, strict=True) if way.accepted > accepted)
-        return found
-
 
 @asynccontextmanager
 async def several(count: int = 2, **keys: Any) -> AsyncIterator[Ways]:
@@ -79,14 +72,6 @@ async def test_lookups_go_to_all_brokers_in_turn_and_equal_lists_to_one() -> Non
         for _ in range(6):
             await client.topics(namespace(0))
         assert sum(way.accepted for way in ways.ways) == 4
-
-
-async def test_different_namespaces_are_spread_over_the_brokers() -> None:
-    async with several(2) as ways:
-        client = await ways.stage.connected()
-        for number in range(20):
-            await client.topics(namespace(number))
-        assert [way.accepted for way in ways.ways] == [1, 1]
 
 
 async def test_no_request_fails_while_one_broker_is_left() -> None:
@@ -164,33 +149,6 @@ async def test_a_broker_that_says_it_is_not_ready_is_passed_over_and_other_refus
         assert ways.state("down") == 0
 
 
-async def test_a_broker_that_returns_is_used_again() -> None:
-    async with several() as ways:
-        used = await ways.used()
-        used.refuse()
-        client = await ways.stage.connected()
-        await client.topics(namespace(0))
-        assert ways.state("down") == 1
-        used.listen()
-        await ways.stage.until(lambda: ways.state("up") == 2, "both brokers")
-        before = used.accepted
-        await client.topics(namespace(0))
-        assert used.accepted == before + 1
-
-
-async def test_a_broker_that_is_down_is_looked_at_and_not_asked() -> None:
-    async with several() as ways:
-        bad = ways.ways[0]
-        bad.hang_up = True
-        clients = [await ways.stage.connected() for _ in range(20)]
-        for _ in range(20):
-            await asyncio.gather(*(found(client) for client in clients))
-        looks = sum(ways.stage.proxy.counters.brokers.broker_probes.values())
-        # The first attempts, and for each look the look itself and one request on trial, with two connections at most.
-        assert bad.accepted <= 2 + 3 * (looks + 1)
-        assert not ways.stage.proxy.counters.requests.failed_requests
-
-
 async def test_with_no_broker_left_a_request_is_told_which_and_why() -> None:
     async with several() as ways:
         for way in ways.ways:
@@ -204,25 +162,10 @@ async def test_with_no_broker_left_a_request_is_told_which_and_why() -> None:
         assert answer.message.startswith("none of 2 brokers can be reached (brokerServiceURL): ")
         for way in ways.ways:
             assert f"cannot connect to broker {way.address}: connection refused" in answer.message
-        error = await client.refused_topics(namespace(0))
-        assert "none of 2 brokers can be reached" in error.message
         ways.ways[1].listen()
         await ways.stage.until(lambda: ways.state("up") == 1, "one broker")
         await found(client)
         assert len((await client.topics(namespace(0))).topics) == TOPICS
-
-
-async def test_a_request_waits_for_the_look_that_finds_a_broker_again() -> None:
-    async with several(brokerProbeIntervalMillis=1000) as ways:
-        for way in ways.ways:
-            way.refuse()
-        client = await ways.stage.connected()
-        assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
-        async with asyncio.TaskGroup() as group:
-            asked = group.create_task(client.lookup(TOPIC))
-            ways.ways[0].listen()
-        # Whichever broker was looked at first: the request is answered by the one that came back.
-        assert asked.result().response == pb.CommandLookupTopicResponse.Connect
 
 
 async def test_a_redirect_to_a_broker_that_is_gone_begins_the_lookup_anew() -> None:
@@ -242,39 +185,7 @@ async def test_any_broker_means_one_that_works() -> None:
         assert ways.ways[1].accepted == 3
 
 
-async def test_brokers_are_shown_with_state_and_reason() -> None:
-    async with several() as ways:
-        ways.ways[0].refuse()
-        client = await ways.stage.connected()
-        for _ in range(2):
-            await found(client)
-        bad, good = ways.stage.proxy.broker_side.brokers.shown()
-        shown = ways.stage.proxy.shown()["brokers"]
-        assert isinstance(shown, list)
-        # The clock goes on between two looks.
-        assert [{**row, "seconds": 0} for row in shown] == [{**row, "seconds": 0} for row in (bad, good)]
-        assert (good["broker"], good["state"], good["error"]) == (ways.ways[1].address, "up", "")
-        assert (bad["broker"], bad["state"]) == (ways.ways[0].address, "down")
-        assert "connection refused" in str(bad["error"])
-
-
 # --- names ----------------------------------------------------------------------------------------
-
-
-class Resolver:
-    """The system's resolver, as tests would like it: addresses of a name, or an error."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-        self.addresses = list(addresses)
-        self.error: OSError | None = None
-        self.asked: list[str] = []
-        monkeypatch.setattr(CachingResolver, "_ask_system", lambda _, name: self._ask(name))
-
-    async def _ask(self, name: str) -> list[str]:
-        self.asked.append(name)
-        if self.error is not None:
-            raise self.error
-        return self.addresses
 
 
 @asynccontextmanager
@@ -294,7 +205,7 @@ async def headless(*hosts: str, **keys: Any) -> AsyncIterator[Ways]:
 
 
 async def test_each_address_of_a_name_is_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    Resolver(monkeypatch, "127.0.0.2", "127.0.0.3")
+    SystemNames(monkeypatch, "127.0.0.2", "127.0.0.3")
     async with headless("127.0.0.2", "127.0.0.3") as ways:
         await ways.stage.until(lambda: ways.usable == 2, "two brokers")
         client = await ways.stage.connected()
@@ -312,10 +223,10 @@ async def test_each_address_of_a_name_is_a_broker(monkeypatch: pytest.MonkeyPatc
 async def test_brokers_follow_their_name_and_a_resolver_that_fails_takes_none_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    resolver = Resolver(monkeypatch, "127.0.0.2", "127.0.0.3")
+    resolver = SystemNames(monkeypatch, "127.0.0.2", "127.0.0.3")
     async with headless("127.0.0.2", "127.0.0.3", "127.0.0.4") as ways:
         await ways.stage.until(lambda: ways.usable == 2, "two brokers")
-        resolver.error = OSError(-2, "Name or service not known")
+        resolver.error = socket.gaierror(-2, "Name or service not known")
         already = len(resolver.asked)
         await ways.stage.until(lambda: len(resolver.asked) > already, "a question without an answer")
         assert ways.usable == 2
@@ -333,7 +244,7 @@ async def test_brokers_follow_their_name_and_a_resolver_that_fails_takes_none_aw
 @pytest.mark.parametrize("host", ["::1", LOOPBACK])
 async def test_a_name_with_an_address_of_each_family_is_one_broker(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     ipv6_loopback()
-    Resolver(monkeypatch, "::1", LOOPBACK)
+    SystemNames(monkeypatch, "::1", LOOPBACK)
     async with headless(host) as ways:
         client = await ways.stage.connected()
         await found(client)
@@ -352,7 +263,7 @@ async def refused(ways: Ways, target: str) -> str:
 
 
 async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolver = Resolver(monkeypatch, "127.0.0.2", "127.0.0.3")
+    resolver = SystemNames(monkeypatch, "127.0.0.2", "127.0.0.3")
     async with headless("127.0.0.2", "127.0.0.3", checkActiveBrokers="true") as ways:
         await ways.stage.until(lambda: ways.usable == 2, "two brokers")
         port = ways.ways[0].port
@@ -366,29 +277,6 @@ async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monk
         assert ways.ways[1].accepted >= 2
         for target in (f"{LOOPBACK}:{ways.stage.broker.port}", f"127.0.0.4:{port}", f"127.0.0.3:{port + 1}"):
             assert await refused(ways, target) == "target broker isn't available (checkActiveBrokers)"
-
-
-@pytest.mark.parametrize(
-    ("rule", "only", "says"),
-    [
-        ("brokerProxyAllowedIPAddresses", "10.0.0.0/8", "is in brokerProxyAllowedIPAddresses"),
-        ("brokerProxyAllowedHostNames", "elsewhere.test", "is not in brokerProxyAllowedHostNames"),
-        ("brokerProxyAllowedTargetPorts", "1", "is not in brokerProxyAllowedTargetPorts"),
-    ],
-)
-async def test_brokers_of_the_list_are_no_targets_where_the_rules_of_all_targets_exclude_them(
-    monkeypatch: pytest.MonkeyPatch, rule: str, only: str, says: str
-) -> None:
-    Resolver(monkeypatch, "127.0.0.2", "127.0.0.3")
-    async with headless("127.0.0.2", "127.0.0.3", checkActiveBrokers="true", **{rule: only}) as ways:
-        await ways.stage.until(lambda: ways.usable == 2, "two brokers")
-        port = ways.ways[0].port
-        # By their name, by an address, and by another name that leads to them.
-        for target in (f"brokers.test:{port}", f"127.0.0.3:{port}", f"broker-1.brokers.test:{port}"):
-            message = await refused(ways, target)
-            assert message.startswith("target broker cannot be validated: ")
-            assert says in message
-        assert not any(way.accepted for way in ways.ways)
 
 
 # --- with TLS -------------------------------------------------------------------------------------

@@ -1,40 +1,22 @@
 """Host names that clients make up hold up no broker that is named by DNS, and no client of another address."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 
-from protocol import commands
-from protocol.commands import lookup_connect, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers import resolver
-from proxy.brokers.resolver import CachingResolver
-from proxy.core.public_causes import TARGET_TEXT
-from tests.support.brokers.raw_broker import CONNECTED, raw_broker
+from tests.support.brokers.judging_broker import TalkingBroker
+from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+from tests.support.sockets.names import SystemNames
 
 MADE_UP = 8
 OTHER_ADDRESS = "127.0.0.2"
-
-
-class NameServer:
-    """The system's resolver: every name has the address of this machine, but made-up names may hang."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[str] = []
-        self.released = asyncio.Event()
-        monkeypatch.setattr(CachingResolver, "_ask_system", lambda _, name: self._ask(name))
-
-    async def _ask(self, name: str) -> list[str]:
-        self.asked.append(name)
-        if name.startswith("hanging"):
-            await self.released.wait()
-        return ["127.0.0.1"]
 
 
 @dataclass
@@ -43,7 +25,7 @@ class Street:
 
     stage: Stage
     port: int
-    names: NameServer
+    names: SystemNames
 
     async def make_up(self, kind: str, number: int) -> list[AsyncClient]:
         """Have clients name hosts of their own, each its own name."""
@@ -67,20 +49,12 @@ class Street:
 @asynccontextmanager
 async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Street]:
     """Run a proxy without credentials in front of a broker that lookups call broker-0.test."""
-    names = NameServer(monkeypatch)
-    own_name = ""
-
-    async def serve(peer: AsyncClient) -> None:
-        await peer.command()
-        await peer.send(CONNECTED)
-        while True:
-            command = await peer.answer(pong=True)
-            await peer.send(lookup_connect(request_id_of(command), own_name))
-
-    async with raw_broker(serve) as broker:
-        own_name = f"pulsar://broker-0.test:{broker.port}"
+    names = SystemNames(monkeypatch, "127.0.0.1")
+    own = TalkingBroker()
+    async with raw_broker(own.serve) as broker:
+        own.url = f"pulsar://broker-0.test:{broker.port}"
         async with staged(broker_port=broker.port) as stage:
-            assert (await (await stage.connected()).lookup(TOPIC)).brokerServiceUrl == own_name
+            assert (await (await stage.connected()).lookup(TOPIC)).brokerServiceUrl == own.url
             yield Street(stage, broker.port, names)
             names.released.set()
 
@@ -110,23 +84,6 @@ async def test_made_up_names_that_resolve_drive_out_no_answer_for_a_broker_that_
 @pytest.mark.threat("names-delay-other-clients")
 async def test_names_that_hang_for_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async with street(monkeypatch) as town, town.hanging() as waiting:
-        opened = socket.socket()
-        opened.setblocking(False)
-        opened.bind((OTHER_ADDRESS, 0))
-        await asyncio.get_running_loop().sock_connect(opened, ("127.0.0.1", town.stage.proxy.port))
-        other = AsyncClient(opened)
-        try:
-            await other.connect(target=f"stranger.test:{town.port}")
-        finally:
-            other.close()
+        other = await town.stage.client(source=OTHER_ADDRESS)
+        await other.connect(target=f"stranger.test:{town.port}")
         assert not any(answer.done() for answer in waiting)
-
-
-async def test_who_names_too_many_hosts_is_told_so_and_not_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.brokers.name_queries.MOST_WAITING", 2)
-    async with street(monkeypatch) as town, town.hanging() as waiting:
-        too_many = MADE_UP - 3 - 2
-        await town.stage.until(lambda: sum(answer.done() for answer in waiting) == too_many, "names too many")
-        refused = [answer.result().error for answer in waiting if answer.done()]
-        assert {(each.request_id, each.message) for each in refused} == {(commands.REQUEST_ID_NONE, TARGET_TEXT)}
-        assert town.stage.details[-1].endswith("too many other names wait to be resolved")

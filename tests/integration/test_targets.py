@@ -7,11 +7,8 @@ import pytest
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
-from protocol.frames import Frame
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.handshake import BrokerHandshake
 from proxy.cli.demo.script import Failure
-from proxy.core.errors import DisconnectCause
 from proxy.core.public_causes import TARGET_TEXT
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame
@@ -35,40 +32,23 @@ async def refused(stage: Stage, target: str, cause: str) -> str:
 
 @pytest.mark.threat("any-host-as-broker")
 @pytest.mark.parametrize(
-    ("target", "keys", "key"),
+    ("target", "keys", "says"),
     [
         ("127.0.0.1:9999", {"brokerProxyAllowedTargetPorts": "6650"}, "brokerProxyAllowedTargetPorts"),
         ("127.0.0.1:9999", {"brokerProxyAllowedHostNames": "*.example.org"}, "brokerProxyAllowedHostNames"),
-        ("127.0.0.1:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
         ("localhost:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
         ("[::ffff:127.0.0.1]:9999", {"brokerProxyAllowedIPAddresses": "10.0.0.0/8"}, "brokerProxyAllowedIPAddresses"),
+        ("127.0.0.1:port", {}, "is not host:port"),
+        ("pulsar+ssl://127.0.0.1:6651", {}, "asks for TLS"),
+        ("no-such-host.invalid:6650", {}, "cannot be resolved"),
     ],
 )
-async def test_a_target_that_is_not_allowed_is_refused_by_its_key(target: str, keys: dict[str, Any], key: str) -> None:
+async def test_a_target_that_is_not_allowed_or_none_is_refused(target: str, keys: dict[str, Any], says: str) -> None:
     async with staged(**keys) as stage:
         detail = await refused(stage, target, "target_refused")
         assert detail.startswith("target broker cannot be validated: ")
-        assert key in detail
+        assert says in detail
         assert stage.broker.record.connections_accepted == 0
-
-
-@pytest.mark.parametrize(
-    "target",
-    ["x", ":6650", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:port", "a b:6650", "http://127.0.0.1:80"],
-)
-async def test_a_target_that_is_no_address_is_refused(target: str) -> None:
-    async with staged() as stage:
-        assert "is not host:port" in await refused(stage, target, "target_refused")
-
-
-async def test_a_target_behind_tls_is_refused_by_name() -> None:
-    async with staged() as stage:
-        assert "asks for TLS" in await refused(stage, "pulsar+ssl://127.0.0.1:6651", "target_refused")
-
-
-async def test_a_host_that_has_no_address_is_refused() -> None:
-    async with staged() as stage:
-        assert "cannot be resolved" in await refused(stage, "no-such-host.invalid:6650", "target_refused")
 
 
 @pytest.mark.parametrize(
@@ -107,30 +87,27 @@ async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -
         await stage.until(lambda: stage.caused("broker_refused") == 1, "a broker that refused")
 
 
-@pytest.mark.parametrize("sent", [b"", CONNECTED[:10]], ids=["at once", "in mid-frame"])
-async def test_a_broker_that_closes_before_connected_is_named_in_the_log(sent: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "stays"),
+    [
+        (b"", False),
+        (CONNECTED[:10], False),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", True),
+        (CONNECTED[:8] + b"\xff" * (len(CONNECTED) - 8), True),
+        (bytes(32), True),
+    ],
+    ids=["closes at once", "closes in mid-frame", "HTTP", "no protobuf", "zeros"],
+)
+async def test_a_target_that_closes_before_connected_or_is_no_broker_is_given_up(sent: bytes, stays: bool) -> None:
     async def serve(peer: AsyncClient) -> None:
         await peer.frame()
         await peer.send(sent)
+        if stays:
+            await peer.rest()
 
     async with raw_broker(serve) as broker, staged() as stage:
         detail = await refused(stage, f"127.0.0.1:{broker.port}", "broker_closed")
         assert f"127.0.0.1:{broker.port}" in detail
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"HTTP/1.1 400 Bad Request\r\n\r\n", CONNECTED[:8] + b"\xff" * (len(CONNECTED) - 8), bytes(32)],
-    ids=["HTTP", "no protobuf", "zeros"],
-)
-async def test_a_target_that_is_no_broker_is_given_up(answer: bytes) -> None:
-    async def serve(peer: AsyncClient) -> None:
-        await peer.frame()
-        await peer.send(answer)
-        await peer.rest()
-
-    async with raw_broker(serve) as broker, staged() as stage:
-        await refused(stage, f"127.0.0.1:{broker.port}", "broker_closed")
 
 
 async def test_a_broker_that_answers_connect_and_leaves_at_once_ends_its_client() -> None:
@@ -139,24 +116,11 @@ async def test_a_broker_that_answers_connect_and_leaves_at_once_ends_its_client(
         await peer.send(CONNECTED)
 
     async with raw_broker(serve) as broker, staged() as stage:
-        for _ in range(50):
+        for _ in range(5):
             client = await stage.client()
             await client.send(connect_frame(f"127.0.0.1:{broker.port}"))
             answer = await client.last_command()
             # Which of the two depends on when the end is seen; there is an answer, and the end.
             assert answer.type in (pb.BaseCommand.CONNECTED, pb.BaseCommand.ERROR)
             client.close()
-        await stage.until(lambda: stage.caused("broker_closed") == 50, "50 ends by the broker")
-
-
-async def test_a_broker_lost_between_connected_and_the_relay_ends_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the loop may do when CONNECTED and the hang-up arrive in one turn, other hang-ups being dispatched between.
-    on_frame = BrokerHandshake._on_frame
-
-    def on_frame_then_lost(handshake: BrokerHandshake, frame: Frame) -> None:
-        on_frame(handshake, frame)
-        handshake.abort(DisconnectCause.BROKER_CLOSED)
-
-    monkeypatch.setattr(BrokerHandshake, "_on_frame", on_frame_then_lost)
-    async with staged() as stage:
-        await refused(stage, f"127.0.0.1:{stage.broker.port}", "broker_closed")
+        await stage.until(lambda: stage.caused("broker_closed") == 5, "5 ends by the broker")
