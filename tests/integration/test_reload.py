@@ -17,7 +17,7 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.app import reload
 from proxy.app.lifecycle import Phase
-from proxy.app.reload import APPLIED_BY, ConfigUnreadable, Reloader, apply
+from proxy.app.reload import APPLIED_BY, Reloader, apply
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
@@ -68,8 +68,7 @@ class Reloading(NamedTuple):
 
     async def reload(self) -> None:
         """Reload, and wait for its end."""
-        self.reloader.ask()
-        await self.stage.until(lambda: not self.reloader._running, "the end of the reload")
+        await self.reloader.reload()
 
 
 @asynccontextmanager
@@ -99,24 +98,6 @@ async def test_who_asks_for_a_report_gets_that_of_a_reload_that_began_afterwards
         assert [(each.key, each.old, each.new) for each in report.needs_restart] == [("acceptBacklog", "4096", "9")]
         assert await third is report
         assert running.sources.reads == 2
-
-
-async def test_a_report_names_what_is_wrong_and_one_that_is_given_up_keeps_nobody_waiting() -> None:
-    async with reloading() as running:
-        running.sources.error = ConfigUnreadable("not read within 10 s")
-        report = await running.reloader.reload()
-        assert (report.result, report.faults) == ("refused", ())
-        assert "not read within 10 s" in report.reason
-        running.sources.error = None
-        running.sources.gate.clear()
-        waiting = asyncio.get_running_loop().create_task(running.reloader.reload())
-        await running.stage.until(lambda: running.sources.reads == 2, "a reload under way")
-        await running.reloader.close()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        running.stage.proxy.phase = Phase.DRAINING
-        assert (await running.reloader.reload()).result == "ignored"
-        running.stage.proxy.phase = Phase.SERVING
 
 
 async def test_each_change_is_a_line_and_so_is_each_key_that_needs_a_restart() -> None:
@@ -154,22 +135,6 @@ async def test_a_fault_keeps_the_old_configuration_wholly_and_each_is_a_line() -
         assert running.stage.lookups.limit == 7
         assert running.results() == {"refused": 1, "applied": 1}
         assert running.stage.proxy.counters.config_accepted
-
-
-async def test_asked_during_a_reload_it_reads_once_more_behind_it_and_the_last_state_is_in_force() -> None:
-    async with reloading() as running:
-        running.sources.gate.clear()
-        running.sources.keys = {"maxConcurrentLookupRequests": 7}
-        running.reloader.ask()
-        await running.stage.until(lambda: running.sources.reads == 1, "a read")
-        for _ in range(10):
-            running.reloader.ask()
-        running.sources.keys = {"maxConcurrentLookupRequests": 8}
-        running.sources.gate.set()
-        await running.stage.until(lambda: not running.reloader._running, "the end of the reload")
-        assert running.sources.reads == 2
-        assert running.stage.lookups.limit == 8
-        assert running.results() == {"applied": 2}
 
 
 async def test_clients_are_served_while_the_sources_hang_and_the_reload_is_given_up(
@@ -224,8 +189,7 @@ async def test_a_proxy_that_stops_ignores_a_reload(moment: str) -> None:
         if moment == "before":
             running.reloader.ask()
         running.sources.gate.set()
-        await running.stage.until(lambda: not running.reloader._running, "the end of the reload")
-        assert running.results() == {"ignored": 1}
+        await running.stage.until(lambda: running.results() == {"ignored": 1}, "the end of the reload")
         assert running.stage.lookups.limit == 50_000
 
 

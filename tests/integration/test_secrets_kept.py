@@ -1,6 +1,5 @@
 """A proxy that was given secrets in every key that takes one: none of them leaves it by any door."""
 
-import json
 import os
 import resource
 import signal
@@ -102,22 +101,6 @@ async def test_the_check_of_a_configuration_tells_no_secret(tmp_path: Path, caps
     assert main(["check-config", "--config", str(path)]) == 2
     said = capsys.readouterr()
     assert SECRET not in said.out + said.err
-
-
-async def test_the_log_level_changes_over_the_control_socket_and_returns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
-        assert said(capsys, proxy, "log-level") == "info\n"
-        assert said(capsys, proxy, "log-level", "error") == "error\n"
-        document = json.loads(said(capsys, proxy, "config", "--json"))
-        assert document["keys"]["logLevel"]["origin"] == "live"
-        assert said(capsys, proxy, "log-level", "info") == "info\n"
-        assert said(capsys, proxy, "log-level", "debug", "--for", "0.5").startswith("debug for ")
-        await eventually(lambda: proxy.said("log level returned"), "the return")
-        assert said(capsys, proxy, "log-level") == "info\n"
-        os.kill(proxy.child.pid, signal.SIGTERM)
-        assert await proxy.exit_code() == 0
 
 
 @pytest.mark.threat("secret-files-open")
