@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from protocol import commands
 from protocol.command_type import CommandType
-from protocol.commands import request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
@@ -17,24 +15,18 @@ from tests.support.brokers.raw_broker import (
     Serve,
     empty_list,
     handshake,
-    list_answer,
     raw_broker,
     request,
 )
-from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
-from tests.support.patience import in_time, patient_millis
+from tests.support.clients.async_client import AsyncClient, schema_frame
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import (
-    TIGHT,
     TOPIC,
-    TOPICS,
-    direct_taken,
     namespace,
     staged,
-    waiting_for_direct,
 )
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
-HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
 
 
 async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
@@ -158,15 +150,6 @@ async def test_a_broker_that_spoils_its_connections_behind_connected_is_dialled_
         assert len(broker.peers) <= 50
 
 
-async def test_a_target_of_redirects_that_closes_behind_connected_is_dialled_twice_a_redirect_at_most() -> None:
-    async with raw_broker(closing_broker(1_000_000, 0)) as owner, staged() as stage:
-        stage.broker.script.redirects.append(Redirect(f"pulsar://{LOOPBACK}:{owner.port}"))
-        client = await stage.connected()
-        async with in_time(3.0):
-            assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
-        assert len(owner.peers) <= 2
-
-
 @pytest.mark.parametrize("seconds", [None, 0, 0.02])
 async def test_a_broker_that_closes_one_connection_behind_connected_costs_no_client_its_answer(
     seconds: float | None,
@@ -180,19 +163,6 @@ async def test_a_broker_that_closes_one_connection_behind_connected_costs_no_cli
                 assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
-async def test_a_request_in_work_when_the_broker_restarts_is_answered() -> None:
-    async with staged() as stage:
-        gate = stage.broker.script.hold(LISTS)
-        client = await stage.connected()
-        await client.ask_topics(namespace(0))
-        await stage.broker.record.seen(LISTS, 1)
-        for session in list(stage.broker.connections):
-            session.abort()
-        await stage.broker.record.seen(LISTS, 2)
-        gate.set()
-        assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
-
-
 async def test_a_broker_that_stops_answering_pings_is_closed() -> None:
     async def serve(peer: AsyncClient) -> None:
         await handshake(peer)
@@ -202,37 +172,6 @@ async def test_a_broker_that_stops_answering_pings_is_closed() -> None:
         client = await stage.connected()
         await client.ask_topics(namespace(0))
         await stage.until(lambda: stage.caused("keep_alive_timeout") >= 1, "a broker that answered no PING")
-
-
-async def test_without_keep_alive_no_broker_is_pinged() -> None:
-    async with staged(keepAliveIntervalSeconds=0) as stage:
-        client = await stage.connected()
-        await client.topics(namespace(0))
-        connection = next(iter(stage.proxy.broker_side.pool._keys))
-        for step in range(5):
-            connection.tick(connection.loop.time() + step, stage.proxy.broker_side.pool._limits.clocks)
-        await client.topics(namespace(1))
-        assert stage.broker.record.received[CommandType.PING] == 0
-
-
-async def test_a_brokers_ping_is_answered_while_requests_are_under_way() -> None:
-    pongs = 0
-
-    async def serve(peer: AsyncClient) -> None:
-        nonlocal pongs
-        await handshake(peer)
-        asked = await request(peer)
-        await peer.send(PING)
-        while (await peer.command()).type != pb.BaseCommand.PONG:
-            pass
-        pongs += 1
-        await peer.send(empty_list(asked))
-        await peer.rest()
-
-    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
-        client = await stage.connected()
-        assert not (await client.topics(namespace(0))).topics
-        assert pongs == 1
 
 
 async def test_a_connection_nobody_uses_is_closed() -> None:
@@ -245,77 +184,16 @@ async def test_a_connection_nobody_uses_is_closed() -> None:
         await client.topics(namespace(0))
 
 
-async def test_a_broker_that_answers_connect_twice_is_closed() -> None:
-    async def serve(peer: AsyncClient) -> None:
-        await handshake(peer)
-        await request(peer)
-        await peer.send(CONNECTED)
-        await peer.rest()
-
-    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
+async def test_a_schema_lost_with_its_connection_is_asked_for_once_more() -> None:
+    async with staged() as stage:
+        gate = stage.broker.script.hold(CommandType.GET_SCHEMA)
         client = await stage.connected()
-        assert (await client.refused_topics(namespace(0))).error == ServerError.ServiceNotReady
-        assert stage.caused("second_connected") == 2
-
-
-async def test_a_place_in_the_pool_that_becomes_free_goes_to_whoever_waits() -> None:
-    refuse = asyncio.Event()
-
-    async def serve(peer: AsyncClient) -> None:
-        if len(broker.peers) == 1:
-            await peer.frame()
-            await refuse.wait()
-            return
-        await handshake(peer)
-        await peer.send(commands.lookup_connect(request_id_of(await request(peer)), "pulsar://owner:6650"))
-        await peer.rest()
-
-    async with (
-        raw_broker(serve) as broker,
-        staged(broker_port=broker.port, brokerConnectionsTotal=1, brokerConnectionsPerKey=1) as stage,
-    ):
-        listing, looking = await stage.connected(), await stage.connected()
-        request_id = await listing.ask_topics(namespace(0))
-        await stage.until(lambda: broker.peers, "a connection being opened")
-        await looking.send(lookup_frame(1, TOPIC))
-        await stage.until(lambda: stage.books()["waiting for a broker connection"] == 2, "both waiting")
-        refuse.set()
-        await listing.error(request_id)
-        assert (await looking.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
-
-
-async def test_a_connection_lost_behind_a_refused_answer_fails_its_other_questions_too() -> None:
-    go, cut = asyncio.Event(), asyncio.Event()
-    topics = tuple(f"persistent://{namespace(0)}/{number:08}{'x' * 70}" for number in range(7_500))
-
-    async def serve(peer: AsyncClient) -> None:
-        await handshake(peer)
-        while True:
-            asked = await request(peer)
-            name = asked.getTopicsOfNamespace.namespace
-            whole = list_answer(request_id_of(asked), topics)
-            if name == namespace(2):
-                await go.wait()
-            if name == namespace(3):
-                # The answer behind it stays unasked on this connection.
-                await peer.send(whole[:100_000])
-                await cut.wait()
-                return
-            await peer.send(whole)
-
-    keys = TIGHT | {"brokerConnectionsPerKey": 1, HEAP_TIMEOUT: patient_millis(500)}
-    async with raw_broker(serve) as broker, staged(broker_port=broker.port, **keys) as stage:
-        reader = await direct_taken(stage)
-        waiting = await waiting_for_direct(stage, 1)
-        overshooting, refused, behind = [await stage.connected() for _ in range(3)]
-        for number, client in enumerate((overshooting, refused, behind), start=2):
-            await client.ask_topics(namespace(number))
-            await stage.until(lambda asked=number - 1: stage.outstanding == asked, "a question")  # type: ignore[misc]
-        go.set()
-        assert (await refused.answer()).error.error == ServerError.TooManyRequests
-        reader.close()
-        for client in (waiting, overshooting):
-            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == len(topics)
-        cut.set()
-        assert len((await behind.answer()).getTopicsOfNamespaceResponse.topics) == len(topics)
-        assert stage.proxy.counters.requests.lists_asked_again == 1
+        await client.send(schema_frame(1, TOPIC))
+        await stage.broker.record.seen(CommandType.GET_SCHEMA)
+        for connection in list(stage.broker.connections):
+            connection.abort()
+        await stage.broker.record.seen(CommandType.GET_SCHEMA, 2)
+        gate.set()
+        answer = await client.answer()
+        assert answer.type in (CommandType.GET_SCHEMA_RESPONSE, CommandType.ERROR)
+        assert "connection" not in answer.error.message

@@ -52,16 +52,6 @@ async def test_a_broker_that_accepts_and_stays_silent_is_given_up_after_the_conn
         await client.ping()
 
 
-async def test_a_broker_that_refuses_connect_has_its_code_and_text_passed_on() -> None:
-    async with staged() as stage:
-        stage.broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such user")
-        client = await stage.connected()
-        error = await client.refused_topics(namespace(0))
-        assert (error.error, error.message) == (ServerError.AuthenticationError, "no such user")
-        await stage.until(lambda: not stage.proxy.broker_side.pool.size, "no connection kept")
-        assert stage.broker.record.connections_accepted == 1
-
-
 async def test_a_question_nobody_answers_is_given_up_and_frees_its_slot() -> None:
     async with staged(topicListBrokerAnswerTimeoutMillis=ENOUGH_MILLIS, topicListMaxOutstandingPerBroker=1) as stage:
         stage.broker.script.silent.add(LISTS)
@@ -116,101 +106,55 @@ async def test_a_list_cut_in_mid_frame_is_asked_once_more_and_then_an_error(cut_
         await client.ping()
 
 
-async def test_a_list_cut_once_is_answered_by_the_second_question() -> None:
-    questions = 0
-
-    async def serve(peer: AsyncClient) -> None:
-        nonlocal questions
-        await handshake(peer)
-        while True:
-            asked = await request(peer)
-            questions += 1
-            answer = list_answer(request_id_of(asked), ("persistent://demo/ns-00/a",) * 5)
-            if questions == 1:
-                await peer.send(answer[:60])
-                return
-            await peer.send(answer)
-
-    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
-        client = await stage.connected()
-        assert len((await client.topics(namespace(0))).topics) == 5
-        assert (stage.proxy.counters.requests.lists_asked_again, stage.outcome("answered")) == (1, 1)
+FRAMES = {
+    LISTS: topics_frame(1, namespace(0)),
+    CommandType.LOOKUP: lookup_frame(1, TOPIC),
+    CommandType.GET_SCHEMA: schema_frame(1, TOPIC),
+}
 
 
-async def test_a_lookup_cut_once_is_answered_by_the_second_question() -> None:
-    cuts = 0
-
-    async def serve(peer: AsyncClient) -> None:
-        nonlocal cuts
-        await handshake(peer)
-        asked = await request(peer)
-        cuts += 1
-        if cuts == 1:
-            return
-        found = pb.CommandLookupTopicResponse(
-            request_id=request_id_of(asked),
-            response=pb.CommandLookupTopicResponse.Connect,
-            brokerServiceUrl="pulsar://owner:6650",
-        )
-        await peer.send(frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=found)))
-        await peer.rest()
-
-    async with raw_broker(serve) as broker, staged(broker_port=broker.port) as stage:
-        client = await stage.connected()
-        assert (await client.lookup(TOPIC)).brokerServiceUrl == "pulsar://owner:6650"
-
-
-@pytest.mark.parametrize("kind", [LISTS, CommandType.LOOKUP, CommandType.GET_SCHEMA])
+@pytest.mark.parametrize("kind", FRAMES)
 async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(kind: CommandType) -> None:
-    frames = {
-        LISTS: topics_frame(1, namespace(0)),
-        CommandType.LOOKUP: lookup_frame(1, TOPIC),
-        CommandType.GET_SCHEMA: schema_frame(1, TOPIC),
-    }
     async with staged(
         topicListRequestTimeoutMillis=ENOUGH_MILLIS, topicListBrokerAnswerTimeoutMillis=4 * ENOUGH_MILLIS
     ) as stage:
         stage.broker.script.unknown_request_id.add(kind)
         client = await stage.connected()
-        await client.send(frames[kind])
+        await client.send(FRAMES[kind])
         answer = await client.answer()
         assert request_id_of(answer) == 1
         assert stage.proxy.counters.brokers.unknown_broker_answers == 1
         stage.broker.script.unknown_request_id.clear()
         stage.change(topicListRequestTimeoutMillis=28_000)
         assert not any(stage.proxy.counters.shared.disconnects.values())
-        await client.send(frames[kind])
+        await client.send(FRAMES[kind])
         assert request_id_of(await client.answer()) == 1
 
 
+PARTITIONS = frame(
+    pb.BaseCommand(
+        type=pb.BaseCommand.PARTITIONED_METADATA,
+        partitionMetadata=pb.CommandPartitionedTopicMetadata(request_id=1, topic=TOPIC),
+    )
+)
+
+
 @pytest.mark.parametrize(
-    ("sent", "kind"),
+    ("sent", "kind", "field"),
     [
-        (topics_frame(3, namespace(0)), LISTS),
-        (schema_frame(3, TOPIC), CommandType.GET_SCHEMA),
+        (FRAMES[LISTS], LISTS, "error"),
+        (FRAMES[CommandType.GET_SCHEMA], CommandType.GET_SCHEMA, "error"),
+        (FRAMES[CommandType.LOOKUP], CommandType.LOOKUP, "lookupTopicResponse"),
+        (PARTITIONS, CommandType.PARTITIONED_METADATA, "partitionMetadataResponse"),
     ],
 )
-async def test_a_brokers_error_is_passed_on_with_its_code_and_text(sent: bytes, kind: CommandType) -> None:
+async def test_a_brokers_error_is_passed_on_with_its_code_and_text(sent: bytes, kind: CommandType, field: str) -> None:
     async with staged() as stage:
-        stage.broker.script.failures[kind] = Failure(ServerError.AuthorizationError, "not for you")
+        stage.broker.script.failures[kind] = Failure(ServerError.TopicNotFound, "not for you")
         client = await stage.connected()
         await client.send(sent)
-        error = await client.error(3)
-        assert (error.error, error.message) == (ServerError.AuthorizationError, "not for you")
-
-
-async def test_a_failed_lookup_is_passed_on_with_its_code_and_text() -> None:
-    async with staged() as stage:
-        failure = Failure(ServerError.TopicNotFound, "no such topic")
-        stage.broker.script.failures[CommandType.LOOKUP] = failure
-        stage.broker.script.failures[CommandType.PARTITIONED_METADATA] = failure
-        client = await stage.connected()
-        answer = await client.lookup(TOPIC)
-        assert (answer.error, answer.message) == (ServerError.TopicNotFound, "no such topic")
-        metadata = pb.CommandPartitionedTopicMetadata(request_id=8, topic=TOPIC)
-        await client.send_command(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata))
-        partitions = (await client.answer()).partitionMetadataResponse
-        assert (partitions.request_id, partitions.error) == (8, ServerError.TopicNotFound)
+        error = getattr(await client.answer(), field)
+        assert (error.request_id, error.error, error.message) == (1, ServerError.TopicNotFound, "not for you")
 
 
 async def test_a_list_that_is_malformed_ends_the_brokers_connection_and_is_an_error() -> None:
