@@ -62,8 +62,12 @@ class Court:
 
     def __post_init__(self) -> None:
         self.authentication.now = lambda: self.now
-        # Nobody else looks at what is watched.
-        self.stage.proxy.sessions.watch_credentials = self._looks.__setitem__  # type: ignore[method-assign]
+
+        def watch(session: Session, look: Callable[[], None]) -> None:
+            self._looks[session] = look
+
+        # Nobody else looks.
+        self.stage.proxy.sessions.watch_credentials = watch  # type: ignore[method-assign]
 
     @property
     def authentication(self) -> ClientAuthentication:

@@ -38,7 +38,7 @@ class TalkingBroker:
     @property
     def tokens(self) -> list[bytes]:
         """Return all credentials that it was shown as a peer's own."""
-        return [each.auth_data for each in (*self.connects, *self.responses)]
+        return [each.auth_data for each in self.connects] + [each.auth_data for each in self.responses]
 
     def heard(self) -> list[tuple[str, bytes]]:
         """Return the answers to its challenges."""
