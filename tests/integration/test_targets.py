@@ -8,7 +8,9 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.handshake import BrokerHandshake
 from proxy.cli.demo.script import Failure
+from proxy.core.errors import DisconnectCause
 from proxy.core.public_causes import TARGET_TEXT
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame
@@ -124,3 +126,17 @@ async def test_a_broker_that_answers_connect_and_leaves_at_once_ends_its_client(
             assert answer.type in (pb.BaseCommand.CONNECTED, pb.BaseCommand.ERROR)
             client.close()
         await stage.until(lambda: stage.caused("broker_closed") == 5, "5 ends by the broker")
+
+
+async def test_a_broker_lost_between_connected_and_the_relay_ends_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the loop may do when CONNECTED and the hang-up arrive in one turn, other hang-ups being dispatched between.
+    converse = BrokerHandshake.converse
+
+    async def converse_then_lost(handshake: BrokerHandshake, respond: Any) -> Any:
+        connected = await converse(handshake, respond)
+        handshake.abort(DisconnectCause.BROKER_CLOSED)
+        return connected
+
+    monkeypatch.setattr(BrokerHandshake, "converse", converse_then_lost)
+    async with staged() as stage:
+        await refused(stage, f"127.0.0.1:{stage.broker.port}", "broker_closed")

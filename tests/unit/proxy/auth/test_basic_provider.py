@@ -163,6 +163,29 @@ async def test_client_that_leaves_does_not_free_a_thread_that_works(monkeypatch:
     await doorman.authenticator.close()
 
 
+async def test_those_in_line_with_the_same_password_need_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = HeldChecks(monkeypatch)
+    doorman = doorman_of(f"alice:{SHA1}")
+    async with asyncio.TaskGroup() as group:
+        storm = [group.create_task(doorman.admits("basic", b"alice:sesame")) for _ in range(500)]
+        await eventually(lambda: checks.running == 2, "two checks")
+        checks.end()
+    assert {task.result().role for task in storm} == {"alice"}
+    assert checks.done == 2
+    await doorman.authenticator.close()
+
+
+async def test_few_wrong_passwords_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = HeldChecks(monkeypatch)
+    checks.end()
+    monkeypatch.setattr(basic, "MOST_WRONG", 2)
+    doorman = doorman_of(f"alice:{SHA1}")
+    for guess in (b"alice:1", b"alice:2", b"alice:3", b"alice:3", b"alice:1"):
+        await doorman.refuses("basic", guess)
+    assert checks.asked == [b"1", b"2", b"3", b"1"]
+    await doorman.authenticator.close()
+
+
 async def test_closing_refuses_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = HeldChecks(monkeypatch)
     doorman = doorman_of(f"alice:{SHA1}")

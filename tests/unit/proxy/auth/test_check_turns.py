@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from proxy.auth import check_turns
 from proxy.auth.check_turns import CheckTurns
 from proxy.auth.failed_guesses import LONGEST_DELAY_SECONDS
 from proxy.auth.identity import AuthenticationFailed
@@ -178,3 +179,12 @@ async def test_many_addresses_that_failed_make_room_for_one_that_did_not() -> No
         assert "the eleventh" not in held.busy
         await held.arrive("the twelfth", "203.0.113.201:1", "somebody")
         assert held.busy[-1] == "the twelfth"
+
+
+async def test_few_clients_of_a_pair_that_failed_may_wait() -> None:
+    async with checks() as held:
+        await held.fail_once(GUESSER)
+        for number in range(check_turns.MOST_WAITING_AFTER_FAILURE + 5):
+            await held.arrive(f"guess {number}", GUESSER, "alice")
+        assert len(held.busy) == 5
+        assert held.turns.waiting == check_turns.MOST_WAITING_AFTER_FAILURE

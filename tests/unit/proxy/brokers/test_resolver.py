@@ -11,6 +11,7 @@ from proxy.brokers.name_queries import MOST_HANGING
 from proxy.brokers.resolver import (
     KNOWN_AT_ONCE,
     MOST_ANSWERS,
+    MOST_FAILED,
     MOST_HANGING_OF_A_NAME,
     CachingResolver,
 )
@@ -173,6 +174,20 @@ async def test_what_fails_for_another_name_or_port_takes_nothing_from_a_name(res
         with pytest.raises(TargetRefused):
             await resolver.names.resolve(name, port)
     assert await resolver.names.resolve("broker", PORT) == good
+
+
+@virtually(resolver_of)
+async def test_failures_that_are_forgotten_count_against_their_own_name_only(resolver: Resolver) -> None:
+    good = await resolver.names.resolve("broker", PORT)
+    await resolver.names.resolve("stranger", PORT)
+    resolver.gate.clear()
+    await asyncio.sleep(1)
+    for number in range(2 * MOST_FAILED):
+        resolver.names.address_failed("stranger", number, good[0])
+    await asyncio.sleep(TTL)
+    assert await resolver.names.resolve("broker", PORT) == good
+    with pytest.raises(TargetRefused):
+        await resolver.names.resolve("stranger", PORT)
 
 
 @pytest.mark.threat("stale-broker-address")
