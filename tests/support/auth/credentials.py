@@ -60,14 +60,9 @@ class Court:
     now: float = NOON
     _looks: dict[Session, Callable[[], None]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.authentication.now = lambda: self.now
-
-        def watch(session: Session, look: Callable[[], None]) -> None:
-            self._looks[session] = look
-
-        # Nobody else looks.
-        self.stage.proxy.sessions.watch_credentials = watch  # type: ignore[method-assign]
+    def watch(self, session: Session, look: Callable[[], None]) -> None:
+        """Keep what the proxy would look at now and then, for `look` alone."""
+        self._looks[session] = look
 
     @property
     def authentication(self) -> ClientAuthentication:
@@ -108,6 +103,8 @@ async def court(broker_port: int | None = None, **keys: Any) -> AsyncIterator[Co
     keys = {"authenticationEnabled": "true", "authenticationProviders": "token", **keys}
     async with staged(broker_port=broker_port, role_finder=judge, **keys) as stage:
         held = Court(stage, judge)
+        held.authentication.now = lambda: held.now
+        stage.proxy.sessions.watch_credentials = held.watch  # type: ignore[method-assign]
         yield held
         judge.gate.set()
         await stage.settle()
