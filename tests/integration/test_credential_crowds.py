@@ -210,22 +210,6 @@ async def test_a_wrong_password_that_many_clients_repeat_is_checked_once(monkeyp
 
 
 @pytest.mark.threat("password-guesses-crowd-out")
-async def test_guessers_of_passwords_keep_no_known_client_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running_issuer() as issuer, staged(**keys(issuer)) as stage:
-        await admitted(stage, password("alice"))
-        checks = HeldChecks(monkeypatch)
-        try:
-            for _ in range(10 * PLACES):
-                await presents(stage, password("alice", "guess"))
-            await in_line(stage, 10 * PLACES)
-            await admitted(stage, presenting(KNOWN_TOKEN))
-            await admitted(stage, password("alice"))
-            await in_line(stage, 10 * PLACES)
-        finally:
-            checks.end()
-
-
-@pytest.mark.threat("password-guesses-crowd-out")
 async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

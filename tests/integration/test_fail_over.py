@@ -204,22 +204,6 @@ async def headless(*hosts: str, **keys: Any) -> AsyncIterator[Ways]:
             await way.close()
 
 
-async def test_each_address_of_a_name_is_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    SystemNames(monkeypatch, "127.0.0.2", "127.0.0.3")
-    async with headless("127.0.0.2", "127.0.0.3") as ways:
-        await ways.stage.until(lambda: ways.usable == 2, "two brokers")
-        client = await ways.stage.connected()
-        for _ in range(4):
-            await found(client)
-        assert [way.accepted for way in ways.ways] == [1, 1]
-        ways.ways[0].refuse()
-        for _ in range(4):
-            await found(client)
-        assert [row["broker"] for row in ways.stage.proxy.broker_side.brokers.shown() if row["state"] == "down"] == [
-            f"brokers.test:{ways.ways[0].port} (127.0.0.2)"
-        ]
-
-
 async def test_brokers_follow_their_name_and_a_resolver_that_fails_takes_none_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -100,23 +100,6 @@ async def test_who_asks_for_a_report_gets_that_of_a_reload_that_began_afterwards
         assert running.sources.reads == 2
 
 
-async def test_each_change_is_a_line_and_so_is_each_key_that_needs_a_restart() -> None:
-    async with reloading() as running:
-        running.sources.keys = {"maxConcurrentLookupRequests": 7, "acceptBacklog": 9, "clusterName": "other"}
-        await running.reload()
-        (changed,) = running.lines("configuration changed")
-        assert (changed["key"], changed["old"], changed["new"]) == ("maxConcurrentLookupRequests", "50000", "7")
-        static = [(line["key"], line["old"], line["new"]) for line in running.lines("a change needs a restart")]
-        assert static == [("clusterName", "test", "other"), ("acceptBacklog", "4096", "9")]
-        proxy = running.stage.proxy
-        assert (proxy.config.accept_backlog, proxy.config.max_concurrent_lookup_requests) == (4096, 7)
-        assert list(proxy.pending) == ["clusterName", "acceptBacklog"]
-        running.sources.keys = {}
-        await running.reload()
-        assert not proxy.pending
-        assert running.results() == {"applied": 2}
-
-
 async def test_a_fault_keeps_the_old_configuration_wholly_and_each_is_a_line() -> None:
     async with reloading() as running:
         before = running.stage.proxy.config

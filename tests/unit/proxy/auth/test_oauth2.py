@@ -72,17 +72,6 @@ async def test_a_token_is_fetched_once_and_kept_until_little_of_its_life_is_left
     assert await issuer.credentials.current() == AuthData("token", b"token-2")
 
 
-@virtually(issuer_of)
-async def test_all_who_need_a_token_share_one_fetch_and_may_leave_it(issuer: FakeIssuer) -> None:
-    issuer.delay_seconds = 5.0
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(issuer.credentials.current()) for _ in range(5)]
-        await asyncio.sleep(1)
-        tasks[0].cancel()
-    assert {task.result() for task in tasks[1:]} == {AuthData("token", b"token-1")}
-    assert issuer.asked == 1
-
-
 @pytest.mark.threat("waiters-in-one-step")
 @virtually(issuer_of)
 async def test_those_who_wait_for_a_token_go_on_a_few_in_an_iteration(issuer: FakeIssuer) -> None:

@@ -207,24 +207,6 @@ async def test_who_needs_a_place_closes_one_idle_connection_however_many_wait(on
 
 
 @virtually(bench, 4)
-async def test_each_of_many_principals_needs_one_connection_however_few_there_may_be(on: Bench) -> None:
-    crowd, names = Crowd(on), [f"client {number}" for number in range(100)]
-    on.dialer.slow = True
-    for name in names:
-        crowd.arrives(name)
-    while len(crowd.served) < len(names):
-        await turns()
-        assert on.pool.size <= 4
-        # One place becomes free while others are being opened.
-        on.dialer.dials.pop(0).set_result(None)
-        await turns()
-        crowd.answer()
-    # First come, first served.
-    assert crowd.served == names
-    assert len(on.dialer.sockets) == len(names)
-
-
-@virtually(bench, 4)
 async def test_a_second_connection_of_a_key_takes_a_free_place_and_nobody_elses(on: Bench) -> None:
     await on.open(3)
     crowd = Crowd(on)
