@@ -1,6 +1,5 @@
 """Files that an operator names: regular ones, up to a bound."""
 
-import ast
 import errno
 import os
 import resource
@@ -21,13 +20,6 @@ from proxy.core.files import LARGEST_FILE_BYTES, read_regular
 from proxy.net.tls.contexts import PemFile
 from proxy.net.tls.suites import BadTlsSetting
 from proxy.web.admin.access import read_token
-
-PROXY = Path(read_regular.__code__.co_filename).resolve().parent.parent
-# The kernel's files and the files of this program's own package and children.
-READERS = {
-    "app/metrics/process.py", "cli/completions.py", "cli/demo/children.py", "cli/installation.py",
-    "core/files.py", "core/process_memory.py", "net/send_buffers.py", "web/admin/profile.py", "web/ui/page.py",
-}  # fmt: skip
 
 
 def endless(directory: Path) -> Path:
@@ -119,23 +111,3 @@ def test_a_configuration_without_end_takes_no_memory(tmp_path: Path) -> None:
     assert found.returncode == 2, found
     assert f"{path}: got not a regular file, expected a readable file" in found.stdout + found.stderr
     assert LARGEST_FILE_BYTES < 1 << 30
-
-
-def test_no_other_module_reads_files_that_are_named_to_it() -> None:
-    found = {
-        path.relative_to(PROXY).as_posix()
-        for path in PROXY.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and _reads(node)
-    }
-    assert found <= READERS, found - READERS
-
-
-def _reads(call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Name):
-        return call.func.id == "open"
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    if call.func.attr == "open" and call.args and isinstance(call.args[0], ast.Constant):
-        return "r" in str(call.args[0].value)
-    return call.func.attr in ("read_text", "read_bytes")

@@ -26,13 +26,6 @@ def test_a_key_that_comes_later_waits_for_one_item_of_each_key() -> None:
     assert all_of(lanes) == ["b1", "a2", "c1", "b2"]
 
 
-def test_a_key_that_had_its_turn_and_comes_again_goes_behind_the_others() -> None:
-    lanes = lanes_of("a1", "b1")
-    assert lanes.popleft() == "a1"
-    lanes.push("a", "a2")
-    assert all_of(lanes) == ["b1", "a2"]
-
-
 def test_what_is_given_up_has_no_turn() -> None:
     lanes = lanes_of("a1", "a2", "b1")
     lanes.discard("a", "a1")

@@ -56,18 +56,6 @@ def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
 # --- enough ---------------------------------------------------------------------------------------
 
 
-def test_a_turn_has_enough_when_its_time_is_over() -> None:
-    async def test(bench: Bench) -> None:
-        said = [bench.loop_budget.spent(), bench.loop_budget.spent()]
-        bench.now += ITERATION_SECONDS / 2
-        said.append(bench.loop_budget.spent())
-        bench.now += ITERATION_SECONDS
-        said += [bench.loop_budget.spent(), bench.loop_budget.spent()]
-        assert said == [False, False, False, True, True]
-
-    run(test)
-
-
 def test_the_next_turn_begins_anew() -> None:
     async def test(bench: Bench) -> None:
         bench.loop_budget.spent()
@@ -94,16 +82,6 @@ def test_time_in_which_nobody_worked_is_no_work() -> None:
 # --- later ----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_called_in_the_turn_in_which_it_is_put_off() -> None:
-    async def test(bench: Bench) -> None:
-        bench.loop_budget.defer(partial(bench.note, 1))
-        assert (bench.called, len(bench.loop_budget)) == ([], 1)
-        await turns(2)
-        assert bench.order == [1]
-
-    run(test)
-
-
 def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
     async def test(bench: Bench) -> None:
         for number in range(3 * DEFERRED_PER_ITERATION + 1):
@@ -111,22 +89,6 @@ def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
         await turns(10)
         assert bench.order == list(range(3 * DEFERRED_PER_ITERATION + 1))
         assert list(Counter(turn for turn, _ in bench.called).values()) == [DEFERRED_PER_ITERATION] * 3 + [1]
-
-    run(test)
-
-
-def test_what_is_put_off_by_what_was_put_off_waits_behind_the_others() -> None:
-    async def test(bench: Bench) -> None:
-        def again() -> None:
-            bench.note(0)
-            bench.loop_budget.defer(partial(bench.note, 9))
-
-        bench.loop_budget.defer(again)
-        for number in range(1, DEFERRED_PER_ITERATION + 3):
-            bench.loop_budget.defer(partial(bench.note, number))
-        await turns(10)
-        assert bench.order == [*range(DEFERRED_PER_ITERATION + 3), 9]
-        assert max(Counter(turn for turn, _ in bench.called).values()) == DEFERRED_PER_ITERATION
 
     run(test)
 
@@ -185,76 +147,7 @@ def test_who_waits_for_what_is_put_off_waits_for_all_networks_and_for_nothing_la
     run(test)
 
 
-def test_what_raises_keeps_nobody_waiting_for_what_is_put_off() -> None:
-    async def test(bench: Bench) -> None:
-        def crash() -> None:
-            raise RuntimeError("this call's own")
-
-        bench.loop_budget.defer(crash)
-        await bench.loop_budget.deferred_done()
-
-    lost: list[str] = []
-    on_a_bench(test, lost)
-    assert lost == ["this call's own"]
-
-
-def test_later_ones_are_called_after_all_were() -> None:
-    async def test(bench: Bench) -> None:
-        for number in range(3):
-            bench.loop_budget.defer(partial(bench.note, number))
-            await turns(3)
-        assert bench.order == [0, 1, 2]
-
-    run(test)
-
-
-def test_cheap_work_shares_one_budget_with_what_it_brings_about() -> None:
-    async def test(bench: Bench) -> None:
-        def work(number: int) -> None:
-            bench.note(number)
-            bench.loop_budget.charge(ITERATION_SECONDS / 4)
-
-        for number in range(100):
-            bench.loop_budget.defer_cheap(partial(work, number))
-        await turns(100)
-        assert bench.order == list(range(100))
-        assert max(Counter(turn for turn, _ in bench.called).values()) == 5
-
-    run(test)
-
-
-def test_work_that_is_put_off_again_has_its_next_turn_in_the_next_iteration() -> None:
-    async def test(bench: Bench) -> None:
-        left = {1: 3, 2: 1, 3: 2}
-
-        def work(number: int) -> None:
-            bench.note(number)
-            left[number] -= 1
-            if left[number]:
-                bench.loop_budget.defer_cheap(partial(work, number))
-
-        for number in left:
-            bench.loop_budget.defer_cheap(partial(work, number))
-        await turns(10)
-        assert bench.order == [1, 2, 3, 1, 3, 1]
-        assert list(Counter(turn for turn, _ in bench.called).values()) == [3, 2, 1]
-
-    run(test)
-
-
 # --- lines ----------------------------------------------------------------------------------------
-
-
-def test_clients_take_turns_by_network() -> None:
-    async def test(bench: Bench) -> None:
-        for number in range(1, 101):
-            bench.loop_budget.defer_client("crowd", partial(bench.note, number))
-        bench.loop_budget.defer_client("other", partial(bench.note, 0))
-        assert (bench.loop_budget.sharers, len(bench.loop_budget)) == (101, 101)
-        await turns(10)
-        assert bench.order == [1, 0, *range(2, 101)]
-
-    run(test)
 
 
 @pytest.mark.threat("lookups-of-many-connections")
@@ -318,17 +211,6 @@ def test_the_line_that_the_time_was_spent_before_is_served_first_in_the_next_ite
         await turns(20)
         assert sorted(bench.order[:3]) == sorted(bench.order[3:6]) == sorted(bench.order[6:]) == [1, 2, 3]
         assert [turn for turn, _ in bench.called] == list(range(bench.called[0][0], bench.called[0][0] + 9))
-
-    run(test)
-
-
-def test_charged_work_counts_in_the_iteration_that_brought_it_about() -> None:
-    async def test(bench: Bench) -> None:
-        bench.loop_budget.charge(2 * ITERATION_SECONDS)
-        assert bench.loop_budget.spent()
-        await turns(1)
-        assert not bench.loop_budget.spent()
-        await turns(1)
 
     run(test)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import LEAVING_MICROS, TASKS_PER_TURN, LeaveTurns, PacedWaiters, TaskTurns
+from proxy.core.task_turns import TASKS_PER_TURN, LeaveTurns, PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import most_in_an_iteration, run_virtual
@@ -49,41 +48,6 @@ def test_few_are_called_at_once_and_a_few_more_in_each_iteration() -> None:
         assert on.called == list(range(100))
         await turns(20)
         assert (len(on.turns), len(on.budget)) == (0, 0)
-
-    played(play)
-
-
-def test_those_that_come_later_wait_behind_those_before() -> None:
-    async def play(on: Bench) -> None:
-        on.turns.add(on.calls(range(20)))
-        on.turns.add(on.calls(range(20, 30)))
-        assert len(on.called) == TASKS_PER_TURN
-        await turns(20)
-        assert on.called == list(range(30))
-        # When nothing waits, the first go on at once again.
-        on.turns.add(on.calls(range(30, 31)))
-        assert on.called == list(range(31))
-
-    played(play)
-
-
-def test_a_call_that_brings_others_does_not_go_before_those_that_wait() -> None:
-    async def play(on: Bench) -> None:
-        first: list[Callable[[], None]] = [lambda: on.turns.add(on.calls(range(100, 110)))]
-        on.turns.add(first + on.calls(range(20)))
-        await turns(20)
-        assert on.called == [*range(20), *range(100, 110)]
-
-    played(play)
-
-
-def test_at_the_end_all_are_called_at_once() -> None:
-    async def play(on: Bench) -> None:
-        on.turns.add(on.calls(range(100)))
-        on.turns.finish()
-        assert on.called == list(range(100))
-        await turns(20)
-        assert len(on.budget) == 0
 
     played(play)
 
@@ -171,18 +135,6 @@ def test_of_a_client_that_leaves_a_few_tasks_end_in_each_iteration_and_all_in_th
     left(play)
 
 
-def test_clients_that_leave_in_one_iteration_share_what_it_may_end() -> None:
-    async def play(on: Leaving) -> None:
-        scopes = [await on.client("a", 1) for _ in range(200)]
-        for scope in scopes:
-            on.turns.cancel(scope.close())
-        ended = await on.iterations(30)
-        assert max(ended) <= TASKS
-        assert sum(ended) == 200
-
-    left(play)
-
-
 @pytest.mark.threat("lookups-left-behind")
 def test_tasks_that_hold_memory_end_before_those_that_have_waited_longer() -> None:
     async def play(on: Leaving) -> None:
@@ -264,65 +216,6 @@ def test_a_task_that_fails_to_go_on_holds_up_no_other() -> None:
         assert len(on.crashes) == 2
 
     played(play)
-
-
-def unheard(error: BaseException) -> None:
-    raise RuntimeError("nobody can be told") from error
-
-
-def failing() -> None:
-    raise ValueError
-
-
-@pytest.mark.parametrize("finish", [False, True])
-def test_tasks_go_on_although_nobody_can_be_told_of_one_that_fails(finish: bool) -> None:
-    async def play(on: Bench) -> None:
-        turns_of_tasks = TaskTurns(on.budget, unheard)
-        with pytest.raises(RuntimeError):
-            turns_of_tasks.add([failing, *on.calls(range(20))])
-        if finish:
-            turns_of_tasks.finish()
-        await turns(20)
-        turns_of_tasks.add(on.calls(range(20, 21)))
-        assert on.called == list(range(21))
-
-    played(play)
-
-
-@pytest.mark.parametrize("finish", [False, True])
-def test_clients_go_on_leaving_although_nobody_can_be_told_of_one_that_fails(finish: bool) -> None:
-    async def play(on: Leaving) -> None:
-        left_by, scope, closed = LeaveTurns(asyncio.get_running_loop(), on.budget, unheard), TaskScope(unheard), [0]
-        for number in range(30):
-            scope.start(forever(), partial(on.ended.append, str(number)))
-        await asyncio.sleep(0)
-        # The share of this iteration is used up: all that comes now waits.
-        left_by._left = 0
-        left_by.leave(failing)
-        left_by.cancel(scope.close())
-        if finish:
-            with pytest.raises(RuntimeError):
-                left_by.finish()
-        left_by._left = LEAVING_MICROS
-        with nullcontext() if finish else pytest.raises(RuntimeError):
-            left_by.leave(partial(closed.append, 1))
-        await on.iterations(20)
-        assert (closed, len(on.ended), len(left_by)) == ([0, 1], 30, 0)
-
-    left(play)
-
-
-def test_of_the_tasks_of_a_client_the_newest_ends_first() -> None:
-    async def play(on: Leaving) -> None:
-        scope = TaskScope(lambda error: None)
-        for number in range(100):
-            scope.start(forever(), partial(on.ended.append, str(number)))
-        await asyncio.sleep(0)
-        on.turns.cancel(scope.close())
-        await on.iterations(20)
-        assert on.ended == [str(number) for number in reversed(range(100))]
-
-    left(play)
 
 
 def test_a_long_line_at_the_loop_budget_keeps_nobody_from_leaving() -> None:
