@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.core.tasks import STEP_SECONDS, CoarseDeadlines, TaskClock, TaskScope, call_each
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.async_tests import virtual
 
 
 class Crashes(list[str]):
@@ -26,81 +26,73 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_tasks_run_and_leave_the_scope_when_they_end() -> None:
-    async def main() -> None:
-        crashes, done = Crashes(), []
+@virtual
+async def test_tasks_run_and_leave_the_scope_when_they_end() -> None:
+    crashes, done = Crashes(), []
 
-        async def work(number: int) -> None:
-            await asyncio.sleep(number)
-            done.append(number)
+    async def work(number: int) -> None:
+        await asyncio.sleep(number)
+        done.append(number)
 
-        scope = TaskScope(crashes.note)
-        scope.start(work(1))
-        scope.start(work(2))
-        assert len(scope) == 2
-        await scope.emptied()
-        assert (done, len(scope), crashes) == ([1, 2], 0, [])
-
-    run_virtual(main())
+    scope = TaskScope(crashes.note)
+    scope.start(work(1))
+    scope.start(work(2))
+    assert len(scope) == 2
+    await scope.emptied()
+    assert (done, len(scope), crashes) == ([1, 2], 0, [])
 
 
-def test_a_crash_is_reported_and_ends_nobody_else() -> None:
-    async def main() -> None:
-        crashes = Crashes()
-        scope = TaskScope(crashes.note)
-        scope.start(forever())
-        scope.start(crash())
-        await settle()
-        assert crashes == ["RuntimeError('crash')"]
-        assert len(scope) == 1
-        scope.cancel()
-        await scope.emptied()
-
-    run_virtual(main())
+@virtual
+async def test_a_crash_is_reported_and_ends_nobody_else() -> None:
+    crashes = Crashes()
+    scope = TaskScope(crashes.note)
+    scope.start(forever())
+    scope.start(crash())
+    await settle()
+    assert crashes == ["RuntimeError('crash')"]
+    assert len(scope) == 1
+    scope.cancel()
+    await scope.emptied()
 
 
-def test_cancel_ends_all_and_is_no_crash() -> None:
-    async def main() -> None:
-        crashes, undone = Crashes(), []
+@virtual
+async def test_cancel_ends_all_and_is_no_crash() -> None:
+    crashes, undone = Crashes(), []
 
-        async def held(number: int) -> None:
-            try:
-                await forever()
-            finally:
-                undone.append(number)
+    async def held(number: int) -> None:
+        try:
+            await forever()
+        finally:
+            undone.append(number)
 
-        scope = TaskScope(crashes.note)
-        for number in range(3):
-            scope.start(held(number))
-        await settle()
-        scope.cancel()
-        await scope.emptied()
-        assert sorted(undone) == [0, 1, 2]
-        assert crashes == []
-
-    run_virtual(main())
+    scope = TaskScope(crashes.note)
+    for number in range(3):
+        scope.start(held(number))
+    await settle()
+    scope.cancel()
+    await scope.emptied()
+    assert sorted(undone) == [0, 1, 2]
+    assert crashes == []
 
 
-def test_what_a_task_holds_is_released_however_it_ends() -> None:
-    async def main() -> None:
-        crashes, released = Crashes(), []
-        scope = TaskScope(crashes.note)
+@virtual
+async def test_what_a_task_holds_is_released_however_it_ends() -> None:
+    crashes, released = Crashes(), []
+    scope = TaskScope(crashes.note)
 
-        async def done() -> None:
-            return
+    async def done() -> None:
+        return
 
-        for name, work in (("done", done()), ("crashed", crash()), ("cancelled", forever())):
-            scope.start(work, lambda name=name: released.append(name))  # type: ignore[misc]
-        await settle()
-        assert released == ["done", "crashed"]
-        scope.start(forever(), lambda: released.append("never began"))
-        scope.cancel()
-        scope.start(forever(), lambda: released.append("too late"))
-        await scope.emptied()
-        assert sorted(released) == ["cancelled", "crashed", "done", "never began", "too late"]
-        assert crashes == ["RuntimeError('crash')"]
-
-    run_virtual(main())
+    for name, work in (("done", done()), ("crashed", crash()), ("cancelled", forever())):
+        scope.start(work, lambda name=name: released.append(name))  # type: ignore[misc]
+    await settle()
+    assert released == ["done", "crashed"]
+    scope.start(forever(), lambda: released.append("never began"))
+    scope.cancel()
+    scope.start(forever(), lambda: released.append("too late"))
+    await scope.emptied()
+    assert sorted(released) == ["cancelled", "crashed", "done", "never began", "too late"]
+    assert crashes == ["RuntimeError('crash')"]
 
 
 # --- deadlines ------------------------------------------------------------------------------------
@@ -110,88 +102,80 @@ def clocks() -> CoarseDeadlines[TaskClock]:
     return CoarseDeadlines(asyncio.get_running_loop(), TaskClock.run_out)
 
 
-def test_members_expire_in_the_order_of_their_deadlines_and_hardly_too_late() -> None:
-    async def play() -> None:
-        loop, expired = asyncio.get_running_loop(), list[tuple[str, float]]()
-        deadlines = CoarseDeadlines[str](loop, lambda member: expired.append((member, loop.time())))
-        began = loop.time()
-        steps = {name: deadlines.add(name, began + after) for name, after in (("c", 9.0), ("a", 1.0), ("b", 1.01))}
-        deadlines.add("gone", began + 1.0)
-        deadlines.remove("gone", steps["a"])
-        await asyncio.sleep(5)
-        assert [name for name, _ in expired] == ["a", "b"]
-        assert all(0 <= at - began - 1.0 <= STEP_SECONDS + 0.011 for _, at in expired)
-        deadlines.remove("a", steps["a"])
-        deadlines.add("d", began + 6.0)
-        assert len(deadlines) == 2
-        await asyncio.sleep(5)
-        assert [name for name, _ in expired] == ["a", "b", "d", "c"]
-        assert len(deadlines) == 0
-
-    run_virtual(play())
+@virtual
+async def test_members_expire_in_the_order_of_their_deadlines_and_hardly_too_late() -> None:
+    loop, expired = asyncio.get_running_loop(), list[tuple[str, float]]()
+    deadlines = CoarseDeadlines[str](loop, lambda member: expired.append((member, loop.time())))
+    began = loop.time()
+    steps = {name: deadlines.add(name, began + after) for name, after in (("c", 9.0), ("a", 1.0), ("b", 1.01))}
+    deadlines.add("gone", began + 1.0)
+    deadlines.remove("gone", steps["a"])
+    await asyncio.sleep(5)
+    assert [name for name, _ in expired] == ["a", "b"]
+    assert all(0 <= at - began - 1.0 <= STEP_SECONDS + 0.011 for _, at in expired)
+    deadlines.remove("a", steps["a"])
+    deadlines.add("d", began + 6.0)
+    assert len(deadlines) == 2
+    await asyncio.sleep(5)
+    assert [name for name, _ in expired] == ["a", "b", "d", "c"]
+    assert len(deadlines) == 0
 
 
-def test_a_clock_ends_its_block_as_a_timeout_and_nothing_behind_it() -> None:
-    async def play() -> None:
-        deadlines, loop = clocks(), asyncio.get_running_loop()
-        began = loop.time()
-        with pytest.raises(TimeoutError), TaskClock(deadlines, began + 3):
-            await asyncio.sleep(60)
-        assert 3 <= loop.time() - began <= 3 + STEP_SECONDS + 1e-6
-        with TaskClock(deadlines, loop.time() + 3):
-            await asyncio.sleep(1)
-        with TaskClock(deadlines, loop.time() + 3) as clock:
-            clock.stop()
-            await asyncio.sleep(60)
+@virtual
+async def test_a_clock_ends_its_block_as_a_timeout_and_nothing_behind_it() -> None:
+    deadlines, loop = clocks(), asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(TimeoutError), TaskClock(deadlines, began + 3):
         await asyncio.sleep(60)
-        task = asyncio.current_task()
-        assert task is not None
-        assert (task.cancelling(), len(deadlines)) == (0, 0)
-
-    run_virtual(play())
-
-
-def test_a_cancel_of_the_task_is_no_timeout() -> None:
-    async def play() -> None:
-        deadlines = clocks()
-
-        async def work() -> None:
-            with TaskClock(deadlines, asyncio.get_running_loop().time() + 3):
-                await asyncio.sleep(60)
-
-        task = asyncio.get_running_loop().create_task(work())
+    assert 3 <= loop.time() - began <= 3 + STEP_SECONDS + 1e-6
+    with TaskClock(deadlines, loop.time() + 3):
         await asyncio.sleep(1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        # Cancelled in the moment in which the clock runs out, too: the task is over either way.
-        task = asyncio.get_running_loop().create_task(work())
-        asyncio.get_running_loop().call_later(3 + STEP_SECONDS / 2, task.cancel)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert len(deadlines) == 0
-
-    run_virtual(play())
+    with TaskClock(deadlines, loop.time() + 3) as clock:
+        clock.stop()
+        await asyncio.sleep(60)
+    await asyncio.sleep(60)
+    task = asyncio.current_task()
+    assert task is not None
+    assert (task.cancelling(), len(deadlines)) == (0, 0)
 
 
-def test_a_member_that_raises_keeps_none_of_the_others_from_expiring() -> None:
-    async def play() -> None:
-        loop, expired, lost = asyncio.get_running_loop(), list[int](), list[Any]()
-        loop.set_exception_handler(lambda _, context: lost.append(context["exception"]))
+@virtual
+async def test_a_cancel_of_the_task_is_no_timeout() -> None:
+    deadlines = clocks()
 
-        def expire(member: int) -> None:
-            if member in (10, 20):
-                raise ValueError(member)
-            expired.append(member)
+    async def work() -> None:
+        with TaskClock(deadlines, asyncio.get_running_loop().time() + 3):
+            await asyncio.sleep(60)
 
-        deadlines = CoarseDeadlines[int](loop, expire)
-        for number in range(100):
-            deadlines.add(number, loop.time() + 1)
-        await asyncio.sleep(2)
-        assert expired == [number for number in range(100) if number not in (10, 20)]
-        assert [error.args for error in lost] == [(10,), (20,)]
+    task = asyncio.get_running_loop().create_task(work())
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # Cancelled in the moment in which the clock runs out, too: the task is over either way.
+    task = asyncio.get_running_loop().create_task(work())
+    asyncio.get_running_loop().call_later(3 + STEP_SECONDS / 2, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(deadlines) == 0
 
-    run_virtual(play())
+
+@virtual
+async def test_a_member_that_raises_keeps_none_of_the_others_from_expiring() -> None:
+    loop, expired, lost = asyncio.get_running_loop(), list[int](), list[Any]()
+    loop.set_exception_handler(lambda _, context: lost.append(context["exception"]))
+
+    def expire(member: int) -> None:
+        if member in (10, 20):
+            raise ValueError(member)
+        expired.append(member)
+
+    deadlines = CoarseDeadlines[int](loop, expire)
+    for number in range(100):
+        deadlines.add(number, loop.time() + 1)
+    await asyncio.sleep(2)
+    assert expired == [number for number in range(100) if number not in (10, 20)]
+    assert [error.args for error in lost] == [(10,), (20,)]
 
 
 def test_each_is_called_although_one_raises() -> None:

@@ -11,9 +11,9 @@ from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net import away
 from proxy.net.pump import FINISHED_A_TURN
 from tests.support.clients.list_clients import turns
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.async_tests import virtual
 from tests.support.sockets.socket_pairs import FakeEndpoint
-from tests.unit.proxy.net.test_pump import MIB, PREFIX, Bench, EndlessRoom, bench, full
+from tests.unit.proxy.net.test_pump import MIB, PREFIX, Bench, bench, full
 
 
 class Threads:
@@ -66,62 +66,46 @@ async def handed_over(on: Bench, threads: Threads, size: int = MIB) -> tuple["as
 # --- what goes to a thread ------------------------------------------------------------------------
 
 
-def test_a_shared_body_goes_to_a_thread_and_ends_with_it() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            endpoint, body = on.endpoint(), on.pages(bytes(MIB))
-            sending = on.send(endpoint, body)
-            await turns(3)
-            assert threads.writes == [(endpoint.fd, PREFIX, body.pages_fd, MIB)]
-            # A body that was handed over has begun: who is cancelled now has cut a frame.
-            assert on.moved == [len(PREFIX)]
-            on.pump.body_moved(1, 1000)
-            assert (sum(on.moved), sending.done(), len(on.pump)) == (len(PREFIX) + 1000, False, 1)
-            on.pump.body_ended(1, MIB, 0)
-            await sending
-            assert sum(on.moved) == len(PREFIX) + MIB
-            assert (threads.let_go, endpoint.received()) == ([], 0)
-
-    run_virtual(main())
+@virtual
+async def test_a_shared_body_goes_to_a_thread_and_ends_with_it() -> None:
+    async with threaded() as (on, threads):
+        endpoint, body = on.endpoint(), on.pages(bytes(MIB))
+        sending = on.send(endpoint, body)
+        await turns(3)
+        assert threads.writes == [(endpoint.fd, PREFIX, body.pages_fd, MIB)]
+        # A body that was handed over has begun: who is cancelled now has cut a frame.
+        assert on.moved == [len(PREFIX)]
+        on.pump.body_moved(1, 1000)
+        assert (sum(on.moved), sending.done(), len(on.pump)) == (len(PREFIX) + 1000, False, 1)
+        on.pump.body_ended(1, MIB, 0)
+        await sending
+        assert sum(on.moved) == len(PREFIX) + MIB
+        assert (threads.let_go, endpoint.received()) == ([], 0)
 
 
-def test_what_is_small_or_not_in_pages_is_written_by_the_loop() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            await on.send(on.endpoint(), on.pages(bytes(away.LEAST_BYTES - 1)))
-            await on.send(on.endpoint(), EndlessRoom(MIB))
-            assert threads.writes == []
-
-    run_virtual(main())
-
-
-def test_a_body_behind_bytes_that_nobody_takes_has_not_begun() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            endpoint = on.endpoint()
-            full(endpoint)
-            sending = on.send(endpoint, on.pages(bytes(MIB)))
-            await turns(20)
-            assert (threads.writes, on.moved) == ([], [])
-            while endpoint.received():
-                await turns(5)
-            assert len(threads.writes) == 1
-            # The socket is the thread's to watch now.
-            assert on.watched() == 0
-            on.pump.body_ended(1, MIB, 0)
-            await sending
-
-    run_virtual(main())
+@virtual
+async def test_a_body_behind_bytes_that_nobody_takes_has_not_begun() -> None:
+    async with threaded() as (on, threads):
+        endpoint = on.endpoint()
+        full(endpoint)
+        sending = on.send(endpoint, on.pages(bytes(MIB)))
+        await turns(20)
+        assert (threads.writes, on.moved) == ([], [])
+        while endpoint.received():
+            await turns(5)
+        assert len(threads.writes) == 1
+        # The socket is the thread's to watch now.
+        assert on.watched() == 0
+        on.pump.body_ended(1, MIB, 0)
+        await sending
 
 
 @pytest.mark.parametrize("error", [OSError(24, "no descriptor"), RuntimeError("stopped")])
-def test_the_loop_writes_what_the_threads_do_not_take(error: Exception) -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            threads.error = error
-            await whole(on)
-
-    run_virtual(main())
+@virtual
+async def test_the_loop_writes_what_the_threads_do_not_take(error: Exception) -> None:
+    async with threaded() as (on, threads):
+        threads.error = error
+        await whole(on)
 
 
 async def whole(on: Bench) -> None:
@@ -134,170 +118,134 @@ async def whole(on: Bench) -> None:
 
 
 @pytest.mark.threat("no-descriptor-list-thread")
-def test_the_loop_writes_what_is_too_much_for_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@virtual
+async def test_the_loop_writes_what_is_too_much_for_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(away, "MOST_BODIES", 1)
 
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            first, _ = await handed_over(on, threads)
-            await whole(on)
-            assert len(threads.writes) == 1
-            on.pump.body_ended(1, MIB, 0)
-            await first
-
-    run_virtual(main())
+    async with threaded() as (on, threads):
+        first, _ = await handed_over(on, threads)
+        await whole(on)
+        assert len(threads.writes) == 1
+        on.pump.body_ended(1, MIB, 0)
+        await first
 
 
 # --- ends -----------------------------------------------------------------------------------------
 
 
-def test_who_is_cancelled_lets_go_of_the_body_and_hears_no_more() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            sending, _ = await handed_over(on, threads)
-            sending.cancel()
-            await turns(3)
-            assert (threads.let_go, len(on.pump)) == ([1], 0)
-            moved = list(on.moved)
-            on.pump.body_moved(1, 1000)
-            on.pump.catch_up()
-            on.pump.body_ended(1, 2000, 0)
-            await turns(3)
-            assert on.moved == moved
-
-    run_virtual(main())
+@virtual
+async def test_who_is_cancelled_lets_go_of_the_body_and_hears_no_more() -> None:
+    async with threaded() as (on, threads):
+        sending, _ = await handed_over(on, threads)
+        sending.cancel()
+        await turns(3)
+        assert (threads.let_go, len(on.pump)) == ([1], 0)
+        moved = list(on.moved)
+        on.pump.body_moved(1, 1000)
+        on.pump.catch_up()
+        on.pump.body_ended(1, 2000, 0)
+        await turns(3)
+        assert on.moved == moved
 
 
-def test_a_thread_that_cannot_write_on_ends_the_connection() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            failing, bad = await handed_over(on, threads)
-            going, good = await handed_over(on, threads)
-            on.pump.body_ended(1, 1000, 32)
-            with pytest.raises(ConnectionClosed, match="Broken pipe"):
-                await failing
-            assert bad.cause is DisconnectCause.CONNECTION_RESET
-            on.pump.body_ended(2, MIB, 0)
-            await going
-            assert good.open
-
-    run_virtual(main())
+@virtual
+async def test_a_thread_that_cannot_write_on_ends_the_connection() -> None:
+    async with threaded() as (on, threads):
+        failing, bad = await handed_over(on, threads)
+        going, good = await handed_over(on, threads)
+        on.pump.body_ended(1, 1000, 32)
+        with pytest.raises(ConnectionClosed, match="Broken pipe"):
+            await failing
+        assert bad.cause is DisconnectCause.CONNECTION_RESET
+        on.pump.body_ended(2, MIB, 0)
+        await going
+        assert good.open
 
 
-def test_a_connection_that_ended_meanwhile_says_why() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            sending, endpoint = await handed_over(on, threads)
-            endpoint.abort(DisconnectCause.IDLE)
-            on.pump.body_ended(1, MIB, 0)
-            with pytest.raises(ConnectionClosed, match="idle"):
-                await sending
-
-    run_virtual(main())
-
-
-def test_bodies_of_threads_that_have_stopped_are_cut() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            sending, endpoint = await handed_over(on, threads)
-            on.pump.threads_stopped()
-            with pytest.raises(ConnectionClosed):
-                await sending
-            assert endpoint.cause is DisconnectCause.CONNECTION_RESET
-            await whole(on)
-            assert len(threads.writes) == 1
-
-    run_virtual(main())
+@virtual
+async def test_bodies_of_threads_that_have_stopped_are_cut() -> None:
+    async with threaded() as (on, threads):
+        sending, endpoint = await handed_over(on, threads)
+        on.pump.threads_stopped()
+        with pytest.raises(ConnectionClosed):
+            await sending
+        assert endpoint.cause is DisconnectCause.CONNECTION_RESET
+        await whole(on)
+        assert len(threads.writes) == 1
 
 
-def test_bodies_that_end_together_end_a_few_in_a_turn() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            sends = [(await handed_over(on, threads))[0] for _ in range(3 * FINISHED_A_TURN)]
-            before = on.turns
-            for number in range(1, len(sends) + 1):
-                on.pump.body_ended(number, MIB, 0)
-            assert not any(sending.done() for sending in sends)
-            await asyncio.gather(*sends)
-            assert on.turns == before + 3
-
-    run_virtual(main())
+@virtual
+async def test_bodies_that_end_together_end_a_few_in_a_turn() -> None:
+    async with threaded() as (on, threads):
+        sends = [(await handed_over(on, threads))[0] for _ in range(3 * FINISHED_A_TURN)]
+        before = on.turns
+        for number in range(1, len(sends) + 1):
+            on.pump.body_ended(number, MIB, 0)
+        assert not any(sending.done() for sending in sends)
+        await asyncio.gather(*sends)
+        assert on.turns == before + 3
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_pages_that_threads_have_had_are_freed_by_one_of_them_if_any_is_left(stopped: bool) -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            body, other = on.pages(bytes(MIB)), on.pages(b"small")
-            sending = on.send(on.endpoint(), body)
-            await on.send(on.endpoint(), other)
-            on.pump.body_ended(1, MIB, 0)
-            await sending
-            threads.stopped = stopped
-            fds = [body.pages_fd, other.pages_fd]
-            for each in (body, other, body):
-                each.close()
-            assert threads.closed == ([] if stopped else fds[:1])
-            for fd in fds:
-                with pytest.raises(OSError, match="Bad file descriptor"):
-                    os.fstat(fd)
-
-    run_virtual(main())
+@virtual
+async def test_pages_that_threads_have_had_are_freed_by_one_of_them_if_any_is_left(stopped: bool) -> None:
+    async with threaded() as (on, threads):
+        body, other = on.pages(bytes(MIB)), on.pages(b"small")
+        sending = on.send(on.endpoint(), body)
+        await on.send(on.endpoint(), other)
+        on.pump.body_ended(1, MIB, 0)
+        await sending
+        threads.stopped = stopped
+        fds = [body.pages_fd, other.pages_fd]
+        for each in (body, other, body):
+            each.close()
+        assert threads.closed == ([] if stopped else fds[:1])
+        for fd in fds:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(fd)
 
 
 # --- progress -------------------------------------------------------------------------------------
 
 
-def test_the_watch_over_slow_readers_sees_what_threads_have_written() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            first, _ = await handed_over(on, threads)
-            second, _ = await handed_over(on, threads)
-            on.moved.clear()
-            threads.positions.update({1: 300, 2: 50})
-            on.pump.catch_up()
-            assert on.moved == [300, 50]
-            threads.positions[1] = 310
-            # An end that was told and not yet taken.
-            threads.positions.pop(2)
-            on.pump.catch_up()
-            assert on.moved == [300, 50, 10]
-            on.pump.body_ended(1, MIB, 0)
-            on.pump.body_ended(2, MIB, 0)
-            await asyncio.gather(first, second)
-            assert sum(on.moved) == 2 * MIB
-
-    run_virtual(main())
+@virtual
+async def test_the_watch_over_slow_readers_sees_what_threads_have_written() -> None:
+    async with threaded() as (on, threads):
+        first, _ = await handed_over(on, threads)
+        second, _ = await handed_over(on, threads)
+        on.moved.clear()
+        threads.positions.update({1: 300, 2: 50})
+        on.pump.catch_up()
+        assert on.moved == [300, 50]
+        threads.positions[1] = 310
+        # An end that was told and not yet taken.
+        threads.positions.pop(2)
+        on.pump.catch_up()
+        assert on.moved == [300, 50, 10]
+        on.pump.body_ended(1, MIB, 0)
+        on.pump.body_ended(2, MIB, 0)
+        await asyncio.gather(first, second)
+        assert sum(on.moved) == 2 * MIB
 
 
-def test_an_owner_that_fails_ends_its_own_connection_only() -> None:
-    async def main() -> None:
-        async with threaded() as (on, threads):
-            bug = RuntimeError("a bug")
+@virtual
+async def test_an_owner_that_fails_ends_its_own_connection_only() -> None:
+    async with threaded() as (on, threads):
+        bug = RuntimeError("a bug")
 
-            def moved(count: int) -> None:
-                if count > len(PREFIX):
-                    raise bug
+        def moved(count: int) -> None:
+            if count > len(PREFIX):
+                raise bug
 
-            endpoint = on.endpoint()
-            failing = on.send(endpoint, on.pages(bytes(MIB)), moved)
-            await turns(3)
-            going, _ = await handed_over(on, threads)
-            threads.positions.update({1: 1000, 2: 1000})
-            on.pump.catch_up()
-            with pytest.raises(ConnectionClosed):
-                await failing
-            assert endpoint.crashes == [bug]
-            assert threads.let_go == [1]
-            on.pump.body_ended(2, MIB, 0)
-            await going
-
-    run_virtual(main())
-
-
-def test_pages_that_are_closed_keep_no_threads() -> None:
-    pages, threads = away.Pages(os.open(os.devnull, os.O_RDONLY)), Threads()
-    pages.threads = threads
-    pages.close()
-    # The threads' descriptors go with the last reference to them.
-    assert pages.threads is None
+        endpoint = on.endpoint()
+        failing = on.send(endpoint, on.pages(bytes(MIB)), moved)
+        await turns(3)
+        going, _ = await handed_over(on, threads)
+        threads.positions.update({1: 1000, 2: 1000})
+        on.pump.catch_up()
+        with pytest.raises(ConnectionClosed):
+            await failing
+        assert endpoint.crashes == [bug]
+        assert threads.let_go == [1]
+        on.pump.body_ended(2, MIB, 0)
+        await going

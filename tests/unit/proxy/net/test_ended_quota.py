@@ -39,18 +39,6 @@ def test_who_takes_a_byte_now_and_then_has_a_longest_time() -> None:
     assert now == LONGEST_SECONDS
 
 
-def test_the_sum_is_that_of_what_is_there() -> None:
-    quota = EndedQuota(10 * BIG)
-    quota.add(1, big(), 0.0)
-    quota.add(2, Left(BIG, 3 * BIG), 0.0)
-    assert quota.used_bytes == 4 * BIG
-    quota.saw(2, Left(1, 7), 1.0)
-    assert quota.used_bytes == BIG + 7
-    quota.remove(2)
-    quota.remove(2)
-    assert (quota.used_bytes, len(quota)) == (BIG, 1)
-
-
 @pytest.mark.threat("refilled-relays")
 def test_for_a_newcomer_those_go_who_take_least() -> None:
     quota = EndedQuota(3 * BIG)
@@ -77,12 +65,6 @@ def test_who_takes_well_keeps_its_place_and_who_has_all_goes_first() -> None:
     assert quota.add(4, big(), 1.0) == [2, 3]
     assert quota.add(5, big(), 1.0) == [5]
     assert len(quota) == 2
-
-
-def test_one_that_is_larger_than_the_bound_goes_itself() -> None:
-    quota = EndedQuota(BIG)
-    assert quota.add(1, big(BIG + 1), 0.0) == [1]
-    assert (quota.used_bytes, len(quota)) == (0, 0)
 
 
 def test_their_number_is_bounded() -> None:

@@ -52,13 +52,6 @@ def test_one_of_the_same_address_ends_when_it_was_silent_for_a_while_only() -> N
     assert waits.come("192.0.2.1") == ""
 
 
-def test_where_no_address_has_more_one_that_was_silent_for_a_while_ends() -> None:
-    waits = Waits("192.0.2.2", "192.0.2.1")
-    assert waits.come("192.0.2.3") == ""
-    waits.now = SILENT_SECONDS
-    assert waits.come("192.0.2.3") == "192.0.2.2 0"
-
-
 @pytest.mark.threat("silent-before-proxy-header")
 def test_who_comes_again_and_again_ends_nobody_of_another_address() -> None:
     waits = Waits("192.0.2.2", *["192.0.2.1"] * 3)

@@ -1,6 +1,5 @@
 """Listening sockets: several addresses, Unix sockets, and sockets that another process has handed over."""
 
-import errno
 import os
 import socket
 import stat
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.net.listen import listening as module
 from proxy.net.listen.listening import Handed, ListeningSockets, PortPurpose, place_of, port_of
 
 SERVICE = PortPurpose("servicePort")
@@ -47,31 +45,6 @@ def test_several_addresses_have_the_same_free_port(held: ExitStack) -> None:
     assert [place_of(each).partition(":")[0] for each in (first, second)] == ["127.0.0.1", "127.0.0.2"]
 
 
-def test_a_port_that_another_address_has_in_use_is_not_the_last_try(
-    held: ExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bound, refused = module._bound, iter([False, True, False, False])
-
-    def bind(family: int, host: str, port: int, *more: object, **options: object) -> socket.socket:
-        if next(refused):
-            raise OSError(errno.EADDRINUSE, "in use")
-        return bound(family, host, port, *more, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "_bound", bind)
-    first, second = listen(held, ListeningSockets(), "127.0.0.1", "127.0.0.2")
-    assert port_of(first) == port_of(second)
-
-
-def test_every_address_of_both_families_is_listened_on_at_once(held: ExitStack) -> None:
-    try:
-        held.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
-    except OSError:
-        pytest.skip("this machine has no IPv6")
-    both = listen(held, ListeningSockets(), "0.0.0.0", "::")
-    assert accepts("127.0.0.1", port_of(both[0]))
-    assert accepts("::1", port_of(both[0]))
-
-
 def test_an_address_that_cannot_be_had_leaves_none_open_and_is_named_with_its_key(held: ExitStack) -> None:
     taken = port_of(server(held, "127.0.0.2"))
     sockets = ListeningSockets()
@@ -96,11 +69,6 @@ def test_a_socket_that_was_handed_over_is_used_and_not_bound_again(held: ExitSta
     assert sockets.close_unused() == []
 
 
-def test_a_host_name_leads_to_the_socket_of_its_address(held: ExitStack) -> None:
-    given = server(held)
-    assert listen(held, ListeningSockets([Handed(given)]), "localhost", port=port_of(given)) == [given]
-
-
 def test_any_free_port_is_the_one_that_the_process_before_had_for_the_same(held: ExitStack) -> None:
     other, given = server(held), server(held)
     handed = [Handed(other, PortPurpose("webServicePort")), Handed(given, SERVICE)]
@@ -116,15 +84,6 @@ def test_what_is_handed_over_for_another_address_is_closed_and_named(held: ExitS
     assert sockets.close_unused() == [f"127.0.0.1:{port}"]
     assert given.fileno() < 0
     assert not accepts("127.0.0.1", port)
-
-
-def test_a_client_that_waited_for_the_process_before_is_accepted_by_this_one(held: ExitStack) -> None:
-    given = server(held)
-    waiting = held.enter_context(socket.create_connection(given.getsockname()))
-    (found,) = listen(held, ListeningSockets([Handed(given)]), "127.0.0.1", port=port_of(given))
-    accepted, address = found.accept()
-    held.enter_context(accepted)
-    assert address == waiting.getsockname()
 
 
 def test_a_receive_buffer_that_the_process_before_has_bounded_is_the_kernels_again(held: ExitStack) -> None:

@@ -6,59 +6,31 @@ from typing import Any
 
 import pytest
 
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.metrics.counters import Counters
 from proxy.core.errors import ConnectionClosed, DisconnectCause
-from proxy.core.log import open_log
 from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.net.hangup import HangupWatcher
-from proxy.net.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES, Output
+from proxy.net.output import ALLOWANCE_BYTES, OVERSHOOT_BYTES
 from proxy.net.pump import Body, Pump
 from proxy.net.spill.body import SpillableBody
-from proxy.net.transport import Endpoint, SharedReadBuffer
-from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.net.transport import Endpoint
+from tests.support.clients.list_clients import ListClient
+from tests.support.loops.async_tests import virtual
 from tests.support.loops.clock import ManualClock
-from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
-from tests.support.sockets.memory_transport import MemoryTransport
 
 LIMIT = 1_000_000
 SLAB = 64 * 1024
 
 
-class Client(Endpoint):
-    """An endpoint with an output, wired as a client connection wires it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, hangup: HangupWatcher, direct: AsyncSemaphore) -> None:
-        super().__init__(loop, SharedReadBuffer(), hangup)
-        self.watch = WriteWatch(direct, direct, lambda: 0, Counters().net, WriteLimits(20.0, 32768), open_log())
-        self.output = Output(self, direct, self.watch)
-        self.ends: list[DisconnectCause] = []
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.output.drained()
-
-    def output_full(self) -> None:
-        self.pause_reading()
-
-    def output_settled(self) -> None:
-        self.resume_reading()
-
-    def lost(self, cause: DisconnectCause) -> None:
-        self.ends.append(cause)
-        self.output.close()
-
-
-@dataclass
 class Stage:
-    client: Client
-    transport: MemoryTransport
-    direct: AsyncSemaphore
+    """A client whose kernel takes `room` bytes, and the memory that its unsent frames are booked in."""
 
-    @property
-    def output(self) -> Output:
-        return self.client.output
+    def __init__(self, hangup: HangupWatcher, direct: AsyncSemaphore, room: int) -> None:
+        self.direct = direct
+        self.client = ListClient(asyncio.get_running_loop(), hangup, direct, room=room)
+        self.transport, self.output = self.client.socket, self.client.output
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return asyncio.get_running_loop().create_task(work)
@@ -66,18 +38,15 @@ class Stage:
 
 @asynccontextmanager
 async def stage(room: int = 0, limit: int = LIMIT, shared: AsyncSemaphore | None = None) -> AsyncIterator[Stage]:
-    """Give a client whose kernel takes `room` bytes; the books must be zero at the end, its own at least."""
-    loop = asyncio.get_running_loop()
+    """Give a client; the books must be zero at the end, its own at least."""
     direct = shared or AsyncSemaphore("direct", limit, max_queue=0, timeout_seconds=1.0, clock=ManualClock())
     async with hangup_watcher() as watcher:
-        client, transport = Client(loop, watcher, direct), MemoryTransport(loop, room)
-        transport.connect(client)
-        yield Stage(client, transport, direct)
-        client.abort(DisconnectCause.SHUTDOWN)
-        transport.abort()
+        on = Stage(watcher, direct, room)
+        yield on
+        on.client.abort(DisconnectCause.SHUTDOWN)
+        on.transport.abort()
         await settle()
-        assert (direct.held == 0 or direct is shared, direct.queue_size, client.output.pending_bytes) == (True, 0, 0)
-        assert len(client.ends) == 1
+        assert (direct.held == 0 or direct is shared, direct.queue_size, on.output.pending_bytes) == (True, 0, 0)
 
 
 async def settle() -> None:
@@ -116,32 +85,19 @@ class Sized:
 
 
 class TestUnsent:
-    def test_what_the_kernel_has_not_taken_of_a_list_counts(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                pump = HalfPump(taken=104)
-                body = on.start(on.output.send_pumped(b"head", Sized(1000), pump))
-                await settle()
-                assert on.output.unsent_bytes == 900
-                on.output.send(b"frame")
-                assert on.output.unsent_bytes == 905
-                pump.let.set()
-                await settle()
-                assert on.output.unsent_bytes == 5
-                await body
-
-        run_virtual(main())
-
-    def test_nothing_is_unsent_of_a_list_that_was_given_up(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                body = on.start(on.output.send_pumped(b"head", Sized(1000), HalfPump(taken=4)))
-                await settle()
-                body.cancel()
-                await settle()
-                assert on.output.unsent_bytes == 0
-
-        run_virtual(main())
+    @virtual
+    async def test_what_the_kernel_has_not_taken_of_a_list_counts(self) -> None:
+        async with stage(room=0) as on:
+            pump = HalfPump(taken=104)
+            body = on.start(on.output.send_pumped(b"head", Sized(1000), pump))
+            await settle()
+            assert on.output.unsent_bytes == 900
+            on.output.send(b"frame")
+            assert on.output.unsent_bytes == 905
+            pump.let.set()
+            await settle()
+            assert on.output.unsent_bytes == 5
+            await body
 
 
 class MovedFile:
@@ -161,11 +117,11 @@ class Copied(Sized):
         """Hold nothing."""
 
 
-def spillable(direct: AsyncSemaphore) -> SpillableBody:
+def spillable(direct: AsyncSemaphore) -> tuple[SpillableBody, Permit]:
     permit = direct.try_acquire(1000)
     assert permit is not None
     no_reads: Any = None
-    return SpillableBody(Copied(1000), permit, no_reads, lambda body: None, shared=False, since=0.0)
+    return SpillableBody(Copied(1000), permit, no_reads, lambda body: None, shared=False, since=0.0), permit
 
 
 def move(body: SpillableBody) -> None:
@@ -177,7 +133,7 @@ def move(body: SpillableBody) -> None:
 async def behind_a_list_on_disk() -> AsyncIterator[tuple[Stage, HalfPump]]:
     """Give a client whose list in progress is on disk."""
     async with stage(room=0) as on:
-        body, pump = spillable(on.direct), HalfPump(taken=4)
+        (body, _), pump = spillable(on.direct), HalfPump(taken=4)
         on.start(on.output.send_pumped(b"head", body, pump))
         await settle()
         assert on.output.holds_memory
@@ -187,49 +143,33 @@ async def behind_a_list_on_disk() -> AsyncIterator[tuple[Stage, HalfPump]]:
 
 
 class TestMemoryBehindAListOnDisk:
-    def test_an_answer_that_waits_for_its_turn_holds_memory_until_it_is_over(self) -> None:
-        async def main() -> None:
-            async with behind_a_list_on_disk() as (on, _):
-                schema = on.start(on.output.send_body(b"head", slices(b"schema")))
-                await settle()
-                assert (on.output.holds_memory, on.output.disk_bytes) == (True, 1000)
-                schema.cancel()
-                await settle()
-                assert not on.output.holds_memory
+    @virtual
+    async def test_an_answer_that_waits_for_its_turn_holds_memory_until_it_is_over(self) -> None:
+        async with behind_a_list_on_disk() as (on, _):
+            schema = on.start(on.output.send_body(b"head", slices(b"schema")))
+            await settle()
+            assert (on.output.holds_memory, on.output.disk_bytes) == (True, 1000)
+            schema.cancel()
+            await settle()
+            assert not on.output.holds_memory
 
-        run_virtual(main())
-
-    def test_a_list_that_never_moves_holds_memory_before_it_may_be_written(self) -> None:
-        async def main() -> None:
-            async with behind_a_list_on_disk() as (on, pump):
-                waiting = on.start(on.output.send_pumped(b"head", Sized(100), pump))
-                await settle()
-                assert on.output.holds_memory
-                waiting.cancel()
-                await settle()
-                assert not on.output.holds_memory
-
-        run_virtual(main())
-
-    def test_a_list_that_may_move_holds_memory_if_there_is_no_place_for_it(self) -> None:
-        async def main() -> None:
-            async with behind_a_list_on_disk() as (on, pump):
-                body = spillable(on.direct)
-                waiting = on.start(on.output.send_pumped(b"head", body, pump))
-                await settle()
-                held = []
-                for kept in (False, True, False):
-                    body.kept = kept
-                    held.append(on.output.holds_memory)
-                assert held == [False, True, False], "a list that is about to move is nobody's fault"
-                pump.let.set()
-                await settle()
-                assert on.output.sent_bytes == 2008
-                await waiting
-                body.close()
-                body._permit.release()
-
-        run_virtual(main())
+    @virtual
+    async def test_a_list_that_may_move_holds_memory_if_there_is_no_place_for_it(self) -> None:
+        async with behind_a_list_on_disk() as (on, pump):
+            body, permit = spillable(on.direct)
+            waiting = on.start(on.output.send_pumped(b"head", body, pump))
+            await settle()
+            held = []
+            for kept in (False, True, False):
+                body.kept = kept
+                held.append(on.output.holds_memory)
+            assert held == [False, True, False], "a list that is about to move is nobody's fault"
+            pump.let.set()
+            await settle()
+            assert on.output.sent_bytes == 2008
+            await waiting
+            body.close()
+            permit.release()
 
 
 class Share:
@@ -245,23 +185,21 @@ class Share:
 
 
 class TestProof:
-    def test_a_client_that_takes_an_answer_is_proven_once_the_bytes_are_taken(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                share = Share()
-                pieces = slices(*[bytes(SLAB)] * 8)
-                body = on.start(on.output.send_body(b"head", pieces, share=share))
-                for _ in range(3):
-                    await settle()
-                    on.transport.take(SLAB)
+    @virtual
+    async def test_a_client_that_takes_an_answer_is_proven_once_the_bytes_are_taken(self) -> None:
+        async with stage(room=0) as on:
+            share = Share()
+            pieces = slices(*[bytes(SLAB)] * 8)
+            body = on.start(on.output.send_body(b"head", pieces, share=share))
+            for _ in range(3):
                 await settle()
-                assert share.held
-                while not body.done():
-                    on.transport.take(SLAB)
-                    await settle()
-                assert not share.held
-
-        run_virtual(main())
+                on.transport.take(SLAB)
+            await settle()
+            assert share.held
+            while not body.done():
+                on.transport.take(SLAB)
+                await settle()
+            assert not share.held
 
 
 def has_stopped(clock: TaskClock) -> bool:
@@ -269,446 +207,295 @@ def has_stopped(clock: TaskClock) -> bool:
 
 
 class TestTheFirstByte:
-    def test_stops_the_clock(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                clock = TaskClock(CoarseDeadlines(asyncio.get_running_loop(), TaskClock.run_out), 60.0)
-                pump = HalfPump(taken=4)
-                body = on.start(on.output.send_pumped(b"head", Sized(1000), pump, clock=clock))
-                assert not has_stopped(clock)
+    @virtual
+    async def test_frames_before_the_body_are_not_its_beginning(self) -> None:
+        async with stage(room=0) as on:
+            clock = TaskClock(CoarseDeadlines(asyncio.get_running_loop(), TaskClock.run_out), 60.0)
+            on.output.send(b"frame")
+            body = on.start(on.output.send_body(b"head", slices(b"a"), clock=clock))
+            await settle()
+            on.output.send(b"more")
+            assert not has_stopped(clock)
+            for _ in range(3):
+                on.transport.take(9)
                 await settle()
-                assert has_stopped(clock)
-                pump.let.set()
-                await body
-
-        run_virtual(main())
-
-    def test_frames_before_the_body_are_not_its_beginning(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                clock = TaskClock(CoarseDeadlines(asyncio.get_running_loop(), TaskClock.run_out), 60.0)
-                on.output.send(b"frame")
-                body = on.start(on.output.send_body(b"head", slices(b"a"), clock=clock))
-                await settle()
-                on.output.send(b"more")
-                assert not has_stopped(clock)
-                for _ in range(3):
-                    on.transport.take(9)
-                    await settle()
-                assert has_stopped(clock)
-                assert body.done()
-                assert on.transport.peer_bytes == b"framemoreheada"
-
-        run_virtual(main())
-
-    def test_a_body_given_up_before_it_leaves_the_connection_as_it_was(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                body = on.start(on.output.send_pumped(b"head", Sized(1000), HalfPump(taken=0)))
-                await settle()
-                on.output.send(b"frame")
-                body.cancel()
-                await settle()
-                assert on.client.open
-                assert on.transport.peer_bytes == b"frame"
-
-        run_virtual(main())
-
-    def test_a_body_given_up_after_it_ends_the_connection(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                body = on.start(on.output.send_pumped(b"head", Sized(1000), HalfPump(taken=1)))
-                await settle()
-                body.cancel()
-                await settle()
-                assert on.client.cause is DisconnectCause.WRITE_FAILED
-
-        run_virtual(main())
+            assert has_stopped(clock)
+            assert body.done()
+            assert on.transport.peer_bytes == b"framemoreheada"
 
 
 class TestOrder:
-    def test_a_small_frame_goes_out_at_once(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                on.output.send(b"frame")
-                assert on.transport.peer_bytes == b"frame"
-                assert on.direct.held == 0
+    @virtual
+    async def test_each_piece_is_reported_when_it_has_left_and_not_before(self) -> None:
+        async with stage(room=0) as on:
+            left: list[int] = []
+            body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * 10), left.append))
+            await settle()
+            on.transport.take(SLAB)
+            await settle()
+            assert left == []
+            on.transport.take(4)
+            await settle()
+            assert left == [SLAB]
+            on.transport.take(10)
+            await body
+            assert left == [SLAB, 10]
 
-        run_virtual(main())
-
-    def test_a_body_is_prefix_and_slices_in_order(self) -> None:
-        async def main() -> None:
-            async with stage(room=1 << 30) as on:
-                await on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * SLAB, b"c"))
-                assert on.transport.peer_bytes == b"head" + b"a" * SLAB + b"b" * SLAB + b"c"
-
-        run_virtual(main())
-
-    def test_each_piece_is_reported_when_it_has_left_and_not_before(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                left: list[int] = []
-                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * 10), left.append))
+    @virtual
+    async def test_no_frame_ever_stands_inside_a_body(self) -> None:
+        async with stage(room=10) as on:
+            body = on.start(on.output.send_body(b"head", slices(*[b"b" * SLAB] * 40)))
+            await settle()
+            for number in range(10):
+                on.output.send(b"frame%d" % number)
+                on.transport.take(SLAB * 5)
                 await settle()
-                on.transport.take(SLAB)
+            await body
+            sent = bytes(on.transport.peer_bytes)
+            frames = b"".join(b"frame%d" % number for number in range(10))
+            assert sent == b"head" + b"b" * (40 * SLAB) + frames
+
+    @virtual
+    async def test_bodies_do_not_mix(self) -> None:
+        async with stage(room=0) as on:
+
+            async def body(letter: bytes) -> None:
+                await on.output.send_body(letter, slices(*[letter * SLAB] * 20))
+
+            bodies = [on.start(body(letter)) for letter in (b"a", b"b", b"c")]
+            while not all(work.done() for work in bodies):
+                on.transport.take(SLAB * 3)
                 await settle()
-                assert left == []
-                on.transport.take(4)
+            size = 20 * SLAB + 1
+            assert on.transport.peer_bytes == b"a" * size + b"b" * size + b"c" * size
+
+    @virtual
+    async def test_the_transport_never_holds_more_than_one_piece_of_a_body(self) -> None:
+        async with stage(room=0) as on:
+            body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 100)))
+            while not body.done():
+                on.transport.take(300_000)
                 await settle()
-                assert left == [SLAB]
-                on.transport.take(10)
-                await body
-                assert left == [SLAB, 10]
-
-        run_virtual(main())
-
-    def test_no_frame_ever_stands_inside_a_body(self) -> None:
-        async def main() -> None:
-            async with stage(room=10) as on:
-                body = on.start(on.output.send_body(b"head", slices(*[b"b" * SLAB] * 40)))
-                await settle()
-                for number in range(10):
-                    on.output.send(b"frame%d" % number)
-                    on.transport.take(SLAB * 5)
-                    await settle()
-                await body
-                sent = bytes(on.transport.peer_bytes)
-                frames = b"".join(b"frame%d" % number for number in range(10))
-                assert sent == b"head" + b"b" * (40 * SLAB) + frames
-
-        run_virtual(main())
-
-    def test_a_body_waits_for_the_frames_before_it(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                on.output.send(b"frame")
-                body = on.start(on.output.send_body(b"head", slices(b"body")))
-                await settle()
-                assert on.transport.events == ["write 5"]
-                on.transport.take(100)
-                await body
-                assert on.transport.peer_bytes == b"frameheadbody"
-
-        run_virtual(main())
-
-    def test_bodies_do_not_mix(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-
-                async def body(letter: bytes) -> None:
-                    await on.output.send_body(letter, slices(*[letter * SLAB] * 20))
-
-                bodies = [on.start(body(letter)) for letter in (b"a", b"b", b"c")]
-                while not all(work.done() for work in bodies):
-                    on.transport.take(SLAB * 3)
-                    await settle()
-                size = 20 * SLAB + 1
-                assert on.transport.peer_bytes == b"a" * size + b"b" * size + b"c" * size
-
-        run_virtual(main())
-
-    def test_a_body_is_over_when_its_last_byte_has_left(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                body = on.start(on.output.send_body(b"head", slices(b"body")))
-                await settle()
-                on.transport.take(7)
-                await settle()
-                assert not body.done()
-                on.transport.take(1)
-                await body
-
-        run_virtual(main())
-
-    def test_the_transport_never_holds_more_than_one_piece_of_a_body(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 100)))
-                while not body.done():
-                    on.transport.take(300_000)
-                    await settle()
-                assert on.transport.largest_buffer <= SLAB + len(b"head")
-                assert len(on.transport.peer_bytes) == 100 * SLAB + 4
-
-        run_virtual(main())
+            assert on.transport.largest_buffer <= SLAB + len(b"head")
+            assert len(on.transport.peer_bytes) == 100 * SLAB + 4
 
 
 class TestMemory:
-    def test_a_little_unsent_needs_no_permit(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                on.output.send(bytes(ALLOWANCE_BYTES))
-                assert on.output.pending_bytes == ALLOWANCE_BYTES
-                assert on.direct.held == 0
-                assert on.client.reading
+    @virtual
+    async def test_a_little_unsent_needs_no_permit(self) -> None:
+        async with stage(room=0) as on:
+            on.output.send(bytes(ALLOWANCE_BYTES))
+            assert on.output.pending_bytes == ALLOWANCE_BYTES
+            assert on.direct.held == 0
+            assert on.client.reading
 
-        run_virtual(main())
+    @virtual
+    async def test_what_has_left_is_given_back_and_the_client_is_read_again(self) -> None:
+        async with stage(room=0) as on:
+            on.output.send(bytes(10_000))
+            on.transport.take(9_999)
+            assert on.direct.held == 10_000
+            on.transport.take(1)
+            assert on.direct.held == 0
+            assert on.client.reading
 
-    def test_more_is_booked_and_the_client_is_not_read(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                for _ in range(10):
-                    on.output.send(bytes(1000))
-                assert on.direct.held == on.output.pending_bytes == 10_000
-                assert not on.client.reading
+    @virtual
+    async def test_frames_behind_a_body_are_booked_too(self) -> None:
+        async with stage(room=0) as on:
+            body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
+            await settle()
+            assert on.direct.held == 0  # the body's permit is its owner's
+            for _ in range(5):
+                on.output.send(bytes(1000))
+            assert on.direct.held == on.output.pending_bytes == 5000
+            on.transport.take(SLAB + 4)
+            await body
+            assert on.output.pending_bytes == 5000
+            assert on.direct.held == 5000
+            on.transport.take(5000)
+            assert on.direct.held == 0
+            assert on.client.reading
 
-        run_virtual(main())
-
-    def test_what_has_left_is_given_back_and_the_client_is_read_again(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                on.output.send(bytes(10_000))
-                on.transport.take(9_999)
-                assert on.direct.held == 10_000
-                on.transport.take(1)
-                assert on.direct.held == 0
-                assert on.client.reading
-
-        run_virtual(main())
-
-    def test_frames_behind_a_body_are_booked_too(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
-                await settle()
-                assert on.direct.held == 0  # the body's permit is its owner's
-                for _ in range(5):
-                    on.output.send(bytes(1000))
-                assert on.direct.held == on.output.pending_bytes == 5000
-                on.transport.take(SLAB + 4)
-                await body
-                assert on.output.pending_bytes == 5000
-                assert on.direct.held == 5000
-                on.transport.take(5000)
-                assert on.direct.held == 0
-                assert on.client.reading
-
-        run_virtual(main())
-
-    def test_a_pause_between_two_pieces_of_a_body_settles_nothing(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 40)))
-                await settle()
-                on.output.send(bytes(5000))
-                on.transport.take(SLAB + len(b"head"))
-                assert on.direct.held == 5000
-                assert not on.client.reading
-                while not body.done():
-                    on.transport.take(SLAB)
-                    await settle()
+    @virtual
+    async def test_a_pause_between_two_pieces_of_a_body_settles_nothing(self) -> None:
+        async with stage(room=0) as on:
+            body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 40)))
+            await settle()
+            on.output.send(bytes(5000))
+            on.transport.take(SLAB + len(b"head"))
+            assert on.direct.held == 5000
+            assert not on.client.reading
+            while not body.done():
                 on.transport.take(SLAB)
-                assert on.direct.held == 0
+                await settle()
+            on.transport.take(SLAB)
+            assert on.direct.held == 0
 
-        run_virtual(main())
+    @virtual
+    async def test_a_client_is_closed_when_no_memory_is_to_be_had(self) -> None:
+        async with stage(room=0, limit=6000) as on:
+            on.output.send(bytes(5000))
+            assert on.direct.held == 5000
+            other = on.direct.try_acquire(1000)
+            assert other is not None
+            on.output.send(bytes(OVERSHOOT_BYTES + 1))
+            assert on.client.cause is DisconnectCause.MEMORY_LIMIT
+            assert on.direct.held == 1000
+            other.release()
 
-    def test_a_client_is_closed_when_no_memory_is_to_be_had(self) -> None:
-        async def main() -> None:
-            async with stage(room=0, limit=6000) as on:
-                on.output.send(bytes(5000))
-                assert on.direct.held == 5000
-                other = on.direct.try_acquire(1000)
-                assert other is not None
-                on.output.send(bytes(OVERSHOOT_BYTES + 1))
-                assert on.client.ends == [DisconnectCause.MEMORY_LIMIT]
-                assert on.direct.held == 1000
-                other.release()
-
-        run_virtual(main())
-
-    def test_one_client_that_reads_may_pass_a_full_limit_a_little_and_a_second_may_not(self) -> None:
-        async def main() -> None:
-            async with stage(room=0, limit=6000) as on, stage(room=0, shared=on.direct) as other:
-                taken = on.direct.try_acquire(6000)
-                assert taken is not None
-                on.output.send(bytes(5000))
-                assert on.client.ends == []
-                assert on.direct.held == 11_000
-                other.output.send(bytes(5000))
-                assert other.client.ends == [DisconnectCause.MEMORY_LIMIT]
-                taken.release()
-
-        run_virtual(main())
-
-    def test_a_client_is_closed_when_the_first_permit_is_not_to_be_had(self) -> None:
-        async def main() -> None:
-            async with stage(room=0, limit=6000) as on:
-                other = on.direct.try_acquire(6000)
-                assert other is not None
-                on.output.send(bytes(OVERSHOOT_BYTES + 1))
-                assert on.client.ends == [DisconnectCause.MEMORY_LIMIT]
-                other.release()
-
-        run_virtual(main())
+    @virtual
+    async def test_one_client_that_reads_may_pass_a_full_limit_a_little_and_a_second_may_not(self) -> None:
+        async with stage(room=0, limit=6000) as on, stage(room=0, shared=on.direct) as other:
+            taken = on.direct.try_acquire(6000)
+            assert taken is not None
+            on.output.send(bytes(5000))
+            assert on.client.open
+            assert on.direct.held == 11_000
+            other.output.send(bytes(5000))
+            assert other.client.cause is DisconnectCause.MEMORY_LIMIT
+            taken.release()
 
     @pytest.mark.parametrize("during_a_body", [False, True])
-    def test_a_client_that_leaves_gives_its_permit_back(self, during_a_body: bool) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB)))) if during_a_body else None
-                await settle()
-                on.output.send(bytes(10_000))
-                assert on.direct.held == 10_000
-                on.client.abort(DisconnectCause.CLIENT_CLOSED)
-                assert on.direct.held == 0
-                if body is not None:
-                    with pytest.raises(ConnectionClosed):
-                        await body
-
-        run_virtual(main())
+    @virtual
+    async def test_a_client_that_leaves_gives_its_permit_back(self, during_a_body: bool) -> None:
+        async with stage(room=0) as on:
+            body = on.start(on.output.send_body(b"head", slices(bytes(SLAB)))) if during_a_body else None
+            await settle()
+            on.output.send(bytes(10_000))
+            assert on.direct.held == 10_000
+            on.client.abort(DisconnectCause.CLIENT_CLOSED)
+            assert on.direct.held == 0
+            if body is not None:
+                with pytest.raises(ConnectionClosed):
+                    await body
 
     @pytest.mark.parametrize("frame_bytes", [1, 10_000])
-    def test_sending_after_the_end_books_nothing(self, frame_bytes: int) -> None:
+    @virtual
+    async def test_sending_after_the_end_books_nothing(self, frame_bytes: int) -> None:
         """A closed connection may linger with unsent bytes; nobody would give a permit for them back."""
 
-        async def main() -> None:
-            async with stage(room=0) as on:
-                on.output.send(bytes(10_000))
-                on.client.close(DisconnectCause.SHUTDOWN)
-                assert on.direct.held == 0
-                on.output.send(bytes(frame_bytes))
-                assert on.direct.held == 0
-
-        run_virtual(main())
+        async with stage(room=0) as on:
+            on.output.send(bytes(10_000))
+            on.client.close(DisconnectCause.SHUTDOWN)
+            assert on.direct.held == 0
+            on.output.send(bytes(frame_bytes))
+            assert on.direct.held == 0
 
 
 class TestWhoIsWatched:
-    def test_a_client_that_takes_all_at_once_is_not(self) -> None:
-        async def main() -> None:
-            async with stage(room=1 << 30) as on:
-                on.output.send(b"frame")
-                assert len(on.client.watch) == 0
-
-        run_virtual(main())
-
     @pytest.mark.parametrize("room", [0, 3])
-    def test_one_unsent_frame_is_enough(self, room: int) -> None:
-        async def main() -> None:
-            async with stage(room=room) as on:
-                on.output.send(b"frame")
-                assert len(on.client.watch) == 1
-                on.client.abort(DisconnectCause.CLIENT_CLOSED)
-                assert len(on.client.watch) == 0
-                assert on.output.progress is None
+    @virtual
+    async def test_one_unsent_frame_is_enough(self, room: int) -> None:
+        async with stage(room=room) as on:
+            on.output.send(b"frame")
+            assert on.output.progress is not None
+            on.client.abort(DisconnectCause.CLIENT_CLOSED)
+            assert on.output.progress is None
 
-        run_virtual(main())
+    @virtual
+    async def test_delivered_bytes_are_those_that_left_whatever_carried_them(self) -> None:
+        async with stage(room=100) as on:
+            body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * SLAB)))
+            await settle()
+            progress = on.output.progress
+            assert progress is not None
+            on.output.sample(progress, 1.0)
+            on.output.sample(progress, 2.0)
+            assert progress.progressed_at == 1.0
+            on.transport.take(1)
+            on.output.sample(progress, 3.0)
+            assert progress.progressed_at == 3.0
+            on.transport.take(SLAB + 50)
+            await settle()
+            on.output.send(b"behind")
+            on.output.sample(progress, 4.0)
+            left = progress.handed_bytes - on.transport.get_write_buffer_size()
+            assert left == len(on.transport.peer_bytes) == SLAB + 151
+            on.output.handed(1000)  # by another way than the transport
+            on.output.sample(progress, 5.0)
+            assert progress.progressed_at == 5.0
+            on.transport.take(1 << 30)
+            await body
 
-    def test_delivered_bytes_are_those_that_left_whatever_carried_them(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * SLAB)))
-                await settle()
-                progress = on.output.progress
-                assert progress is not None
+    @virtual
+    async def test_a_ping_of_our_own_is_no_sign_of_life_and_any_byte_of_a_body_is(self) -> None:
+        async with stage(room=100) as on:
+            on.output.send(b"ping")
+            assert not on.output.moved()
+            body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
+            await settle()
+            assert on.output.moved()
+            assert not on.output.moved()
+            on.transport.take(1)
+            assert on.output.moved()
+            assert not on.output.moved()
+            on.transport.take(1 << 30)
+            await body
+
+    @virtual
+    async def test_bytes_that_only_the_kernel_saw_leave_are_a_sign_of_life(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with stage(room=0) as on:
+            queued = [300, 300, 200]
+            monkeypatch.setattr(Endpoint, "kernel_queue_bytes", lambda _: queued.pop(0) if queued else 0)
+            body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
+            await settle()
+            progress = on.output.progress
+            assert progress is not None
+            assert on.output.moved()
+            for expected in (False, False, True):
                 on.output.sample(progress, 1.0)
-                on.output.sample(progress, 2.0)
-                assert progress.progressed_at == 1.0
-                on.transport.take(1)
-                on.output.sample(progress, 3.0)
-                assert progress.progressed_at == 3.0
-                on.transport.take(SLAB + 50)
-                await settle()
-                on.output.send(b"behind")
-                on.output.sample(progress, 4.0)
-                left = progress.handed_bytes - on.transport.get_write_buffer_size()
-                assert left == len(on.transport.peer_bytes) == SLAB + 151
-                on.output.handed(1000)  # by another way than the transport
-                on.output.sample(progress, 5.0)
-                assert progress.progressed_at == 5.0
-                on.transport.take(1 << 30)
-                await body
-
-        run_virtual(main())
-
-    def test_a_ping_of_our_own_is_no_sign_of_life_and_any_byte_of_a_body_is(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                on.output.send(b"ping")
-                assert not on.output.moved()
-                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
-                await settle()
-                assert on.output.moved()
-                assert not on.output.moved()
-                on.transport.take(1)
-                assert on.output.moved()
-                assert not on.output.moved()
-                on.transport.take(1 << 30)
-                await body
-
-        run_virtual(main())
-
-    def test_bytes_that_only_the_kernel_saw_leave_are_a_sign_of_life(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                queued = [300, 300, 200]
-                monkeypatch.setattr(Endpoint, "kernel_queue_bytes", lambda _: queued.pop(0) if queued else 0)
-                body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB)))
-                await settle()
-                progress = on.output.progress
-                assert progress is not None
-                assert on.output.moved()
-                for expected in (False, False, True):
-                    on.output.sample(progress, 1.0)
-                    assert on.output.moved() == expected
-                on.transport.take(1 << 30)
-                await body
-
-        run_virtual(main())
+                assert on.output.moved() == expected
+            on.transport.take(1 << 30)
+            await body
 
 
 class TestInterruption:
-    def test_a_cancel_inside_a_body_ends_the_connection(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
-                await settle()
-                on.output.send(b"frame")
-                body.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await body
-                assert on.client.ends == [DisconnectCause.WRITE_FAILED]
-                on.transport.take(1 << 30)
-                assert b"frame" not in on.transport.peer_bytes  # it would be read as the rest of the body
+    @virtual
+    async def test_a_cancel_inside_a_body_ends_the_connection(self) -> None:
+        async with stage(room=100) as on:
+            body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
+            await settle()
+            on.output.send(b"frame")
+            body.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await body
+            assert on.client.cause is DisconnectCause.WRITE_FAILED
+            on.transport.take(1 << 30)
+            assert b"frame" not in on.transport.peer_bytes  # it would be read as the rest of the body
 
-        run_virtual(main())
+    @virtual
+    async def test_a_cancel_before_a_body_begins_harms_nobody(self) -> None:
+        async with stage(room=0) as on:
+            on.output.send(b"frame")
+            body = on.start(on.output.send_body(b"head", slices(b"body")))
+            await settle()
+            body.cancel()
+            await settle()
+            on.transport.take(100)
+            on.output.send(b"next")
+            assert on.transport.peer_bytes == b"framenext"
+            assert on.client.open
 
-    def test_a_cancel_before_a_body_begins_harms_nobody(self) -> None:
-        async def main() -> None:
-            async with stage(room=0) as on:
-                on.output.send(b"frame")
-                body = on.start(on.output.send_body(b"head", slices(b"body")))
-                await settle()
-                body.cancel()
-                await settle()
-                on.transport.take(100)
-                on.output.send(b"next")
-                assert on.transport.peer_bytes == b"framenext"
-                assert on.client.open
+    @virtual
+    async def test_a_client_lost_inside_a_body_is_told_to_its_sender(self) -> None:
+        async with stage(room=100) as on:
+            body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
+            await settle()
+            on.client.abort(DisconnectCause.CONNECTION_RESET)
+            with pytest.raises(ConnectionClosed) as caught:
+                await body
+            assert caught.value.cause is DisconnectCause.CONNECTION_RESET
+            assert on.client.cause is DisconnectCause.CONNECTION_RESET
 
-        run_virtual(main())
-
-    def test_a_client_lost_inside_a_body_is_told_to_its_sender(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                body = on.start(on.output.send_body(b"head", slices(bytes(SLAB))))
-                await settle()
-                on.client.abort(DisconnectCause.CONNECTION_RESET)
-                with pytest.raises(ConnectionClosed) as caught:
-                    await body
-                assert caught.value.cause is DisconnectCause.CONNECTION_RESET
-                assert on.client.ends == [DisconnectCause.CONNECTION_RESET]
-
-        run_virtual(main())
-
-    def test_a_body_for_a_client_that_is_gone_is_refused(self) -> None:
-        async def main() -> None:
-            async with stage(room=100) as on:
-                on.client.abort(DisconnectCause.CLIENT_CLOSED)
-                with pytest.raises(ConnectionClosed):
-                    await on.output.send_body(b"head", slices(b"body"))
-                assert on.transport.peer_bytes == b""
-
-        run_virtual(main())
+    @virtual
+    async def test_a_body_for_a_client_that_is_gone_is_refused(self) -> None:
+        async with stage(room=100) as on:
+            on.client.abort(DisconnectCause.CLIENT_CLOSED)
+            with pytest.raises(ConnectionClosed):
+                await on.output.send_body(b"head", slices(b"body"))
+            assert on.transport.peer_bytes == b""
 
 
 async def test_a_listener_that_raises_ends_its_client_and_keeps_no_other_from_hearing_the_pong() -> None:

@@ -24,7 +24,8 @@ from proxy.net.pump import (
 from proxy.net.transport import Endpoint
 from proxy.requests.topic_lists.bodies import PagedBody
 from tests.support.clients.list_clients import turns
-from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.loops.async_tests import on_both_loops, virtual
+from tests.support.loops.loops import eventually
 from tests.support.sockets.endpoints import recording_link
 from tests.support.sockets.socket_pairs import FakeEndpoint
 
@@ -48,22 +49,43 @@ class EndlessRoom:
         raise NotImplementedError("nothing here is sealed")
 
 
+class CountedLoop:
+    """The running loop, which counts the turns of one that works in turns."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.turns = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_soon(self, turn: Callable[[], None]) -> None:
+        self._loop.call_soon(self._counted, turn)
+
+    def _counted(self, turn: Callable[[], None]) -> None:
+        self.turns += 1
+        turn()
+
+
+def epoll_sets() -> set[str]:
+    directory = "/proc/self/fd/"
+    return {name for name in os.listdir(directory) if os.path.realpath(directory + name).endswith("[eventpoll]")}
+
+
 class Bench:
     """A pump whose turns are counted, and what is to be closed after it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.pump = Pump(self.loop, now)
-        self.turns = 0
+        self.loop, self.counted, before = asyncio.get_running_loop(), CountedLoop(), epoll_sets()
+        self.pump = Pump(cast(asyncio.AbstractEventLoop, self.counted), now)
+        (self._epoll,) = epoll_sets() - before
         self.moved: list[int] = []
-        self._turn = self.pump._turn
-        self.pump._turn = self.turn  # type: ignore[method-assign]
         self.closing: list[Any] = []
         self.lost: list[dict[str, Any]] = []
 
-    def turn(self) -> None:
-        self.turns += 1
-        self._turn()
+    @property
+    def turns(self) -> int:
+        return self.counted.turns
 
     def endpoint(self) -> FakeEndpoint:
         self.closing.append(FakeEndpoint())
@@ -83,7 +105,7 @@ class Bench:
 
     def watched(self) -> int:
         """Count the sockets in the epoll set."""
-        with open(f"/proc/self/fdinfo/{self.pump._epoll.fileno()}") as info:
+        with open(f"/proc/self/fdinfo/{self._epoll}") as info:
             return sum(line.startswith("tfd:") for line in info)
 
 
@@ -115,156 +137,85 @@ def full(endpoint: FakeEndpoint) -> int:
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-@both_loops
-def test_slow_and_fast_readers_get_the_whole_frame(loop_factory: LoopFactory) -> None:
-    async def main() -> None:
-        data = os.urandom(MIB) * 5
-        body = PagedBody()
-        body.append(memoryview(data))
-        pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
-        async with recording_link(kernel_buffer_bytes=4096) as (slow, late), recording_link() as (fast, eager):
-            moved: list[int] = []
-            first = slow.loop.create_task(pump.send(slow, PREFIX, body, moved.append))
-            second = fast.loop.create_task(pump.send(fast, PREFIX + b"2", body, lambda count: None))
-            assert await eager.read(len(PREFIX) + 1 + len(data)) == PREFIX + b"2" + data
-            await second
-            assert not first.done()
-            assert await late.read(len(PREFIX) + len(data)) == PREFIX + data
-            await first
-            assert sum(moved) == len(PREFIX) + len(data)
-            assert len(pump) == 0
-        pump.close()
-        body.close()
-
-    run_on(loop_factory, main())
-
-
-def test_a_body_smaller_than_its_first_step_is_sent_with_its_prefix() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-            await on.send(endpoint, on.pages(b"body"))
-            assert on.moved == [len(PREFIX) + 4]
-            assert endpoint.peer.recv(1000) == PREFIX + b"body"
-
-    run_virtual(main())
+@on_both_loops
+async def test_slow_and_fast_readers_get_the_whole_frame() -> None:
+    data = os.urandom(MIB) * 5
+    body = PagedBody()
+    body.append(memoryview(data))
+    pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
+    async with recording_link(kernel_buffer_bytes=4096) as (slow, late), recording_link() as (fast, eager):
+        moved: list[int] = []
+        first = slow.loop.create_task(pump.send(slow, PREFIX, body, moved.append))
+        second = fast.loop.create_task(pump.send(fast, PREFIX + b"2", body, lambda count: None))
+        assert await eager.read(len(PREFIX) + 1 + len(data)) == PREFIX + b"2" + data
+        await second
+        assert not first.done()
+        assert await late.read(len(PREFIX) + len(data)) == PREFIX + data
+        await first
+        assert sum(moved) == len(PREFIX) + len(data)
+        assert len(pump) == 0
+    pump.close()
+    body.close()
 
 
 # --- turns ----------------------------------------------------------------------------------------
 
 
-def test_no_turn_writes_on_when_its_time_is_over() -> None:
+@virtual
+async def test_no_turn_writes_on_when_its_time_is_over() -> None:
     class Now:
         value = 0.0
 
         def __call__(self) -> float:
             return self.value
 
-    async def main() -> None:
-        now = Now()
-        async with bench(now) as on:
-            steps = Counter[int]()
+    now = Now()
+    async with bench(now) as on:
+        steps = Counter[int]()
 
-            def moved(count: int) -> None:
-                steps[on.turns] += 1
-                now.value += TURN_SECONDS / 3.9
+        def moved(count: int) -> None:
+            steps[on.turns] += 1
+            now.value += TURN_SECONDS / 3.9
 
-            sends = [on.send(on.endpoint(), EndlessRoom(5 * STEP_BYTES), moved) for _ in range(20)]
+        sends = [on.send(on.endpoint(), EndlessRoom(5 * STEP_BYTES), moved) for _ in range(20)]
+        await asyncio.gather(*sends)
+        assert sum(steps.values()) == 20 * 5
+        assert max(steps.values()) == 4
+        assert len(steps) == 25
+
+
+@virtual
+async def test_a_small_body_is_written_at_once_while_there_is_time() -> None:
+    now = [1.0]
+    async with bench(lambda: now[0]) as on:
+
+        async def written_at_once(count: int) -> list[bool]:
+            sends = [on.send(on.endpoint(), EndlessRoom(100)) for _ in range(count)]
+            await turns(1)
+            at_once = [sending.done() for sending in sends]
             await asyncio.gather(*sends)
-            assert sum(steps.values()) == 20 * 5
-            assert max(steps.values()) == 4
-            assert len(steps) == 25
+            return at_once
 
-    run_virtual(main())
-
-
-def test_a_small_body_is_written_at_once_while_there_is_time() -> None:
-    async def main() -> None:
-        now = [1.0]
-        async with bench(lambda: now[0]) as on:
-
-            async def written_at_once(count: int) -> list[bool]:
-                sends = [on.send(on.endpoint(), EndlessRoom(100)) for _ in range(count)]
-                await turns(1)
-                at_once = [sending.done() for sending in sends]
-                await asyncio.gather(*sends)
-                return at_once
-
-            most = round(AT_ONCE_SECONDS / LEAST_STEP_SECONDS)
-            assert await written_at_once(most + 3) == [True] * most + [False] * 3
-            assert on.turns > 0
-            assert await written_at_once(1) == [False]
-            now[0] += 2 * TURN_SECONDS
-            before = on.turns
-            assert await written_at_once(1) == [True]
-            assert on.turns == before
-
-    run_virtual(main())
+        most = round(AT_ONCE_SECONDS / LEAST_STEP_SECONDS)
+        assert await written_at_once(most + 3) == [True] * most + [False] * 3
+        assert on.turns > 0
+        assert await written_at_once(1) == [False]
+        now[0] += 2 * TURN_SECONDS
+        before = on.turns
+        assert await written_at_once(1) == [True]
+        assert on.turns == before
 
 
-def test_a_small_body_waits_behind_those_that_are_being_written() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            order: list[str] = []
-            large = on.send(on.endpoint(), EndlessRoom(3 * STEP_BYTES), lambda _: order.append("large"))
-            small = on.send(on.endpoint(), EndlessRoom(100), lambda _: order.append("small"))
-            await asyncio.gather(large, small)
-            assert order == ["large", "small", "large", "large"]
-
-    run_virtual(main())
-
-
-def test_sockets_take_turns() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            order: list[int] = []
-            sends = [
-                on.send(on.endpoint(), EndlessRoom(3 * STEP_BYTES), lambda count, at=at: order.append(at))  # type: ignore[misc]
-                for at in range(3)
-            ]
-            await asyncio.gather(*sends)
-            assert order == [0, 1, 2] * 3
-
-    run_virtual(main())
-
-
-def test_a_socket_without_room_costs_no_turns() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-            full(endpoint)
-            sending = on.send(endpoint, on.pages(bytes(100)))
-            await turns(20)
-            before = on.turns
-            await turns(50)
-            assert on.turns == before
-            assert on.watched() == 1
-            endpoint.received()
-            await sending
-
-    run_virtual(main())
-
-
-class Interrupted(PagedBody):
-    """A body whose every write is cut short, as a signal does, with room left in the socket and no edge to come."""
-
-    def write(self, fd: int, prefix: memoryview, position: int) -> int:
-        if prefix:
-            return super().write(fd, prefix, position)
-        data = os.pread(self.pages_fd, 1000, position)
-        return os.write(fd, data)
-
-
-def test_a_write_that_was_cut_short_goes_on_without_an_edge() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint, body = on.endpoint(), Interrupted()
-            body.append(memoryview(bytes(15_000)))
-            on.closing.append(body)
-            await asyncio.wait_for(on.send(endpoint, body), 5)
-            assert sum(on.moved) == len(PREFIX) + 15_000
-
-    run_virtual(main())
+@virtual
+async def test_sockets_take_turns() -> None:
+    async with bench() as on:
+        order: list[int] = []
+        sends = [
+            on.send(on.endpoint(), EndlessRoom(3 * STEP_BYTES), lambda count, at=at: order.append(at))  # type: ignore[misc]
+            for at in range(3)
+        ]
+        await asyncio.gather(*sends)
+        assert order == [0, 1, 2] * 3
 
 
 class Unwilling(EndlessRoom):
@@ -280,221 +231,186 @@ class Unwilling(EndlessRoom):
         return super().write(fd, prefix, position)
 
 
-def test_a_socket_that_takes_nothing_though_it_seems_to_have_room_costs_no_turns() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint, body = on.endpoint(), Unwilling(100)
-            sending = on.send(endpoint, body)
+@virtual
+async def test_a_socket_that_takes_nothing_though_it_seems_to_have_room_costs_no_turns() -> None:
+    async with bench() as on:
+        endpoint, body = on.endpoint(), Unwilling(100)
+        sending = on.send(endpoint, body)
+        await turns(20)
+        # Once at first, and once for the room that was there when the socket was put under watch.
+        assert (body.tried, sending.done()) == (2, False)
+        await turns(50)
+        assert (body.tried, on.turns) == (2, 1)
+        # The kernel is short of memory of its own: it is asked again now and then.
+        await asyncio.sleep(10 * RETRY_SECONDS)
+        assert 5 <= body.tried <= 12
+        body.willing = True
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert sending.done()
+
+
+@virtual
+async def test_a_socket_that_is_full_again_and_again_is_written_to_each_time() -> None:
+    async with bench() as on:
+        endpoint, size = on.endpoint(), 4 * MIB
+        received, rounds = 0, 0
+        sending = on.send(endpoint, on.pages(bytes(size)))
+        while not sending.done():
             await turns(20)
-            # Once at first, and once for the room that was there when the socket was put under watch.
-            assert (body.tried, sending.done()) == (2, False)
-            await turns(50)
-            assert (body.tried, on.turns) == (2, 1)
-            # The kernel is short of memory of its own: it is asked again now and then.
-            await asyncio.sleep(10 * RETRY_SECONDS)
-            assert 5 <= body.tried <= 12
-            body.willing = True
-            await asyncio.sleep(2 * RETRY_SECONDS)
-            assert sending.done()
-
-    run_virtual(main())
-
-
-def test_a_socket_that_is_full_again_and_again_is_written_to_each_time() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint, size = on.endpoint(), 4 * MIB
-            received, rounds = 0, 0
-            sending = on.send(endpoint, on.pages(bytes(size)))
-            while not sending.done():
-                await turns(20)
-                taken = endpoint.received()
-                assert taken, f"stuck at {received} of {size} bytes"
-                received, rounds = received + taken, rounds + 1
-            assert received + endpoint.received() == len(PREFIX) + size
-            assert rounds > 2
-
-    run_virtual(main())
+            taken = endpoint.received()
+            assert taken, f"stuck at {received} of {size} bytes"
+            received, rounds = received + taken, rounds + 1
+        assert received + endpoint.received() == len(PREFIX) + size
+        assert rounds > 2
 
 
 # --- one socket's troubles ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), BrokenPipeError("gone")])
-def test_a_write_that_fails_ends_its_own_connection_only(error: Exception) -> None:
-    async def main() -> None:
-        async with bench() as on:
-            bad, good = on.endpoint(), on.endpoint()
-            failing, going = on.send(bad, EndlessRoom(MIB, error)), on.send(good, EndlessRoom(MIB))
-            await going
-            with pytest.raises(ConnectionClosed):
-                await failing
-            is_bug = isinstance(error, RuntimeError)
-            assert bad.cause is (DisconnectCause.INTERNAL_ERROR if is_bug else DisconnectCause.CONNECTION_RESET)
-            assert bad.crashes == ([error] if is_bug else [])
-            assert good.open
-
-    run_virtual(main())
+@virtual
+async def test_a_write_that_fails_ends_its_own_connection_only(error: Exception) -> None:
+    async with bench() as on:
+        bad, good = on.endpoint(), on.endpoint()
+        failing, going = on.send(bad, EndlessRoom(MIB, error)), on.send(good, EndlessRoom(MIB))
+        await going
+        with pytest.raises(ConnectionClosed):
+            await failing
+        is_bug = isinstance(error, RuntimeError)
+        assert bad.cause is (DisconnectCause.INTERNAL_ERROR if is_bug else DisconnectCause.CONNECTION_RESET)
+        assert bad.crashes == ([error] if is_bug else [])
+        assert good.open
 
 
-def test_a_closed_connection_is_not_written_to() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-            endpoint.abort(DisconnectCause.IDLE)
-            with pytest.raises(ConnectionClosed, match="idle"):
-                await on.send(endpoint, on.pages(b"body"))
-
-    run_virtual(main())
+@virtual
+async def test_a_closed_connection_is_not_written_to() -> None:
+    async with bench() as on:
+        endpoint = on.endpoint()
+        endpoint.abort(DisconnectCause.IDLE)
+        with pytest.raises(ConnectionClosed, match="idle"):
+            await on.send(endpoint, on.pages(b"body"))
 
 
-def test_a_write_that_fails_leaves_nothing_to_the_garbage_collector() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-            endpoint.abort(DisconnectCause.IDLE)
-            sending = on.send(endpoint, on.pages(b"body"))
-            failed = weakref.WeakSet[ConnectionClosed]()
-            gc.collect()
-            gc.disable()
+@virtual
+async def test_a_write_that_fails_leaves_nothing_to_the_garbage_collector() -> None:
+    async with bench() as on:
+        endpoint = on.endpoint()
+        endpoint.abort(DisconnectCause.IDLE)
+        sending = on.send(endpoint, on.pages(b"body"))
+        failed = weakref.WeakSet[ConnectionClosed]()
+        gc.collect()
+        gc.disable()
+        try:
             try:
-                try:
-                    await sending
-                except ConnectionClosed as error:
-                    failed.add(error)
-                del sending
-                await turns(3)
-                assert not failed
-            finally:
-                gc.enable()
-
-    run_virtual(main())
-
-
-def test_a_connection_that_ends_between_two_turns_is_not_written_to() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-
-            def moved(count: int) -> None:
-                endpoint.abort(DisconnectCause.IDLE)
-
-            with pytest.raises(ConnectionClosed, match="idle"):
-                await on.send(endpoint, on.pages(bytes(MIB)), moved)
-
-    run_virtual(main())
-
-
-def test_a_peer_that_leaves_while_there_is_no_room_ends_the_write() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-            full(endpoint)
-            sending = on.send(endpoint, on.pages(bytes(MIB)))
-            await turns(20)
-            assert not sending.done()
-            endpoint.peer.close()
-            with pytest.raises(ConnectionClosed):
                 await sending
-            assert endpoint.cause is DisconnectCause.CONNECTION_RESET
+            except ConnectionClosed as error:
+                failed.add(error)
+            del sending
+            await turns(3)
+            assert not failed
+        finally:
+            gc.enable()
 
-    run_virtual(main())
+
+@virtual
+async def test_a_peer_that_leaves_while_there_is_no_room_ends_the_write() -> None:
+    async with bench() as on:
+        endpoint = on.endpoint()
+        full(endpoint)
+        sending = on.send(endpoint, on.pages(bytes(MIB)))
+        await turns(20)
+        assert not sending.done()
+        endpoint.peer.close()
+        with pytest.raises(ConnectionClosed):
+            await sending
+        assert endpoint.cause is DisconnectCause.CONNECTION_RESET
 
 
 @pytest.mark.parametrize("stage", [0, 1, 20])
-def test_a_write_given_up_leaves_nothing(stage: int) -> None:
-    async def main() -> None:
-        async with bench() as on:
-            endpoint = on.endpoint()
-            full(endpoint)
-            sending = on.send(endpoint, on.pages(bytes(MIB)))
-            await turns(stage)
-            sending.cancel()
-            await turns()
-            assert sending.cancelled()
-            assert on.watched() == 0
-            # What it might have left behind must not be written either.
-            filled = endpoint.received()
-            await turns(20)
-            assert endpoint.received() == 0 < filled
-
-    run_virtual(main())
+@virtual
+async def test_a_write_given_up_leaves_nothing(stage: int) -> None:
+    async with bench() as on:
+        endpoint = on.endpoint()
+        full(endpoint)
+        sending = on.send(endpoint, on.pages(bytes(MIB)))
+        await turns(stage)
+        sending.cancel()
+        await turns()
+        assert sending.cancelled()
+        assert on.watched() == 0
+        # What it might have left behind must not be written either.
+        filled = endpoint.received()
+        await turns(20)
+        assert endpoint.received() == 0 < filled
 
 
-def test_the_next_owner_of_a_descriptor_gets_its_own_frame_and_nothing_else() -> None:
-    async def main() -> None:
-        async with bench() as on:
-            gone, heir = on.endpoint(), on.endpoint()
-            full(gone)
-            full(heir)
-            first = on.send(gone, on.pages(b"A" * MIB))
-            await turns(20)
-            # The first connection's number goes to the second, before the first one's task has heard of its end.
-            gone.abort(DisconnectCause.CLIENT_CLOSED)
-            os.dup2(heir.fd, gone.fd)
-            heir.sock.close()
-            heir.sock, gone.sock = gone.sock, heir.sock
-            heir.fd = gone.fd
-            gone.fd = -1
-            second = on.send(heir, on.pages(b"B" * 1000))
-            await turns(20)
-            first.cancel()
-            await turns()
-            assert first.cancelled()
-            heir.peer.setblocking(False)
-            data = bytearray()
-            for _ in range(1000):
-                try:
-                    data += heir.peer.recv(MIB)
-                except BlockingIOError:
-                    await asyncio.sleep(0)
-                if second.done():
-                    break
-            assert second.done()
-            data += heir.peer.recv(MIB) if len(data) < len(PREFIX) + 1000 else b""
-            assert data.strip(b"\0") == PREFIX + b"B" * 1000
-            assert b"A" not in data
-
-    run_virtual(main())
+@virtual
+async def test_the_next_owner_of_a_descriptor_gets_its_own_frame_and_nothing_else() -> None:
+    async with bench() as on:
+        gone, heir = on.endpoint(), on.endpoint()
+        full(gone)
+        full(heir)
+        first = on.send(gone, on.pages(b"A" * MIB))
+        await turns(20)
+        # The first connection's number goes to the second, before the first one's task has heard of its end.
+        gone.abort(DisconnectCause.CLIENT_CLOSED)
+        os.dup2(heir.fd, gone.fd)
+        heir.sock.close()
+        heir.sock, gone.sock = gone.sock, heir.sock
+        heir.fd = gone.fd
+        gone.fd = -1
+        second = on.send(heir, on.pages(b"B" * 1000))
+        await turns(20)
+        first.cancel()
+        await turns()
+        assert first.cancelled()
+        heir.peer.setblocking(False)
+        data = bytearray()
+        for _ in range(1000):
+            try:
+                data += heir.peer.recv(MIB)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+            if second.done():
+                break
+        assert second.done()
+        data += heir.peer.recv(MIB) if len(data) < len(PREFIX) + 1000 else b""
+        assert data.strip(b"\0") == PREFIX + b"B" * 1000
+        assert b"A" not in data
 
 
-@both_loops
-def test_a_reset_in_the_middle_of_a_body_ends_the_write(loop_factory: LoopFactory) -> None:
-    async def main() -> None:
-        body = PagedBody()
-        body.append(memoryview(bytes(20 * MIB)))
-        pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
-        async with recording_link(kernel_buffer_bytes=4096) as (endpoint, peer):
-            sending = endpoint.loop.create_task(pump.send(endpoint, PREFIX, body, lambda count: None))
-            await peer.read(1000)
-            peer.reset()
-            with pytest.raises(ConnectionClosed):
-                await sending
-            await eventually(lambda: not endpoint.open, "the end of the connection")
-            assert len(pump) == 0
-        pump.close()
-        body.close()
-
-    run_on(loop_factory, main())
+@on_both_loops
+async def test_a_reset_in_the_middle_of_a_body_ends_the_write() -> None:
+    body = PagedBody()
+    body.append(memoryview(bytes(20 * MIB)))
+    pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
+    async with recording_link(kernel_buffer_bytes=4096) as (endpoint, peer):
+        sending = endpoint.loop.create_task(pump.send(endpoint, PREFIX, body, lambda count: None))
+        await peer.read(1000)
+        peer.reset()
+        with pytest.raises(ConnectionClosed):
+            await sending
+        await eventually(lambda: not endpoint.open, "the end of the connection")
+        assert len(pump) == 0
+    pump.close()
+    body.close()
 
 
-def test_an_end_that_raises_keeps_no_other_body_waiting() -> None:
+@virtual
+async def test_an_end_that_raises_keeps_no_other_body_waiting() -> None:
     class Fragile(FakeEndpoint):
         def abort(self, cause: DisconnectCause) -> None:
             super().abort(cause)
             raise ValueError("its own end")
 
-    async def main() -> None:
-        async with bench() as on:
-            fragile = Fragile()
-            on.closing.append(fragile)
-            first = on.send(on.endpoint(), EndlessRoom(10 * STEP_BYTES))
-            broken = on.send(fragile, EndlessRoom(10 * STEP_BYTES, ConnectionResetError()))
-            others = [on.send(on.endpoint(), EndlessRoom(10 * STEP_BYTES)) for _ in range(10)]
-            await turns(100)
-            assert all(sending.done() for sending in (first, *others))
-            with pytest.raises(ConnectionClosed):
-                await broken
-            assert [str(context["exception"]) for context in on.lost] == ["its own end"]
-
-    run_virtual(main())
+    async with bench() as on:
+        fragile = Fragile()
+        on.closing.append(fragile)
+        first = on.send(on.endpoint(), EndlessRoom(10 * STEP_BYTES))
+        broken = on.send(fragile, EndlessRoom(10 * STEP_BYTES, ConnectionResetError()))
+        others = [on.send(on.endpoint(), EndlessRoom(10 * STEP_BYTES)) for _ in range(10)]
+        await turns(100)
+        assert all(sending.done() for sending in (first, *others))
+        with pytest.raises(ConnectionClosed):
+            await broken
+        assert [str(context["exception"]) for context in on.lost] == ["its own end"]

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from functools import partial
 
 import pytest
 
@@ -124,20 +123,6 @@ def test_a_connection_begins_small_and_is_as_large_as_its_largest_answer_needs()
     staged(3, test)
 
 
-def test_what_the_kernel_allows_is_booked_and_not_what_it_was_asked_for() -> None:
-    async def test(on: Stage) -> None:
-        client = Client(on, most=100 * KIB)
-        await begun(client.buffer)
-        assert on.buffers.memory.used_bytes == 2 * (100 * KIB - SMALL)
-        client.buffer.end()
-        await begun(client.buffer)
-        assert client.socket is not None
-        assert client.socket.asked == [SMALL, LARGE], "the kernel is not asked again for what it does not give"
-        client.buffer.close()
-
-    staged(1, test)
-
-
 def test_memory_of_a_client_that_rests_goes_to_the_next_and_that_of_a_client_in_an_answer_does_not() -> None:
     async def test(on: Stage) -> None:
         first, second, third = Client(on), Client(on), Client(on)
@@ -171,22 +156,6 @@ def test_a_size_fits_if_a_buffer_can_be_had_for_it() -> None:
         assert second.buffer.fits(100 * KIB), "an answer that was promised a place and never came keeps none"
         for client in (first, second):
             client.buffer.close()
-
-    staged(1, test)
-
-
-def test_frames_that_overflow_a_small_buffer_double_it() -> None:
-    async def test(on: Stage) -> None:
-        client = Client(on)
-        sizes = []
-        for _ in range(6):
-            client.buffer.overflowed()
-            sizes.append(client.size // 2)
-        assert sizes == [2 * SMALL, 4 * SMALL, 8 * SMALL, LARGE, LARGE, LARGE]
-        other = Client(on)
-        assert other.buffer.grow(1 << 20), "its memory may be taken back"
-        for each in (client, other):
-            each.buffer.close()
 
     staged(1, test)
 
@@ -256,29 +225,6 @@ class TestAnswersThatWait:
 
         staged(4, test)
 
-    def test_answers_that_wait_go_first_in_the_order_of_their_coming(self) -> None:
-        async def test(on: Stage) -> None:
-            holding, ended = on.large(), list[int]()
-
-            def note(number: int, _: object) -> None:
-                ended.append(number)
-
-            waiting = [Client(on) for _ in range(3)]
-            for number, client in enumerate(waiting):
-                on.begin(client.buffer).add_done_callback(partial(note, number))
-            await asyncio.sleep(0)
-            holding.buffer.close()
-            newcomer = Client(on)
-            assert not newcomer.buffer.grow(1 << 20), "memory that is free belongs to those who wait"
-            assert newcomer.buffer.grow(SMALL)
-            for number, client in enumerate(waiting):
-                await asyncio.sleep(STILL_SECONDS / 2)
-                assert ended == list(range(number + 1))
-                client.buffer.close()
-            newcomer.buffer.close()
-
-        staged(1, test)
-
     def test_nobody_waits_for_long_however_many_are_served_meanwhile(self) -> None:
         async def test(on: Stage) -> None:
             holding, last = on.large(), Client(on)
@@ -298,39 +244,6 @@ class TestAnswersThatWait:
                 client.buffer.close()
 
         staged(1, test)
-
-    def test_who_leaves_or_is_cancelled_while_it_waits_takes_nothing(self) -> None:
-        async def test(on: Stage) -> None:
-            holding, leaving, cancelled, last = on.large(), Client(on), Client(on), Client(on)
-            tasks = [on.begin(client.buffer) for client in (leaving, cancelled, last)]
-            await asyncio.sleep(0)
-            leaving.socket = None
-            leaving.buffer.close()
-            tasks[1].cancel()
-            await asyncio.wait(tasks[:2])
-            cancelled.buffer.end()
-            assert not tasks[2].done()
-            holding.buffer.close()
-            await tasks[2]
-            assert (cancelled.size, last.size) == (2 * SMALL, 2 * LARGE)
-            assert not leaving.buffer.lacking
-            for client in (cancelled, last):
-                client.buffer.close()
-
-        staged(1, test)
-
-
-def test_a_connection_that_is_gone_takes_no_memory_any_more() -> None:
-    async def test(on: Stage) -> None:
-        client = Client(on)
-        client.buffer.close()
-        client.socket = None
-        assert not client.buffer.fits(100 * KIB)
-        client.buffer.overflowed()
-        await begun(client.buffer)
-        client.buffer.end()
-
-    staged(2, test)
 
 
 def test_without_a_sum_each_connection_is_large_from_its_start_and_a_sum_can_come_later() -> None:
@@ -418,48 +331,5 @@ def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
         assert on.counters.shared.internal_errors == {"send buffers": 1}
         for client in (holder, *others, *waiting):
             client.buffer.close()
-
-    staged(3, test)
-
-
-def test_an_answer_whose_own_socket_raises_keeps_no_other_waiting() -> None:
-    async def test(on: Stage) -> None:
-        holders, broken, other = [on.large() for _ in range(5)], Client(on), Client(on)
-        begun = [on.begin(client.buffer) for client in (broken, other)]
-        await asyncio.sleep(0)
-        usual = broken.own_socket
-
-        def fail() -> Socket | None:
-            raise ValueError
-
-        broken.own_socket = fail  # type: ignore[method-assign]
-        await asyncio.sleep(LONGEST_WAIT_SECONDS)
-        assert all(task.done() for task in begun)
-        assert on.counters.shared.internal_errors == {"send buffers": 1}
-        broken.own_socket = usual  # type: ignore[method-assign]
-        for client in (*holders, broken, other):
-            client.buffer.close()
-
-    staged(5, test)
-
-
-def test_a_look_that_raises_does_not_end_the_passing_of_a_lowered_limit() -> None:
-    async def test(on: Stage) -> None:
-        clients = [on.large() for _ in range(3)]
-
-        def fail(count: int) -> bool:
-            raise ValueError
-
-        clients[0].took_all_but = fail  # type: ignore[method-assign]
-        for client in clients:
-            client.untaken = 0
-            client.buffer.end()
-        on.buffers.apply(SendSettings(LARGE, 1))
-        await asyncio.sleep(2 * TRIM_SECONDS)
-        assert on.buffers.memory.used_bytes == BEYOND
-        assert on.counters.shared.internal_errors == {"send buffers": 1}
-        for client in clients:
-            client.buffer.close()
-        await asyncio.sleep(2 * TRIM_SECONDS)
 
     staged(3, test)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import itertools
 import socket
 from typing import Any, cast
 
@@ -15,6 +16,9 @@ from proxy.net.tls.arrivals import EVENTS_AT_ONCE, Arrival, Arrivals
 from proxy.net.tls.hello import hello_progress
 from proxy.net.tls.shared import TlsShared
 from tests.support.clients.list_clients import turns
+
+# What no client sends.
+FATAL = b"\x16fatal"
 
 
 class Book:
@@ -31,12 +35,14 @@ class Book:
 
 
 class Waiting:
-    """Clients of one TLS port that have sent nothing yet, on a clock set by hand."""
+    """Clients of one TLS port that have sent nothing yet, on a clock that stands still or is quick."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, look_seconds: float = 0.0) -> None:
         loop, nothing = asyncio.get_running_loop(), cast(Any, None)
-        self.now, self.book, self.counters = 0.0, Book(), Counters(DisconnectCause)
-        shared = TlsShared(LoopBudget(loop, lambda: self.now))
+        self.book, self.counters = Book(), Counters(DisconnectCause)
+        # Each look at the clock takes time.
+        now = itertools.count()
+        shared = TlsShared(LoopBudget(loop, lambda: look_seconds * next(now)))
         log = open_log("debug", "json", io.BytesIO())
         self.arrivals = Arrivals(loop, shared, nothing, 1, self.book, nothing, self.counters.tls, log)
         self.pairs = [socket.socketpair() for _ in range(count)]
@@ -53,22 +59,31 @@ class Waiting:
             far.close()
 
 
-@pytest.mark.threat("client-hellos-drip")
-async def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    on, looks = Waiting(1), list[int]()
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Keep what there was of a hello at each look."""
+    seen: list[bytes] = []
 
     def counted(held: bytes) -> tuple[int, int]:
-        looks.append(len(held))
+        seen.append(held)
+        if held == FATAL:
+            raise ValueError
         return hello_progress(held)
 
     monkeypatch.setattr("proxy.net.tls.arrivals.hello_progress", counted)
+    return seen
+
+
+@pytest.mark.threat("client-hellos-drip")
+async def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(looks: list[bytes]) -> None:
+    on = Waiting(1)
     ((_, far),) = on.pairs
     records = b"\x16\x03\x01\x00\x32" + b"\x01\x00\x40\x00" + bytes(46) + b"\x16\x03\x01\x00\x32" + bytes(50)
     for byte in records:
         far.send(bytes((byte,)))
         await turns(2)
     # The first byte, the header of the first record, that of the message, and that of the second record.
-    assert looks == [1, 5, 9, 60]
+    assert [len(held) for held in looks] == [1, 5, 9, 60]
     far.send(b"\x17" * 5)
     await turns(2)
     assert [cause for _, cause in on.book.ends] == [DisconnectCause.TLS_HANDSHAKE_FAILED]
@@ -76,49 +91,30 @@ async def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(monke
 
 
 @pytest.mark.threat("client-hellos-drip")
-async def test_clients_that_are_heard_leave_the_time_of_an_iteration_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    on = Waiting(2 * EVENTS_AT_ONCE + 1)
-    heard, look = list[Arrival](), on.arrivals._look
-
-    def costly(arrival: Arrival) -> None:
-        on.now += ITERATION_SECONDS
-        heard.append(arrival)
-        look(arrival)
-
-    monkeypatch.setattr(on.arrivals, "_look", costly)
+async def test_clients_that_are_heard_leave_the_time_of_an_iteration_to_others(looks: list[bytes]) -> None:
+    on = Waiting(2 * EVENTS_AT_ONCE + 1, look_seconds=2 * ITERATION_SECONDS)
     for _, far in on.pairs:
         far.send(b"\x16")
-    while not heard:
+    while not looks:
         await turns(1)
-    assert len(heard) <= 2 * EVENTS_AT_ONCE
+    assert len(looks) <= 2 * EVENTS_AT_ONCE
     # Who has more to say stands behind all that have not been heard.
-    on.pairs[0][1].send(b"\x03")
-    while len(heard) <= len(on.clients):
+    on.pairs[0][1].send(b"\x03\x01\x00\x32")
+    while len(looks) <= len(on.clients):
         await turns(1)
-    assert heard == [*on.clients, on.clients[0]]
+    assert [len(held) for held in looks] == [1] * len(on.clients) + [5]
     await on.close()
 
 
-async def test_a_client_whose_look_raises_is_ended_and_costs_no_other_its_event(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_whose_look_raises_is_ended_and_costs_no_other_its_event(looks: list[bytes]) -> None:
     on = Waiting(5)
-    arrivals, book, waiting = on.arrivals, on.book, on.clients
-    look = arrivals._look
-
-    def fragile(arrival: Arrival) -> None:
-        if arrival is waiting[2]:
-            raise ValueError
-        look(arrival)
-
-    monkeypatch.setattr(arrivals, "_look", fragile)
-    for _, far in on.pairs:
-        # No ClientHello: each of these clients is refused as soon as it is heard.
-        far.send(b"GET /")
+    for number, (_, far) in enumerate(on.pairs):
+        # No ClientHello: each of the other clients is refused as soon as it is heard.
+        far.send(FATAL if number == 2 else b"GET /")
     await turns(5)
-    assert len(arrivals) == 0
+    assert (len(on.arrivals), looks) == (0, [FATAL])
     causes = [DisconnectCause.NOT_TLS] * 5
     causes[2] = DisconnectCause.INTERNAL_ERROR
-    assert sorted(book.ends, key=lambda end: waiting.index(end[0])) == list(zip(waiting, causes, strict=True))
+    assert sorted(on.book.ends, key=lambda end: on.clients.index(end[0])) == list(zip(on.clients, causes, strict=True))
     assert on.counters.shared.internal_errors == {"tls": 1}
     await on.close()

@@ -44,10 +44,6 @@ def faults(**keys: object) -> list[str]:
 # --- what is made ---------------------------------------------------------------------------------
 
 
-def test_without_tls_nothing_is_made() -> None:
-    assert context_settings(config()) == ()
-
-
 @pytest.mark.threat("old-tls-version")
 def test_a_server_speaks_1_2_and_1_3_and_asks_for_no_certificate(files: PemFiles) -> None:
     made = context(**files.server_keys)
@@ -154,17 +150,6 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(files:
     assert "expected a key that is not encrypted" in fault
 
 
-def test_every_side_tells_its_faults(files: PemFiles, tmp_path: Path) -> None:
-    found = faults(
-        **files.server_keys | {"tlsKeyFilePath": "gone"},
-        **files.broker_keys | {"brokerClientTrustCertsFilePath": "gone"},
-    )
-    assert [key in fault for key, fault in zip(("tlsKeyFilePath", "brokerClientTrust"), found, strict=True)] == [
-        True,
-        True,
-    ]
-
-
 def test_certificates_cannot_be_demanded_without_trust_or_checking(files: PemFiles) -> None:
     demanded = files.server_keys | {"tlsRequireTrustedClientCertOnConnect": "true"}
     assert "tlsTrustCertsFilePath: got nothing" in faults(**demanded)[0]
@@ -231,13 +216,6 @@ def _versions(protocols: tuple[str, ...], ciphers: tuple[str, ...]) -> tuple[ssl
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 OLD_SUITE = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 ALL_NEW = tuple(sorted(TLS_1_3_SUITES))
-
-
-def test_only_the_suites_of_the_list_are_spoken() -> None:
-    made = _fresh()
-    restrict(made, (), "p", (OLD_SUITE,), "c")
-    names = {suite["name"] for suite in made.get_ciphers() if suite["protocol"] != "TLSv1.3"}
-    assert names == {"ECDHE-RSA-AES128-GCM-SHA256"}
 
 
 @pytest.mark.parametrize(

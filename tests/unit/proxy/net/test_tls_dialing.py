@@ -20,7 +20,8 @@ from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
 from tests.support.auth.tls import Sealer, certificate, client_context, server_context
 from tests.support.clients.async_client import LOOPBACK
-from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on
+from tests.support.loops.async_tests import on_both_loops
+from tests.support.loops.loops import eventually
 from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
 OPTIONS = SocketOptions(0, 1, 1, 0)
@@ -81,87 +82,67 @@ async def serve(listener: socket.socket, *names: str) -> None:
             return
 
 
-@both_loops
-def test_the_name_that_was_asked_for_is_checked_not_the_address(loop_factory: LoopFactory) -> None:
-    async def main() -> None:
-        scope = TaskScope(lambda error: None)
-        with listening() as listener:
-            calls = Calls()
-            scope.start(serve(listener, "broker.example"))
-            endpoint = await calls.to(listener, "broker.example")
-            assert endpoint.open
-            assert endpoint.is_tls
-            assert calls.handshakes("done") == 1
-            endpoint.abort(DisconnectCause.SHUTDOWN)
-            await eventually(lambda: endpoint.transport is None)
-            scope.start(serve(listener, "broker.example"))
-            with pytest.raises(BrokerUnavailable, match=r"TLS handshake: the certificate is refused: .*other\.example"):
-                await calls.to(listener, "other.example")
-            assert calls.handshakes("certificate") == 1
-        await scope.emptied()
-
-    run_on(loop_factory, main())
+@on_both_loops
+async def test_the_name_that_was_asked_for_is_checked_not_the_address() -> None:
+    scope = TaskScope(lambda error: None)
+    with listening() as listener:
+        calls = Calls()
+        scope.start(serve(listener, "broker.example"))
+        endpoint = await calls.to(listener, "broker.example")
+        assert endpoint.open
+        assert endpoint.is_tls
+        assert calls.handshakes("done") == 1
+        endpoint.abort(DisconnectCause.SHUTDOWN)
+        await eventually(lambda: endpoint.transport is None)
+        scope.start(serve(listener, "broker.example"))
+        with pytest.raises(BrokerUnavailable, match=r"TLS handshake: the certificate is refused: .*other\.example"):
+            await calls.to(listener, "other.example")
+        assert calls.handshakes("certificate") == 1
+    await scope.emptied()
 
 
-@both_loops
-def test_a_broker_that_is_one_address_of_a_name_is_checked_by_the_name(loop_factory: LoopFactory) -> None:
-    async def main() -> None:
-        scope = TaskScope(lambda error: None)
-        with listening() as listener:
-            calls = Calls()
-            scope.start(serve(listener, "brokers.example"))
-            endpoint = await calls.to(listener, "brokers.example", pinned=LOOPBACK)
-            assert endpoint.is_tls
-            endpoint.abort(DisconnectCause.SHUTDOWN)
-            await eventually(lambda: endpoint.transport is None)
-            # Whoever holds the address is not yet who is meant.
-            scope.start(serve(listener, LOOPBACK))
-            with pytest.raises(BrokerUnavailable, match=r"the certificate is refused: .*brokers\.example"):
-                await calls.to(listener, "brokers.example", pinned=LOOPBACK)
-        await scope.emptied()
-
-    run_on(loop_factory, main())
+@on_both_loops
+async def test_a_broker_that_is_one_address_of_a_name_is_checked_by_the_name() -> None:
+    scope = TaskScope(lambda error: None)
+    with listening() as listener:
+        calls = Calls()
+        scope.start(serve(listener, "brokers.example"))
+        endpoint = await calls.to(listener, "brokers.example", pinned=LOOPBACK)
+        assert endpoint.is_tls
+        endpoint.abort(DisconnectCause.SHUTDOWN)
+        await eventually(lambda: endpoint.transport is None)
+        # Whoever holds the address is not yet who is meant.
+        scope.start(serve(listener, LOOPBACK))
+        with pytest.raises(BrokerUnavailable, match=r"the certificate is refused: .*brokers\.example"):
+            await calls.to(listener, "brokers.example", pinned=LOOPBACK)
+    await scope.emptied()
 
 
-@both_loops
 @pytest.mark.parametrize("said", [b"", b"\x00\x00\x00\x05hello"])
-def test_a_broker_that_does_not_shake_hands_is_given_up(loop_factory: LoopFactory, said: bytes) -> None:
-    async def main() -> None:
-        async def answer(listener: socket.socket) -> None:
-            loop = asyncio.get_running_loop()
-            sock, _ = await loop.sock_accept(listener)
-            sock.setblocking(False)
-            with closing(sock):
-                await loop.sock_sendall(sock, said)
-                while await loop.sock_recv(sock, 4096):
-                    pass
+@on_both_loops
+async def test_a_broker_that_does_not_shake_hands_is_given_up(said: bytes) -> None:
+    async def answer(listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        sock, _ = await loop.sock_accept(listener)
+        sock.setblocking(False)
+        with closing(sock):
+            await loop.sock_sendall(sock, said)
+            while await loop.sock_recv(sock, 4096):
+                pass
 
-        scope, before = TaskScope(lambda error: None), open_files()
-        with listening() as listener:
-            scope.start(answer(listener))
-            calls = Calls(timeout_seconds=5.0 if said else 0.05)
-            with pytest.raises(BrokerUnavailable, match="wrong version" if said else "brokerProxyConnectTimeoutMs"):
-                await calls.to(listener)
-            assert calls.handshakes("done") == 0
-        await scope.emptied()
-        await eventually(lambda: open_files() <= before)
-
-    run_on(loop_factory, main())
+    scope, before = TaskScope(lambda error: None), open_files()
+    with listening() as listener:
+        scope.start(answer(listener))
+        calls = Calls(timeout_seconds=5.0 if said else 0.05)
+        with pytest.raises(BrokerUnavailable, match="wrong version" if said else "brokerProxyConnectTimeoutMs"):
+            await calls.to(listener)
+        assert calls.handshakes("done") == 0
+    await scope.emptied()
+    await eventually(lambda: open_files() <= before)
 
 
-@both_loops
 @pytest.mark.parametrize("host", [".localhost", "a" * 64 + ".example"])
-def test_a_name_that_no_certificate_can_have_is_no_crash(loop_factory: LoopFactory, host: str) -> None:
-    async def main() -> None:
-        with listening() as listener, pytest.raises(BrokerUnavailable, match="cannot be asked for by name"):
-            await Calls().to(listener, host)
-
-    run_on(loop_factory, main())
-
-
-def test_without_tls_such_a_broker_is_refused_by_the_key() -> None:
-    async def main() -> None:
-        with listening() as listener, pytest.raises(BrokerUnavailable, match="tlsEnabledWithBroker"):
-            await Calls(with_tls=False).to(listener)
-
-    run_on(asyncio.new_event_loop, main())
+@on_both_loops
+async def test_a_name_that_no_certificate_can_have_is_no_crash(host: str) -> None:
+    with listening() as listener, pytest.raises(BrokerUnavailable, match="cannot be asked for by name"):
+        await Calls().to(listener, host)

@@ -12,7 +12,6 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.handshake import BROKER_HANDSHAKE_BYTES, CLIENT_HANDSHAKE_BYTES, Handshake
-from proxy.net.tls.hello import LARGEST_HELLO_BYTES, hello_progress
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.auth.tls import HOST, authority, certificate, client_context, server_context
@@ -79,52 +78,6 @@ def hello_of(client: Side) -> memoryview:
     return client.take_sent()
 
 
-def test_two_sides_finish_in_a_few_steps(client: Side, server: Side) -> None:
-    server.handshake.receive(hello_of(client))
-    assert not server.step()
-    client.handshake.receive(server.take_sent())
-    assert client.step()
-    server.handshake.receive(client.take_sent())
-    assert server.step()
-
-
-def test_a_part_of_a_hello_is_kept_until_the_rest_arrives(client: Side, server: Side) -> None:
-    hello = hello_of(client)
-    server.handshake.receive(hello[:100])
-    assert not server.handshake.ready()
-    assert not server.step()
-    assert server.handshake.received == hello[:100]
-    server.handshake.receive(hello[100:])
-    assert server.handshake.ready()
-
-
-@pytest.mark.threat("client-hellos-drip")
-def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(
-    client: Side, server: Side, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = list[int]()
-
-    def counted(held: bytes) -> tuple[int, int]:
-        looks.append(len(held))
-        return hello_progress(held)
-
-    monkeypatch.setattr("proxy.net.tls.handshake.hello_progress", counted)
-    hello = hello_of(client)
-    for at in range(len(hello)):
-        server.handshake.receive(hello[at : at + 1])
-        assert server.handshake.ready() == (at == len(hello) - 1)
-    assert looks == [1, 5, 9, len(hello)]
-    server.step()
-    assert client.read_all(server.take_sent())
-
-
-def test_a_step_leaves_the_shared_buffers_empty(client: Side, server: Side, shared: TlsShared) -> None:
-    server.handshake.receive(hello_of(client))
-    server.step()
-    assert not shared.incoming.pending
-    assert not shared.outgoing.pending
-
-
 def test_data_after_the_handshake_is_left_for_the_transport(client: Side, server: Side, shared: TlsShared) -> None:
     server.handshake.receive(hello_of(client))
     server.step()
@@ -133,19 +86,6 @@ def test_data_after_the_handshake_is_left_for_the_transport(client: Side, server
     server.handshake.receive(memoryview(bytes(client.take_sent()) + b"early data of the next record"))
     assert server.step()
     assert server.handshake.received == b"early data of the next record"
-
-
-def test_a_client_without_tls_is_refused_by_its_first_byte(server: Side) -> None:
-    with pytest.raises(TlsFailed) as refused:
-        server.handshake.receive(memoryview(b"\0\0\0\x08"))
-    assert (refused.value.cause, refused.value.reason) == (DisconnectCause.NOT_TLS, "not_tls")
-
-
-def test_a_hello_that_claims_too_much_is_refused(server: Side) -> None:
-    claimed = (LARGEST_HELLO_BYTES + 1).to_bytes(3, "big")
-    server.handshake.receive(memoryview(b"\x16\x03\x01\x02\x00\x01" + claimed))
-    with pytest.raises(TlsFailed, match="claims 16385 bytes"):
-        server.handshake.ready()
 
 
 class TestChains:

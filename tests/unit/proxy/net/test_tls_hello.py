@@ -9,8 +9,6 @@ from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end, hello_progress
 from tests.support.auth.tls import Sealer, client_context, server_context
 
-CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"
-
 
 def record(body: bytes, kind: int = 22) -> bytes:
     return bytes((kind, 3, 1)) + len(body).to_bytes(2, "big") + body
@@ -33,12 +31,6 @@ def test_a_real_hello_ends_where_its_bytes_end_and_not_before() -> None:
     assert hello_end(hello) == hello_end(hello + b"behind") == len(hello)
 
 
-def test_a_hello_in_several_records_is_whole_with_its_last_one() -> None:
-    first, second = record(message(300) + bytes(100)), record(bytes(200))
-    assert hello_end(first) == hello_end(first + second[:-1]) == 0
-    assert hello_end(first + second) == len(first + second)
-
-
 def test_an_incomplete_hello_says_how_many_bytes_tell_more() -> None:
     first, second = record(message(300) + bytes(100)), record(bytes(200))
     held, needed = first + second, [5]
@@ -49,12 +41,6 @@ def test_an_incomplete_hello_says_how_many_bytes_tell_more() -> None:
         needed.append(more)
     assert needed == [5, 9, len(first) + 5, len(held)]
     assert hello_progress(held) == (len(held), len(held))
-
-
-def test_what_goes_before_a_second_hello_is_part_of_it() -> None:
-    hello = real_hello()
-    assert hello_end(CHANGE_CIPHER_SPEC) == hello_end(CHANGE_CIPHER_SPEC[:3]) == 0
-    assert hello_end(CHANGE_CIPHER_SPEC + hello) == len(CHANGE_CIPHER_SPEC + hello)
 
 
 @pytest.mark.parametrize(

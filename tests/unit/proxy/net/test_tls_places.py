@@ -22,34 +22,6 @@ def places(limit: int, *addresses: str) -> tuple[Places[Client], list[Client]]:
     return given, clients
 
 
-def test_addresses_take_turns_and_the_clients_of_an_address_keep_their_order() -> None:
-    queue: TurnQueue[str] = TurnQueue()
-    for member in ("a1", "a2", "a3", "b1", "c1", "b2"):
-        queue.push(member[0], member)
-    assert [queue.pop() for _ in range(len(queue))] == ["a1", "b1", "c1", "a2", "b2", "a3"]
-    assert not queue.keys
-
-
-def test_who_leaves_the_queue_leaves_no_trace() -> None:
-    queue: TurnQueue[str] = TurnQueue()
-    for member in ("a1", "b1", "b2"):
-        queue.push(member[0], member)
-    queue.remove("a1")
-    queue.remove("a1")
-    assert ("a1" in queue, "b1" in queue, queue.keys) == (False, True, 1)
-    queue.remove("b1")
-    queue.remove("b2")
-    assert (len(queue), queue.keys) == (0, 0)
-
-
-def test_a_key_that_is_skipped_comes_last() -> None:
-    queue: TurnQueue[str] = TurnQueue()
-    for member in ("a1", "b1", "c1"):
-        queue.push(member[0], member)
-    queue.skip()
-    assert [queue.pop() for _ in range(3)] == ["b1", "c1", "a1"]
-
-
 def test_the_oldest_of_the_address_with_most_places_leaves_first() -> None:
     given, clients = places(4, "other", "crowd", "crowd", "crowd")
     assert given.full
@@ -59,11 +31,6 @@ def test_the_oldest_of_the_address_with_most_places_leaves_first() -> None:
     assert not given.leave(clients[1])
     assert given.crowd(8) == (clients[2:], 2)
     assert not given.full
-
-
-def test_among_equals_the_oldest_leaves_first() -> None:
-    given, clients = places(3, "b", "a", "c")
-    assert given.crowd(8) == ([clients[0]], 1)
 
 
 def test_an_address_with_many_places_gives_one_to_others_sooner_than_to_itself() -> None:

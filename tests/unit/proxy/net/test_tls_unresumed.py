@@ -82,14 +82,6 @@ def test_a_client_that_is_not_asked_for_a_certificate_resumes(
 
 
 @pytest.mark.parametrize("version", [MODERN, OLD])
-def test_who_must_show_a_certificate_and_shows_none_is_refused(files: PemFiles, version: ssl.TLSVersion) -> None:
-    server = served(files, tlsTrustCertsFilePath=files.trust, tlsRequireTrustedClientCertOnConnect="true")
-    for _ in range(2):
-        with pytest.raises(ssl.SSLError, match="peer did not return a certificate"):
-            shaken(server, client(version))
-
-
-@pytest.mark.parametrize("version", [MODERN, OLD])
 def test_a_certificate_of_another_authority_or_on_a_list_is_refused(
     files: PemFiles, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:

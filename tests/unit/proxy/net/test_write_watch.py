@@ -12,10 +12,20 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.net.write_watch import PROOF_BYTES, WRITERS_A_TURN, WriteLimits, WriteProgress, WriteWatch
+from proxy.net.write_watch import (
+    EVICTIONS_A_TURN,
+    PROOF_BYTES,
+    QUICK_SECONDS,
+    QUICK_SEEN_SECONDS,
+    WriteLimits,
+    WriteLock,
+    WriteProgress,
+    WriteWatch,
+)
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+from tests.support.loops.async_tests import virtual
 from tests.support.loops.clock import ManualClock
-from tests.support.loops.loops import run_virtual
+from tests.support.patience import in_time
 
 KIB = 1024
 LEAST = 32 * KIB
@@ -134,332 +144,184 @@ def ends(readers: Iterable[Reader]) -> list[str | None]:
 
 
 class TestLines:
-    def test_a_sweep_writes_one_line_for_all_that_it_closed_for_one_cause(self) -> None:
-        async def main() -> None:
-            books = Books()
-            readers = [books.reader(memory=0) for _ in range(50)]
-            await books.ends_after(readers[0])
-            await books.run(3)
-            (line,) = books.lines
-            told = {name: line[name] for name in ("level", "cause", "change", "client", "bytes", "evictions")}
-            assert told == {
-                "level": "warning",
-                "cause": "write_stalled",
-                "change": "topicListWriteStallTimeoutMillis",
-                "client": "192.0.2.1:5000",
-                "bytes": 50_000,
-                "evictions": 50,
-            }
-
-        run_virtual(main())
-
-    def test_who_reads_too_slowly_is_told_with_the_rate_to_change(self) -> None:
-        async def main() -> None:
-            books = Books()
-            readers = [books.reader(rate=LEAST / 2) for _ in range(3)]
-            waiting = books.wait_for_memory(LISTS)
-            while not waiting.done():
-                await books.run(1)
-            assert [line["change"] for line in books.lines] == ["topicListWriteMinBytesPerSecond"]
-            assert sum(reader.end is not None for reader in readers) == 1
-
-        run_virtual(main())
+    @virtual
+    async def test_a_sweep_writes_one_line_for_all_that_it_closed_for_one_cause(self) -> None:
+        books = Books()
+        readers = [books.reader(memory=0) for _ in range(50)]
+        await books.ends_after(readers[0])
+        await books.run(3)
+        (line,) = books.lines
+        told = {name: line[name] for name in ("level", "cause", "change", "client", "bytes", "evictions")}
+        assert told == {
+            "level": "warning",
+            "cause": "write_stalled",
+            "change": "topicListWriteStallTimeoutMillis",
+            "client": "192.0.2.1:5000",
+            "bytes": 50_000,
+            "evictions": 50,
+        }
 
 
 class TestStalls:
-    def test_who_takes_nothing_is_closed_after_the_stall_timeout(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader()
-            assert await books.ends_after(reader) == STALL_SECONDS
-            assert reader.end == DisconnectCause.WRITE_STALLED
-            assert len(books.watch) == 0
-            assert books.counters.net.evicted_bytes == 1000
+    @virtual
+    async def test_who_takes_nothing_is_closed_after_the_stall_timeout(self) -> None:
+        books = Books()
+        reader = books.reader()
+        assert await books.ends_after(reader) == STALL_SECONDS
+        assert reader.end == DisconnectCause.WRITE_STALLED
+        assert len(books.watch) == 0
+        assert books.counters.net.evicted_bytes == 1000
 
-        run_virtual(main())
+    @virtual
+    async def test_the_timeout_starts_anew_with_each_byte(self) -> None:
+        books = Books()
+        reader = books.reader(rate=1 / (STALL_SECONDS - 2))
+        await books.run(1000)
+        assert reader.end is None
+        reader.rate = 0
+        assert await books.ends_after(reader) <= STALL_SECONDS
+        assert reader.end == DisconnectCause.WRITE_STALLED
 
-    def test_who_holds_only_small_answers_is_closed_too(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(memory=0)
-            assert await books.ends_after(reader) == STALL_SECONDS
+    @virtual
+    async def test_0_is_never(self) -> None:
+        books = Books(stall_seconds=0)
+        reader = books.reader()
+        await books.run(10_000)
+        assert reader.end is None
 
-        run_virtual(main())
+    @virtual
+    async def test_time_in_which_the_proxy_stood_still_does_not_count(self) -> None:
+        books = Books()
+        reader = books.reader()
+        await books.run(5)
+        books.clock.advance(3600)
+        await books.run(10)
+        assert reader.end is None
+        assert await books.ends_after(reader) < STALL_SECONDS
 
-    def test_the_timeout_starts_anew_with_each_byte(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=1 / (STALL_SECONDS - 2))
-            await books.run(1000)
-            assert reader.end is None
-            reader.rate = 0
-            assert await books.ends_after(reader) <= STALL_SECONDS
-            assert reader.end == DisconnectCause.WRITE_STALLED
-
-        run_virtual(main())
-
-    def test_0_is_never(self) -> None:
-        async def main() -> None:
-            books = Books(stall_seconds=0)
-            reader = books.reader()
-            await books.run(10_000)
-            assert reader.end is None
-
-        run_virtual(main())
-
-    def test_a_limit_is_changed_while_a_client_stands_still(self) -> None:
-        async def main() -> None:
-            books = Books(stall_seconds=0)
-            reader = books.reader()
-            await books.run(100)
-            books.watch.limits = WriteLimits(5.0, LEAST)
-            assert await books.ends_after(reader) == 0
-
-        run_virtual(main())
-
-    def test_time_in_which_the_proxy_stood_still_does_not_count(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader()
-            await books.run(5)
-            books.clock.advance(3600)
-            await books.run(10)
-            assert reader.end is None
-            assert await books.ends_after(reader) < STALL_SECONDS
-
-        run_virtual(main())
-
-    def test_who_has_taken_all_it_was_given_owes_nothing(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=1e9)
-            await books.run(1)
-            # Nothing is left in the buffers, but its body goes on: what is late is the proxy's own.
-            reader.unsent = int(reader.read) or 1
-            await books.run(100)
-            assert reader.end is None
-
-        run_virtual(main())
+    @virtual
+    async def test_who_has_taken_all_it_was_given_owes_nothing(self) -> None:
+        books = Books()
+        reader = books.reader(rate=1e9)
+        await books.run(1)
+        # Nothing is left in the buffers, but its body goes on: what is late is the proxy's own.
+        reader.unsent = int(reader.read) or 1
+        await books.run(100)
+        assert reader.end is None
 
 
 class TestSlowReaders:
-    def test_a_slow_reader_lives_while_nobody_waits(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=100)
-            await books.run(1000)
-            assert reader.end is None
+    @virtual
+    async def test_a_slow_reader_lives_while_nobody_waits(self) -> None:
+        books = Books()
+        reader = books.reader(rate=100)
+        await books.run(1000)
+        assert reader.end is None
 
-        run_virtual(main())
+    @virtual
+    async def test_a_slow_reader_goes_when_another_waits_and_its_memory_serves_it(self) -> None:
+        books = Books()
+        reader = books.reader(rate=LEAST * 0.8)
+        await books.run(20)
+        waiter = books.wait_for_memory(3 * LISTS)
+        await books.run(1)
+        assert reader.end == DisconnectCause.READS_TOO_SLOWLY
+        assert waiter.done()
+        (await waiter).release()
+        assert books.direct.held == 0
 
-    def test_a_slow_reader_goes_when_another_waits_and_its_memory_serves_it(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=LEAST * 0.8)
-            await books.run(20)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(1)
-            assert reader.end == DisconnectCause.READS_TOO_SLOWLY
-            assert waiter.done()
-            (await waiter).release()
-            assert books.direct.held == 0
+    @virtual
+    async def test_a_grower_that_waits_counts_as_another(self) -> None:
+        books = Books()
+        reader = books.reader(rate=100)
+        overshooting, small = books.direct.try_acquire(LISTS), books.direct.try_acquire(1)
+        assert overshooting is not None
+        assert small is not None
+        assert overshooting.try_update(3 * LISTS)
+        await books.run(20)
+        growth = asyncio.get_running_loop().create_task(small.update(2))
+        await books.run(1)
+        assert books.direct.queue_size == 0
+        assert reader.end == DisconnectCause.READS_TOO_SLOWLY
+        overshooting.release()
+        await growth
+        small.release()
 
-        run_virtual(main())
+    @virtual
+    async def test_who_keeps_heap_memory_from_others_goes_when_these_wait(self) -> None:
+        books = Books()
+        harmless, reader = books.reader(rate=100), books.reader(rate=100)
+        reader.holds_up_a_list = True
+        held = books.heap.try_acquire(LISTS)
+        assert held is not None
+        await books.run(20)
+        waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+        await books.run(2)
+        assert [harmless.end, reader.end] == [None, "reads_too_slowly"]
+        held.release()
+        (await waiter).release()
 
-    def test_a_grower_that_waits_counts_as_another(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=100)
-            overshooting, small = books.direct.try_acquire(LISTS), books.direct.try_acquire(1)
-            assert overshooting is not None
-            assert small is not None
-            assert overshooting.try_update(3 * LISTS)
-            await books.run(20)
-            growth = asyncio.get_running_loop().create_task(small.update(2))
-            await books.run(1)
-            assert books.direct.queue_size == 0
-            assert reader.end == DisconnectCause.READS_TOO_SLOWLY
-            overshooting.release()
-            await growth
-            small.release()
-
-        run_virtual(main())
-
-    def test_who_keeps_heap_memory_from_others_goes_when_these_wait(self) -> None:
-        async def main() -> None:
-            books = Books()
-            harmless, reader = books.reader(rate=100), books.reader(rate=100)
-            reader.holds_up_a_list = True
-            held = books.heap.try_acquire(LISTS)
-            assert held is not None
-            await books.run(20)
-            waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
-            await books.run(2)
-            assert [harmless.end, reader.end] == [None, "reads_too_slowly"]
-            held.release()
-            (await waiter).release()
-
-        run_virtual(main())
-
-    def test_nobody_is_judged_before_ten_seconds(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=100)
-            waiter = books.wait_for_memory(3 * LISTS)
-            assert await books.ends_after(reader) == 10
-            (await waiter).release()
-
-        run_virtual(main())
-
-    def test_a_fast_reader_lives_whoever_waits(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=LEAST + KIB)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(100)
-            assert reader.end is None
-            assert not waiter.done()
-            waiter.cancel()
-
-        run_virtual(main())
-
-    def test_a_slow_reader_without_direct_memory_is_in_nobodys_way(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader, taken = books.reader(rate=100, memory=0), books.direct.try_acquire(LISTS)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(100)
-            assert reader.end is None
-            assert taken is not None
-            taken.release()
-            (await waiter).release()
-
-        run_virtual(main())
-
-    def test_0_is_never(self) -> None:
-        async def main() -> None:
-            books = Books(min_bytes_per_second=0)
-            reader = books.reader(rate=1)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(100)
-            assert reader.end is None
-            waiter.cancel()
-
-        run_virtual(main())
+    @virtual
+    async def test_0_is_never(self) -> None:
+        books = Books(min_bytes_per_second=0)
+        reader = books.reader(rate=1)
+        waiter = books.wait_for_memory(3 * LISTS)
+        await books.run(100)
+        assert reader.end is None
+        waiter.cancel()
 
     @pytest.mark.parametrize("step", [1, 128 * KIB, 384 * KIB])
-    def test_a_steady_reader_is_not_slow_between_the_steps_of_its_window(self, step: int) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=LEAST + KIB, step=step)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(500)
-            assert reader.end is None
-            waiter.cancel()
-
-        run_virtual(main())
+    @virtual
+    async def test_a_steady_reader_is_not_slow_between_the_steps_of_its_window(self, step: int) -> None:
+        books = Books()
+        reader = books.reader(rate=LEAST + KIB, step=step)
+        waiter = books.wait_for_memory(3 * LISTS)
+        await books.run(500)
+        assert reader.end is None
+        waiter.cancel()
 
     @pytest.mark.parametrize(("step", "seconds"), [(1, 10), (16 * KIB, 15), (64 * KIB, 45), (256 * KIB, 80)])
-    def test_steps_only_put_off_the_end_of_a_slow_reader(self, step: int, seconds: int) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=LEAST / 2, step=step)
-            waiter = books.wait_for_memory(3 * LISTS)
-            assert await books.ends_after(reader) <= seconds
-            assert reader.end == DisconnectCause.READS_TOO_SLOWLY
-            (await waiter).release()
+    @virtual
+    async def test_steps_only_put_off_the_end_of_a_slow_reader(self, step: int, seconds: int) -> None:
+        books = Books()
+        reader = books.reader(rate=LEAST / 2, step=step)
+        waiter = books.wait_for_memory(3 * LISTS)
+        assert await books.ends_after(reader) <= seconds
+        assert reader.end == DisconnectCause.READS_TOO_SLOWLY
+        (await waiter).release()
 
-        run_virtual(main())
-
-    def test_a_late_reader_that_reads_now_is_not_slow(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=0)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(7)
-            reader.rate = 2 * LEAST
-            await books.run(100)
-            assert reader.end is None
-            waiter.cancel()
-
-        run_virtual(main())
-
-    def test_a_fast_reader_that_becomes_slow_is_found(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader(rate=10 * LEAST)
-            waiter = books.wait_for_memory(3 * LISTS)
-            await books.run(100)
-            assert reader.end is None
-            reader.rate = 1000
-            assert await books.ends_after(reader) <= 13
-            (await waiter).release()
-
-        run_virtual(main())
+    @virtual
+    async def test_a_late_reader_that_reads_now_is_not_slow(self) -> None:
+        books = Books()
+        reader = books.reader(rate=0)
+        waiter = books.wait_for_memory(3 * LISTS)
+        await books.run(7)
+        reader.rate = 2 * LEAST
+        await books.run(100)
+        assert reader.end is None
+        waiter.cancel()
 
 
 class TestEnough:
-    def test_the_slowest_goes_and_the_others_stay_once_one_was_served(self) -> None:
-        async def main() -> None:
-            books = Books()
-            share = 3 * LISTS // 12
-            readers = [books.reader(rate=1000 + 700 * number % 1200, memory=share) for number in range(12)]
-            waiter = books.wait_for_memory(share)
-            await books.run(12)
-            assert [reader.rate for reader in readers if reader.end] == [1000]
-            (await waiter).release()
+    @virtual
+    async def test_the_slowest_goes_and_the_others_stay_once_one_was_served(self) -> None:
+        books = Books()
+        share = 3 * LISTS // 12
+        readers = [books.reader(rate=1000 + 700 * number % 1200, memory=share) for number in range(12)]
+        waiter = books.wait_for_memory(share)
+        await books.run(12)
+        assert [reader.rate for reader in readers if reader.end] == [1000]
+        (await waiter).release()
 
-        run_virtual(main())
-
-    def test_as_many_go_as_the_one_who_waits_needs(self) -> None:
-        async def main() -> None:
-            books = Books()
-            readers = [books.reader(rate=rate) for rate in (3000, 1000, 2000)]
-            waiter = books.wait_for_memory(2 * LISTS)
-            await books.run(12)
-            slow = DisconnectCause.READS_TOO_SLOWLY
-            assert ends(readers) == [None, slow, slow]
-            (await waiter).release()
-
-        run_virtual(main())
-
-    def test_each_sweep_serves_one_of_those_who_still_wait(self) -> None:
-        async def main() -> None:
-            books = Books()
-            readers = [books.reader(rate=rate) for rate in (3000, 1000, 2000)]
-            waiters = [books.wait_for_memory(LISTS) for _ in range(2)]
-            await books.run(11)
-            assert sum(end is not None for end in ends(readers)) == 1
-            await books.run(1)
-            assert sum(end is not None for end in ends(readers)) == 2
-            assert all(waiter.done() for waiter in waiters)
-            for waiter in waiters:
-                (await waiter).release()
-
-        run_virtual(main())
-
-    def test_who_ended_meanwhile_is_passed_over(self) -> None:
-        async def main() -> None:
-            books = Books()
-            first, second = books.reader(rate=1000), books.reader(rate=2000)
-            taken, waiter = books.direct.try_acquire(1), books.wait_for_memory(3 * LISTS)
-            await books.run(10)
-
-            def second_leaves() -> None:
-                second.end = "left"
-                assert second.permit is not None
-                second.permit.release()
-
-            loop = asyncio.get_running_loop()
-            # Two turns from now: between the first eviction and the look at the second.
-            loop.call_soon(loop.call_soon, second_leaves)
-            await books.run(1)
-            assert ends([first, second]) == [DisconnectCause.READS_TOO_SLOWLY, "left"]
-            assert taken is not None
-            taken.release()
-            (await waiter).release()
-
-        run_virtual(main())
+    @virtual
+    async def test_as_many_go_as_the_one_who_waits_needs(self) -> None:
+        books = Books()
+        readers = [books.reader(rate=rate) for rate in (3000, 1000, 2000)]
+        waiter = books.wait_for_memory(2 * LISTS)
+        await books.run(12)
+        slow = DisconnectCause.READS_TOO_SLOWLY
+        assert ends(readers) == [None, slow, slow]
+        (await waiter).release()
 
 
 @dataclass
@@ -484,139 +346,231 @@ class TestListsBehindThoseThatAreOwed:
         assert held is not None
         return held, asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
 
-    def test_those_that_stood_longest_go_until_a_part_is_left(self) -> None:
-        async def main() -> None:
-            books, (last, first, second) = self.stand(3)
-            last.rate = second.rate = PROOF_BYTES
-            await books.run(2)
-            second.rate = 0
-            await books.run(1)
-            last.rate = 0
-            held, waiter = self.wait_for_heap(books)
-            await books.run(4)
-            slow = DisconnectCause.READS_TOO_SLOWLY
-            assert ends([last, first, second]) == [None, slow, slow]
-            held.release()
-            (await waiter).release()
+    @virtual
+    async def test_those_that_stood_longest_go_until_a_part_is_left(self) -> None:
+        books, (last, first, second) = self.stand(3)
+        last.rate = second.rate = PROOF_BYTES
+        await books.run(2)
+        second.rate = 0
+        await books.run(1)
+        last.rate = 0
+        held, waiter = self.wait_for_heap(books)
+        await books.run(4)
+        slow = DisconnectCause.READS_TOO_SLOWLY
+        assert ends([last, first, second]) == [None, slow, slow]
+        held.release()
+        (await waiter).release()
 
-        run_virtual(main())
-
-    def test_they_stay_while_nobody_waits_for_heap_memory_or_less_is_held(self) -> None:
-        async def main() -> None:
-            idle, alone = self.stand(3), self.stand(1)
-            await idle[0].run(8)
-            held, waiter = self.wait_for_heap(alone[0])
-            await alone[0].run(8)
-            assert ends([*idle[1], *alone[1]]) == [None] * 4
-            held.release()
-            (await waiter).release()
-
-        run_virtual(main())
-
-    def test_those_that_stood_for_less_than_two_seconds_stay(self) -> None:
-        async def main() -> None:
-            books, readers = self.stand(3)
-            held, waiter = self.wait_for_heap(books)
-            for _ in range(4):
-                await books.run(2)
-                for reader in readers:
-                    reader.live(1)
-                    reader.read += PROOF_BYTES
-            assert ends(readers) == [None] * 3
-            held.release()
-            (await waiter).release()
-
-        run_virtual(main())
+    @virtual
+    async def test_they_stay_while_nobody_waits_for_heap_memory_or_less_is_held(self) -> None:
+        idle, alone = self.stand(3), self.stand(1)
+        await idle[0].run(8)
+        held, waiter = self.wait_for_heap(alone[0])
+        await alone[0].run(8)
+        assert ends([*idle[1], *alone[1]]) == [None] * 4
+        held.release()
+        (await waiter).release()
 
     @pytest.mark.parametrize(("most", "least"), [(None, LEAST), (LISTS // 4, 0)])
-    def test_without_the_rule_they_stay(self, most: int | None, least: int) -> None:
-        async def main() -> None:
-            books, readers = self.stand(3, most, least)
-            held, waiter = self.wait_for_heap(books)
-            await books.run(8)
-            assert ends(readers) == [None] * 3
-            held.release()
-            (await waiter).release()
+    @virtual
+    async def test_without_the_rule_they_stay(self, most: int | None, least: int) -> None:
+        books, readers = self.stand(3, most, least)
+        held, waiter = self.wait_for_heap(books)
+        await books.run(8)
+        assert ends(readers) == [None] * 3
+        held.release()
+        (await waiter).release()
 
-        run_virtual(main())
-
-    def test_a_list_that_waits_for_several_clients_counts_once_and_all_of_them_go(self) -> None:
-        async def main() -> None:
-            books, (alone, first, second) = self.stand(3)
-            first.held_up = second.held_up = [("shared", LISTS // 4)]
-            alone.rate = 1.0
-            await books.run(2)
-            alone.rate = 0
-            held, waiter = self.wait_for_heap(books)
-            await books.run(5)
-            slow = DisconnectCause.READS_TOO_SLOWLY
-            assert ends([alone, first, second]) == [None, slow, slow]
-            held.release()
-            (await waiter).release()
-
-        run_virtual(main())
+    @virtual
+    async def test_a_list_that_waits_for_several_clients_counts_once_and_all_of_them_go(self) -> None:
+        books, (alone, first, second) = self.stand(3)
+        first.held_up = second.held_up = [("shared", LISTS // 4)]
+        alone.rate = 1.0
+        await books.run(2)
+        alone.rate = 0
+        held, waiter = self.wait_for_heap(books)
+        await books.run(5)
+        slow = DisconnectCause.READS_TOO_SLOWLY
+        assert ends([alone, first, second]) == [None, slow, slow]
+        held.release()
+        (await waiter).release()
 
 
 class TestTheWatch:
-    def test_who_has_nothing_waiting_is_forgotten(self) -> None:
-        async def main() -> None:
-            books = Books()
-            reader = books.reader()
-            await books.run(1)
-            assert reader.progress is not None
-            reader.unsent = 0
-            await books.run(1)
-            assert (len(books.watch), books.counters.net.writers) == (0, 0)
-            assert not reader.progress
+    @virtual
+    async def test_a_writer_whose_sample_fails_harms_nobody_else(self) -> None:
+        books = Books()
+        broken, healthy = books.reader(rate=1), books.reader(rate=1)
+        broken.breaks = True
+        await books.run(2)
+        assert broken.end == "crashed: a sample that fails"
+        assert healthy.end is None
+        assert books.counters.net.writers == 1
 
-        run_virtual(main())
+    @virtual
+    async def test_the_gauges_say_who_is_written_to_and_who_stands_still(self) -> None:
+        books = Books(stall_seconds=0)
+        books.reader(rate=1000)
+        stalled = books.reader()
+        await books.run(5)
+        counters = books.counters
+        assert (counters.net.writers, counters.net.stalled_readers) == (2, 1)
+        assert counters.net.writers_kernel_bytes > stalled.unsent // 3
+        stalled.rate = 1000
+        await books.run(2)
+        assert books.counters.net.stalled_readers == 0
 
-    def test_a_writer_whose_sample_fails_harms_nobody_else(self) -> None:
-        async def main() -> None:
-            books = Books()
-            broken, healthy = books.reader(rate=1), books.reader(rate=1)
-            broken.breaks = True
-            await books.run(2)
-            assert broken.end == "crashed: a sample that fails"
-            assert healthy.end is None
-            assert books.counters.net.writers == 1
 
-        run_virtual(main())
+# --- clients that move, and take less than a quick reader does ---------------------------------------
 
-    def test_the_gauges_say_who_is_written_to_and_who_stands_still(self) -> None:
-        async def main() -> None:
-            books = Books(stall_seconds=0)
-            books.reader(rate=1000)
-            stalled = books.reader()
-            await books.run(5)
-            counters = books.counters
-            assert (counters.net.writers, counters.net.stalled_readers) == (2, 1)
-            assert counters.net.writers_kernel_bytes > stalled.unsent // 3
-            stalled.rate = 1000
-            await books.run(2)
-            assert books.counters.net.stalled_readers == 0
+SLOW = DisconnectCause.READS_TOO_SLOWLY
+QUICK_RATE = PROOF_BYTES / QUICK_SECONDS
+SIZE = LISTS // 2
 
-        run_virtual(main())
 
-    def test_thousands_are_looked_at_in_turns(self) -> None:
-        async def main() -> None:
-            books = Books()
-            for _ in range(1200):
-                books.reader(memory=0)
-            turns = 0
+def paced(rate: float, seconds: int = 6) -> WriteProgress:
+    """Give the progress of a client of which the kernel always has bytes."""
+    progress = WriteProgress()
+    progress.handed_bytes = 50_000_000
+    for second in range(seconds + 1):
+        progress.note(second, 0, progress.handed_bytes - int(rate * second))
+    return progress
 
-            async def neighbour() -> None:
-                nonlocal turns
-                while True:
-                    await asyncio.sleep(0)
-                    turns += 1
 
-            work = asyncio.get_running_loop().create_task(neighbour())
-            await asyncio.sleep(0)
-            before = turns
-            await books.watch.sweep(books.clock.time())
-            assert turns - before == 1200 // WRITERS_A_TURN
-            assert books.counters.net.writers == 1200
-            work.cancel()
+def test_a_client_that_takes_less_than_a_quick_one_has_a_pace_and_a_quick_one_has_none() -> None:
+    assert paced(QUICK_RATE - KIB).pace == QUICK_RATE - KIB
+    assert paced(QUICK_RATE).pace is None
+    assert paced(1, seconds=1).pace is None, "it is too early"
 
-        run_virtual(main())
+
+class Scene:
+    """Readers that owe a list each, of which half of one may be owed, and somebody who waits for memory."""
+
+    def __init__(self, *rates: float, least: int = LEAST) -> None:
+        self.books = Books(min_bytes_per_second=least)
+        self.books.watch.owed_bound = Bound(SIZE, None)
+        self.readers = [self.books.reader(rate, memory=SIZE) for rate in rates]
+        for number, reader in enumerate(self.readers):
+            reader.owed = number, SIZE
+
+    async def while_others_wait(self, seconds: int = 6) -> list[str | None]:
+        taken: Permit | None = self.books.direct.try_acquire(self.books.direct.available)
+        waiter = asyncio.get_running_loop().create_task(self.books.direct.acquire(3 * LISTS))
+        await self.books.run(seconds)
+        found = ends(self.readers)
+        waiter.cancel()
+        assert taken is not None
+        taken.release()
+        return found
+
+
+@pytest.mark.threat("slow-trickle-readers")
+@virtual
+async def test_the_slowest_go_first_until_their_part_is_left() -> None:
+    scene = Scene(LEAST + 9 * KIB, LEAST + KIB, LEAST + 5 * KIB)
+    scene.books.watch.saw_quick()
+    assert await scene.while_others_wait() == [None, SLOW, SLOW]
+
+
+@pytest.mark.threat("slow-trickle-readers")
+@virtual
+async def test_those_that_keep_to_the_least_rate_stay_where_no_quick_client_comes() -> None:
+    scene = Scene(LEAST + KIB, LEAST + KIB, LEAST - KIB)
+    assert await scene.while_others_wait(seconds=9) == [None, None, SLOW]
+    scene = Scene(LEAST + KIB, LEAST + KIB)
+    scene.books.watch.saw_quick()
+    await scene.books.run(int(QUICK_SEEN_SECONDS) + 1)
+    assert await scene.while_others_wait() == [None, None]
+
+
+@pytest.mark.parametrize("spared", ["nobody waits", "on disk", "quick", "rule is off"])
+@virtual
+async def test_they_stay_where_there_is_no_need(spared: str) -> None:
+    rate = QUICK_RATE + KIB if spared == "quick" else LEAST + KIB
+    scene = Scene(rate, rate, rate, least=0 if spared == "rule is off" else LEAST)
+    scene.books.watch.saw_quick()
+    for reader in scene.readers:
+        reader.goes_to_disk = spared == "on disk"
+    if spared == "nobody waits":
+        await scene.books.run(9)
+    else:
+        await scene.while_others_wait()
+    assert ends(scene.readers) == [None] * 3
+
+
+@virtual
+async def test_lists_behind_those_of_slow_clients_count_in_heap_memory() -> None:
+    books = Books()
+    books.watch.owed_bound = Bound(None, LISTS // 4)
+    readers: list[Reader] = [books.reader(LEAST + number * KIB, memory=LISTS // 4) for number in (2, 1)]
+    for number, reader in enumerate(readers):
+        reader.held_up = [(number, LISTS // 4)]
+    books.watch.saw_quick()
+    held = books.heap.try_acquire(LISTS)
+    waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+    await books.run(5)
+    assert ends(readers) == [None, SLOW]
+    waiter.cancel()
+    assert held is not None
+
+
+@virtual
+async def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
+    books = Books()
+    books.watch.owed_bound = Bound(None, 0)
+    readers = [books.reader(memory=0) for _ in range(3 * EVICTIONS_A_TURN)]
+    for number, reader in enumerate(readers):
+        reader.held_up = [(number, KIB)]
+    await books.run(4)
+    held = books.heap.try_acquire(LISTS)
+    assert held is not None
+    waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
+    sweep = asyncio.get_running_loop().create_task(books.run(1))
+    most = gone = 0
+    while not sweep.done():
+        await asyncio.sleep(0)
+        now_gone = len(readers) - ends(readers).count(None)
+        most, gone = max(most, now_gone - gone), now_gone
+    assert (gone, most) == (len(readers), EVICTIONS_A_TURN)
+    waiter.cancel()
+
+
+# --- the right to write a list to one client, and the promise of it -----------------------------------
+
+
+async def test_a_lane_is_free_without_promise_and_without_writer() -> None:
+    lane = WriteLock()
+    free = [lane.free]
+    lane.reserve()
+    free.append(lane.free)
+    lane.unreserve()
+    await lane.acquire()
+    free.append(lane.free)
+    lane.release()
+    free.append(lane.free)
+    assert free == [True, False, False, True]
+
+
+async def test_a_promise_holds_up_nobody_who_has_a_list_to_write() -> None:
+    lane = WriteLock()
+    lane.reserve()
+    async with in_time():
+        await lane.acquire()
+    lane.release()
+
+
+async def test_a_lane_tells_those_who_listen_that_it_may_be_free() -> None:
+    lane, told = WriteLock(), list[str]()
+
+    def tell() -> None:
+        told.append("told")
+
+    lane.listen(tell)
+    lane.reserve()
+    lane.unreserve()
+    await lane.acquire()
+    lane.release()
+    lane.forget(tell)
+    lane.reserve()
+    lane.unreserve()
+    assert told == ["told", "told"]

@@ -40,15 +40,6 @@ class TestAnyDisk:
         assert disk.read(fd, 99 * KIB + 7, 2 * KIB) == data[99 * KIB + 7 : 101 * KIB + 7]
         disk.close(fd)
 
-    def test_files_do_not_share_bytes(self, disk: SpillDisk) -> None:
-        one, other = disk.create(), disk.create()
-        disk.write(one, memoryview(b"1" * KIB), 0)
-        disk.write(other, memoryview(b"2" * KIB), 0)
-        assert (disk.read(one, 0, KIB), disk.read(other, 0, KIB)) == (b"1" * KIB, b"2" * KIB)
-        disk.close(one)
-        assert disk.read(other, 0, KIB) == b"2" * KIB
-        disk.close(other)
-
     def test_a_read_past_the_end_is_an_error(self, disk: SpillDisk) -> None:
         fd = disk.create()
         disk.write(fd, memoryview(b"x" * KIB), 0)
@@ -63,9 +54,6 @@ class TestAnyDisk:
         with pytest.raises(OSError) as raised:  # noqa: PT011
             disk.read(fd, 0, 1)
         assert raised.value.errno == errno.EBADF
-
-    def test_the_room_is_that_of_a_file_system(self, disk: SpillDisk) -> None:
-        assert 0 < disk.room().free <= disk.room().total
 
 
 class TestDirectory:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from proxy.core.log import open_log
 from proxy.net.spill import spill
 from proxy.net.spill.body import SpillableBody
 from proxy.net.spill.counters import SpillCounters
-from proxy.net.spill.judge import SWEEP_SECONDS
+from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
 from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill
@@ -36,7 +36,6 @@ class Memory:
         self.size = size
         self.data = os.urandom(1024) * (size // 1024 + 1)
         self.closed = 0
-        self.copied: list[int] = []
 
     def write(self, fd: int, prefix: memoryview, position: int) -> int:
         raise NotImplementedError
@@ -46,7 +45,6 @@ class Memory:
 
     def copy(self, position: int, buffer: memoryview) -> int:
         assert not self.closed
-        self.copied.append(position)
         piece = self.data[position : min(self.size, position + len(buffer))]
         buffer[: len(piece)] = piece
         return len(piece)
@@ -175,17 +173,6 @@ def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
     stage(main)
 
 
-def test_nothing_moves_while_nobody_waits() -> None:
-    async def main(on: Stage) -> None:
-        on.list(Reader())
-        await on.windows_pass()
-        assert not on.writers.calls
-        await on.slow()
-        assert on.writers.calls
-
-    stage(main)
-
-
 def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
     async def main(on: Stage) -> None:
         on.list(Reader())
@@ -211,20 +198,9 @@ def test_nothing_moves_in_a_burst() -> None:
         await on.others_wait()
         await on.windows_pass()
         assert not on.writers.calls, "memory has been short for half a second"
+        assert not on.space.has_room_for(LIST_BYTES, "a"), "for lists to come, neither"
         await asyncio.sleep(BURST_SECONDS)
         assert on.writers.calls
-
-    stage(main)
-
-
-def test_in_a_burst_the_disk_has_no_room_for_lists_to_come() -> None:
-    async def main(on: Stage) -> None:
-        on.list(Reader())
-        assert not on.space.has_room_for(LIST_BYTES, "a"), "nothing moves"
-        await on.others_wait()
-        await on.windows_pass()
-        assert not on.space.has_room_for(LIST_BYTES, "a"), "memory has been short for half a second"
-        await asyncio.sleep(BURST_SECONDS)
         assert on.space.has_room_for(LIST_BYTES, "a")
 
     stage(main)
@@ -240,34 +216,6 @@ def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
         assert not on.writers.calls, "nobody waits"
         await on.others_wait()
         await asyncio.sleep(2 * SWEEP_SECONDS)
-        assert on.writers.calls
-
-    stage(main)
-
-
-def test_sweeps_that_come_late_make_no_new_burst(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "SWEEP_SECONDS", 2 * BURST_SECONDS)
-
-    async def main(on: Stage) -> None:
-        on.list(Reader())
-        await on.others_wait()
-        await asyncio.sleep(10 * BURST_SECONDS)
-        assert on.writers.calls
-
-    stage(main)
-
-
-def test_memory_that_is_short_again_later_is_a_new_burst() -> None:
-    async def main(on: Stage) -> None:
-        on.list(Reader())
-        await on.others_wait()
-        await asyncio.sleep(BURST_SECONDS / 2)
-        on.waiters.pop().cancel()
-        await asyncio.sleep(2 * BURST_SECONDS)
-        await on.others_wait()
-        await on.windows_pass()
-        assert not on.writers.calls
-        await asyncio.sleep(BURST_SECONDS)
         assert on.writers.calls
 
     stage(main)
@@ -297,35 +245,6 @@ def test_a_shared_list_moves_as_a_whole_for_members_that_have_not_begun() -> Non
     stage(main)
 
 
-def test_what_the_reader_takes_during_the_move_is_not_written() -> None:
-    async def main(on: Stage) -> None:
-        reader = Reader()
-        body, memory = on.list(reader)
-        await on.slow()
-        await on.writers.go_on(2)
-        reader.position = 2 * MIB
-        await on.writers.finish()
-        assert memory.copied == [0, 2 * MIB]
-        found: list[bytes | None] = []
-        read = body.read_from_disk(2 * MIB, 100_000, found.append)
-        await on.readers.finish()
-        assert found == [memory.data[2 * MIB : LIST_BYTES]]
-        read.end()
-
-    stage(main)
-
-
-def test_so_many_moves_at_once_and_no_more() -> None:
-    async def main(on: Stage) -> None:
-        bodies = [on.list(Reader())[0] for _ in range(3)]
-        await on.slow()
-        assert [body.moving for body in bodies].count(True) == MOVES_AT_ONCE == 2
-        await on.writers.finish()
-        assert all(body.file is not None for body in bodies)
-
-    stage(main)
-
-
 def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
     async def main(on: Stage) -> None:
         bodies = [on.list(Reader())[0] for _ in range(3)]
@@ -350,17 +269,6 @@ def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_althoug
         assert on.space.lacking == 0
 
     stage(main, patience_seconds=7)
-
-
-def test_a_list_that_nobody_waits_for_asks_nobody_to_leave_the_disk() -> None:
-    async def main(on: Stage) -> None:
-        lying, _ = on.list(Reader())
-        await asyncio.sleep(7)
-        await on.windows_pass()
-        assert (lying.moving, lying.kept, on.space.lacking) == (False, False, 0)
-        assert sum(on.counters.kept.values()) == 0
-
-    stage(main, limit=LIST_BYTES // 2, patience_seconds=7)
 
 
 @pytest.mark.parametrize("calls", range(6))
@@ -441,17 +349,6 @@ def test_without_space_a_list_stays_and_the_log_names_the_key() -> None:
     stage(main, limit=3 * MIB)
 
 
-def test_without_files_a_list_stays() -> None:
-    async def main(on: Stage) -> None:
-        on.list(Reader())
-        on.list(Reader())
-        await on.slow()
-        await on.writers.finish()
-        assert on.counters.kept["no_files"] >= 1
-
-    stage(main, files=1)
-
-
 def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> None:
     async def main(on: Stage) -> None:
         on.list(Reader())
@@ -505,49 +402,19 @@ def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
     stage(main)
 
 
-def test_many_lists_are_judged_some_in_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(on: Stage) -> None:
-        judged: list[int] = []
-        really = on.spill._judge.look
-
-        def look(now: float, lists: list[SpillableBody]) -> list[SpillableBody]:
-            judged.append(len(lists))
-            return really(now, lists)
-
-        monkeypatch.setattr(on.spill._judge, "look", look)
-        monkeypatch.setattr(spill, "LISTS_A_TURN", 2)
-        bodies = [on.list(Reader())[0] for _ in range(3)]
-        await on.slow()
-        assert judged[:2] == [2, 1]
-        await on.writers.finish()
-        assert all(body.file is not None for body in bodies)
-
-    stage(main)
-
-
-def test_the_clock_stands_while_there_is_nothing_to_move() -> None:
-    async def main(on: Stage) -> None:
-        body, _ = on.list(Reader())
-        body.close()
-        await on.windows_pass()
-        assert on.spill._timer is None
-
-    stage(main)
-
-
 def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(on: Stage) -> None:
         body, _ = on.list(Reader())
-        look = on.spill._judge.look
+        look = SpillJudge.look
 
-        def fails_once(*arguments: Any) -> Any:
-            monkeypatch.setattr(on.spill._judge, "look", look)
+        def fails_once(*_: Any) -> Any:
+            monkeypatch.setattr(SpillJudge, "look", look)
             raise ValueError
 
         # One list a turn: the sweep is not over when the judge raises.
         monkeypatch.setattr(spill, "LISTS_A_TURN", 1)
         on.list(Reader())
-        monkeypatch.setattr(on.spill._judge, "look", fails_once)
+        monkeypatch.setattr(SpillJudge, "look", fails_once)
         await on.slow()
         assert on.counters.shared.internal_errors == {"list to disk": 1}
         assert on.counters.moving == MOVES_AT_ONCE
@@ -555,23 +422,3 @@ def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch
         assert body.file is not None
 
     stage(main)
-
-
-def test_a_close_moves_none_of_the_lists_that_are_still_slow() -> None:
-    async def main(on: Stage) -> None:
-        on.list(Reader())
-        await on.others_wait()
-        await asyncio.sleep(BURST_SECONDS)
-        on.spill._slow.extend(cast(Any, Late()) for _ in range(256))
-        await on.spill.close()
-        on.spill._move_next()
-        assert (on.counters.moving, on.space.files, on.space.held) == (0, 0, 0)
-
-    stage(main)
-
-
-class Late:
-    """A slow list whose client is about to be ended."""
-
-    closed = moving = kept = False
-    file, rest_bytes, first_needed, since, key = None, LIST_BYTES, 0, -math.inf, "key"

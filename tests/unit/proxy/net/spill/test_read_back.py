@@ -87,33 +87,6 @@ def test_no_more_is_read_than_the_pool_holds_and_the_rest_in_order() -> None:
     bench(main)
 
 
-def test_a_read_larger_than_the_pool_passes_alone() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
-        first, large = on.read(file, 0), on.read(file, 0, "large", 8 * KIB)
-        await on.workers.go_on()
-        assert len(on.workers.calls) == 0
-        first.end()
-        await on.workers.go_on()
-        assert on.arrived[-1] == ("large", DATA[: 8 * KIB])
-        large.end()
-
-    bench(main)
-
-
-def test_a_read_that_ended_while_it_waited_is_passed_over() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
-        reads = [on.read(file, 0, name) for name in "abcdef"]
-        reads[4].end()
-        await on.workers.go_on(4)
-        reads[0].end()
-        await on.workers.go_on()
-        assert [name for name, _ in on.arrived] == list("abcdf")
-        for read in reads:
-            read.end()
-
-    bench(main)
-
-
 def test_a_read_that_ended_at_the_disk_counts_until_the_disk_answers() -> None:
     async def main(on: Bench, file: SpillFile) -> None:
         read = on.read(file, 0)

@@ -29,25 +29,6 @@ def test_space_is_counted_in_whole_blocks() -> None:
     assert books.held == 3 * BLOCK_BYTES
 
 
-def test_nobody_gets_more_than_there_is() -> None:
-    books = space(2 * MIB)
-    first = reserved(books, MIB)
-    reserved(books, MIB)
-    assert books.reserve(1, "b") is Kept.NO_SPACE
-    books.release(first)
-    reserved(books, MIB, "b")
-
-
-def test_files_are_bounded() -> None:
-    books = space(files=2)
-    first = reserved(books, 1)
-    reserved(books, 1)
-    assert books.reserve(1, "b") is Kept.NO_FILES
-    assert books.lacking, "files are as scarce as space: slow lists on disk are judged by their rate"
-    books.release(first)
-    reserved(books, 1, "b")
-
-
 def test_a_key_has_at_most_its_share() -> None:
     books = space(10 * MIB, cap=30)
     reserved(books, 3 * MIB, "greedy")
@@ -93,33 +74,6 @@ def test_there_is_room_for_a_memory_while_all_of_it_would_fit() -> None:
     assert books.has_room_for(10 * MIB, "b")
 
 
-def test_there_is_room_for_a_key_as_far_as_its_shares_go() -> None:
-    books = space(10 * MIB, cap=50)
-    reserved(books, 3 * MIB, "greedy")
-    assert books.has_room_for(4 * MIB, "greedy"), "half of the memory fits into what is left of half of the disk"
-    assert not books.has_room_for(6 * MIB, "greedy")
-    assert books.has_room_for(6 * MIB, "other")
-
-
-def test_a_key_with_as_many_files_as_are_left_has_no_room() -> None:
-    books = space(files=4)
-    reserved(books, 1, "a")
-    assert books.has_room_for(MIB, "a")
-    reserved(books, 1, "a")
-    assert not books.has_room_for(MIB, "a")
-    assert books.has_room_for(MIB, "b")
-
-
-def test_a_disk_that_fails_has_no_room() -> None:
-    books = space()
-    assert books.has_room_for(MIB, "a")
-    books.failing = True
-    assert not books.has_room_for(MIB, "a")
-    books.failing = False
-    books.disk_full(True)
-    assert not books.has_room_for(MIB, "a")
-
-
 def test_a_second_release_does_nothing() -> None:
     books = space()
     first = reserved(books, MIB)
@@ -127,18 +81,6 @@ def test_a_second_release_does_nothing() -> None:
     books.release(first)
     books.release(first)
     assert (books.held, books.files, books.held_by("a")) == (MIB, 1, MIB)
-
-
-def test_space_is_short_until_there_is_room_for_the_list_that_found_none() -> None:
-    books = space(4 * MIB)
-    held = [reserved(books, MIB) for _ in range(4)]
-    assert books.lacking == 0
-    books.reserve(2 * MIB, "b")
-    assert books.lacking == 2 * MIB
-    books.release(held[0])
-    assert books.lacking == MIB
-    books.release(held[1])
-    assert books.lacking == 0
 
 
 def test_the_first_list_that_found_no_space_is_the_measure() -> None:
