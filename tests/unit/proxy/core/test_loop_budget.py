@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import pytest
 
 from proxy.core.loop_budget import DEFERRED_PER_ITERATION, ITERATION_SECONDS, OTHERS_A_ROUND, LoopBudget
 from tests.support.clients.list_clients import turns
-from tests.support.loops.loops import VirtualLoop
+from tests.support.loops.async_tests import virtual
 
 
 class Bench:
@@ -36,28 +36,19 @@ class Bench:
         self.loop.call_soon(self._count)
 
 
-def on_a_bench(test: Callable[[Bench], Coroutine[Any, Any, None]], lost: list[str]) -> None:
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["exception"])))
-        bench = Bench()
-        await test(bench)
-        assert len(bench.loop_budget) == 0
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
-
-
-def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
-    lost: list[str] = []
-    on_a_bench(test, lost)
-    assert lost == []
+@asynccontextmanager
+async def run() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert len(bench.loop_budget) == 0
 
 
 # --- enough ---------------------------------------------------------------------------------------
 
 
-def test_the_next_turn_begins_anew() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_the_next_turn_begins_anew() -> None:
+    async with run() as bench:
         bench.loop_budget.spent()
         bench.now += 2 * ITERATION_SECONDS
         assert bench.loop_budget.spent()
@@ -66,47 +57,43 @@ def test_the_next_turn_begins_anew() -> None:
         bench.now += 2 * ITERATION_SECONDS
         assert bench.loop_budget.spent()
 
-    run(test)
 
-
-def test_time_in_which_nobody_worked_is_no_work() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_time_in_which_nobody_worked_is_no_work() -> None:
+    async with run() as bench:
         bench.loop_budget.spent()
         await turns(3)
         bench.now += 1000
         assert not bench.loop_budget.spent()
 
-    run(test)
-
 
 # --- later ----------------------------------------------------------------------------------------
 
 
-def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
+    async with run() as bench:
         for number in range(3 * DEFERRED_PER_ITERATION + 1):
             bench.loop_budget.defer(partial(bench.note, number))
         await turns(10)
         assert bench.order == list(range(3 * DEFERRED_PER_ITERATION + 1))
         assert list(Counter(turn for turn, _ in bench.called).values()) == [DEFERRED_PER_ITERATION] * 3 + [1]
 
-    run(test)
 
-
-def test_what_is_put_off_has_turns_by_network() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_what_is_put_off_has_turns_by_network() -> None:
+    async with run() as bench:
         for number in range(5 * DEFERRED_PER_ITERATION):
             bench.loop_budget.defer(partial(bench.note, number), "crowd")
         bench.loop_budget.defer(partial(bench.note, 99), "neighbour")
         await turns(20)
         assert bench.order == [0, 99, *range(1, 5 * DEFERRED_PER_ITERATION)]
 
-    run(test)
-
 
 @pytest.mark.threat("topic-list-burst")
-def test_those_that_have_an_answer_wait_for_none_that_ask_and_for_no_large_group() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_those_that_have_an_answer_wait_for_none_that_ask_and_for_no_large_group() -> None:
+    async with run() as bench:
         for _ in range(5 * DEFERRED_PER_ITERATION):
             bench.loop_budget.defer(partial(bench.note, 1))
             bench.loop_budget.defer_settling("large", partial(bench.note, 2))
@@ -116,12 +103,12 @@ def test_those_that_have_an_answer_wait_for_none_that_ask_and_for_no_large_group
         assert Counter(bench.order) == {1: 5 * DEFERRED_PER_ITERATION, 2: 5 * DEFERRED_PER_ITERATION, 3: 1}
         assert max(Counter(turn for turn, _ in bench.called).values()) == DEFERRED_PER_ITERATION
 
-    run(test)
-
 
 @pytest.mark.threat("topic-list-burst")
-def test_who_waits_for_what_is_put_off_waits_for_all_networks_and_for_nothing_later() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_who_waits_for_what_is_put_off_waits_for_all_networks_and_for_nothing_later() -> None:
+    async with run() as bench:
+
         async def wait(number: int) -> None:
             await bench.loop_budget.deferred_done()
             bench.note(number)
@@ -144,15 +131,15 @@ def test_who_waits_for_what_is_put_off_waits_for_all_networks_and_for_nothing_la
         await bench.loop_budget.deferred_done()
         assert 102 not in bench.order
 
-    run(test)
-
 
 # --- lines ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.threat("lookups-of-many-connections")
-def test_answers_do_not_wait_behind_a_crowd_of_clients_or_of_other_work() -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_answers_do_not_wait_behind_a_crowd_of_clients_or_of_other_work() -> None:
+    async with run() as bench:
+
         def work(number: int) -> None:
             bench.note(number)
             bench.loop_budget.charge(ITERATION_SECONDS / 4)
@@ -166,12 +153,14 @@ def test_answers_do_not_wait_behind_a_crowd_of_clients_or_of_other_work() -> Non
         assert len(bench.order) == 201
         assert max(Counter(turn for turn, _ in bench.called).values()) == 5
 
-    run(test)
-
 
 @pytest.mark.parametrize(("clients", "others", "a_round"), [(10, 2000, OTHERS_A_ROUND), (1000, 50, 1), (100, 350, 4)])
-def test_other_work_has_turns_beside_clients_by_number_and_never_all(clients: int, others: int, a_round: int) -> None:
-    async def test(bench: Bench) -> None:
+@virtual
+async def test_other_work_has_turns_beside_clients_by_number_and_never_all(
+    clients: int, others: int, a_round: int
+) -> None:
+    async with run() as bench:
+
         def ask() -> None:
             # A connection that always has more to say.
             bench.note(1)
@@ -195,11 +184,11 @@ def test_other_work_has_turns_beside_clients_by_number_and_never_all(clients: in
         assert served[0] == pytest.approx(a_round * served[1], rel=0.1)
         await turns(100)
 
-    run(test)
 
+@virtual
+async def test_the_line_that_the_time_was_spent_before_is_served_first_in_the_next_iteration() -> None:
+    async with run() as bench:
 
-def test_the_line_that_the_time_was_spent_before_is_served_first_in_the_next_iteration() -> None:
-    async def test(bench: Bench) -> None:
         def work(name: int) -> None:
             bench.note(name)
             bench.loop_budget.charge(2 * ITERATION_SECONDS)
@@ -212,19 +201,17 @@ def test_the_line_that_the_time_was_spent_before_is_served_first_in_the_next_ite
         assert sorted(bench.order[:3]) == sorted(bench.order[3:6]) == sorted(bench.order[6:]) == [1, 2, 3]
         assert [turn for turn, _ in bench.called] == list(range(bench.called[0][0], bench.called[0][0] + 9))
 
-    run(test)
 
+@virtual
+async def test_one_that_raises_against_the_rule_keeps_nobody_from_being_called() -> None:
+    lost: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["exception"])))
+    async with run() as bench:
 
-def test_one_that_raises_against_the_rule_keeps_nobody_from_being_called() -> None:
-    async def test(bench: Bench) -> None:
         def crash() -> None:
             raise RuntimeError("this call's own")
 
         for function in (partial(bench.note, 1), crash, partial(bench.note, 2)):
             bench.loop_budget.defer(function)
         await turns()
-        assert bench.order == [1, 2]
-
-    lost: list[str] = []
-    on_a_bench(test, lost)
-    assert lost == ["this call's own"]
+        assert (bench.order, lost) == ([1, 2], ["this call's own"])

@@ -2,14 +2,15 @@
 
 import asyncio
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from limiter.errors import PermitAcquireError
 from proxy.core.addresses import host_network
 from proxy.net.dial_places import LEAST_DIAL_SECONDS, DialPlaces, most_dials
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.async_tests import virtual
 
 CROWD, OTHER, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 TIMEOUT = 10.0
@@ -55,18 +56,17 @@ class Street:
         return round(self.loop.time() - self.began, 2)
 
 
-def on_street(body: Callable[[Street, asyncio.TaskGroup], Awaitable[None]], most: int = 4) -> None:
-    async def main() -> None:
-        street = Street(most)
-        async with asyncio.TaskGroup() as group:
-            await body(street, group)
-        assert street.places.states() == {"opening": 0, "waiting": 0}
-
-    run_virtual(main())
+@asynccontextmanager
+async def on_street(most: int = 4) -> AsyncIterator[tuple[Street, asyncio.TaskGroup]]:
+    street = Street(most)
+    async with asyncio.TaskGroup() as group:
+        yield street, group
+    assert street.places.states() == {"opening": 0, "waiting": 0}
 
 
-def test_a_network_alone_has_all_places_and_its_dials_last() -> None:
-    async def body(street: Street, group: asyncio.TaskGroup) -> None:
+@virtual
+async def test_a_network_alone_has_all_places_and_its_dials_last() -> None:
+    async with on_street() as (street, group):
         await street.dials(group, CROWD, 8)
         assert street.places.states() == {"opening": 4, "waiting": 4}
         await asyncio.sleep(TIMEOUT - 0.1)
@@ -75,11 +75,10 @@ def test_a_network_alone_has_all_places_and_its_dials_last() -> None:
         await asyncio.sleep(0.2)
         assert street.ended_at == {CROWD: [TIMEOUT] * 4}
 
-    on_street(body)
 
-
-def test_the_oldest_dial_of_the_network_with_most_ends_for_another_network() -> None:
-    async def body(street: Street, group: asyncio.TaskGroup) -> None:
+@virtual
+async def test_the_oldest_dial_of_the_network_with_most_ends_for_another_network() -> None:
+    async with on_street() as (street, group):
         await street.dials(group, CROWD, 3)
         await asyncio.sleep(5.0)
         await street.dials(group, CROWD, 20)
@@ -90,12 +89,11 @@ def test_the_oldest_dial_of_the_network_with_most_ends_for_another_network() -> 
         assert street.began_at[OTHER] == [5.0]
         street.stop()
 
-    on_street(body)
-
 
 @pytest.mark.threat("dials-keep-others-out")
-def test_networks_have_equal_shares_while_all_want_more() -> None:
-    async def body(street: Street, group: asyncio.TaskGroup) -> None:
+@virtual
+async def test_networks_have_equal_shares_while_all_want_more() -> None:
+    async with on_street(most=8) as (street, group):
         await street.dials(group, CROWD, 9)
         await street.dials(group, OTHER, 9)
         await asyncio.sleep(LEAST_DIAL_SECONDS + 0.1)
@@ -106,12 +104,11 @@ def test_networks_have_equal_shares_while_all_want_more() -> None:
         assert all(2 <= street.held(network) <= 3 for network in (CROWD, OTHER, THIRD))
         street.stop()
 
-    on_street(body, most=8)
-
 
 @pytest.mark.threat("many-networks-one-customer")
-def test_all_networks_of_a_customer_have_one_share() -> None:
-    async def body(street: Street, group: asyncio.TaskGroup) -> None:
+@virtual
+async def test_all_networks_of_a_customer_have_one_share() -> None:
+    async with on_street(most=8) as (street, group):
         for number in range(30):
             await street.dials(group, host_network(f"2001:db8:1:{number:x}::1"), 1)
         await street.dials(group, OTHER, 9)
@@ -119,12 +116,11 @@ def test_all_networks_of_a_customer_have_one_share() -> None:
         assert street.began_at[OTHER] == [LEAST_DIAL_SECONDS] * 4
         street.stop()
 
-    on_street(body, most=8)
-
 
 @pytest.mark.threat("neighbours-in-a-site")
-def test_a_network_gives_its_customer_s_others_their_share() -> None:
-    async def body(street: Street, group: asyncio.TaskGroup) -> None:
+@virtual
+async def test_a_network_gives_its_customer_s_others_their_share() -> None:
+    async with on_street() as (street, group):
         one, other = (host_network(f"2001:db8:1:{number}::1") for number in (1, 2))
         await street.dials(group, one, 20)
         await street.dials(group, other, 2)
@@ -132,17 +128,14 @@ def test_a_network_gives_its_customer_s_others_their_share() -> None:
         assert street.began_at[other] == [LEAST_DIAL_SECONDS] * 2
         street.stop()
 
-    on_street(body)
 
-
-def test_who_finds_no_place_in_time_is_told_so() -> None:
-    async def body(street: Street, group: asyncio.TaskGroup) -> None:
+@virtual
+async def test_who_finds_no_place_in_time_is_told_so() -> None:
+    async with on_street(most=1) as (street, group):
         (dial,) = await street.dials(group, CROWD, 1)
         with pytest.raises(PermitAcquireError):
             await street.places.enter(CROWD, 1.0)
         dial.cancel()
-
-    on_street(body, most=1)
 
 
 @pytest.mark.parametrize(

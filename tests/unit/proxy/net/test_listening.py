@@ -13,7 +13,6 @@ from proxy.net.listen.listening import Handed, ListeningSockets, PortPurpose, pl
 
 SERVICE = PortPurpose("servicePort")
 BACKLOG = 16
-NOBODY = "127.0.0.9"
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -19,7 +20,7 @@ from proxy.net.send_buffers import (
     SendBuffers,
     SendSettings,
 )
-from tests.support.loops.loops import run_without_sockets
+from tests.support.loops.async_tests import virtual
 
 KIB = 1024
 SMALL = SMALL_SEND_BUFFER_BYTES
@@ -94,18 +95,17 @@ async def begun(buffer: SendBuffer, count: int = 1 << 20) -> None:
         await buffer.wait(count)
 
 
-def staged(large: float | None, test: Callable[[Stage], Coroutine[object, object, None]]) -> None:
-    async def run() -> None:
-        on = Stage(large)
-        await test(on)
-        assert (on.buffers.waiting, on.buffers.memory.used_bytes) == (0, 0)
-        assert on.counters.client_send_buffer_bytes == 0
-
-    run_without_sockets(run())
+@asynccontextmanager
+async def staged(large: float | None) -> AsyncIterator[Stage]:
+    on = Stage(large)
+    yield on
+    assert (on.buffers.waiting, on.buffers.memory.used_bytes) == (0, 0)
+    assert on.counters.client_send_buffer_bytes == 0
 
 
-def test_a_connection_begins_small_and_is_as_large_as_its_largest_answer_needs() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_a_connection_begins_small_and_is_as_large_as_its_largest_answer_needs() -> None:
+    async with staged(3) as on:
         client = Client(on)
         assert client.size == 2 * SMALL
         needed = {0: SMALL, SMALL: SMALL, SMALL + 1: 2 * SMALL, 100 * KIB: 128 * KIB, 1 << 20: LARGE}
@@ -120,11 +120,10 @@ def test_a_connection_begins_small_and_is_as_large_as_its_largest_answer_needs()
         assert client.size == 2 * LARGE, "a quick client asks the kernel once"
         client.buffer.close()
 
-    staged(3, test)
 
-
-def test_memory_of_a_client_that_rests_goes_to_the_next_and_that_of_a_client_in_an_answer_does_not() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_memory_of_a_client_that_rests_goes_to_the_next_and_that_of_a_client_in_an_answer_does_not() -> None:
+    async with staged(1) as on:
         first, second, third = Client(on), Client(on), Client(on)
         await begun(first.buffer)
         first.buffer.end()
@@ -140,11 +139,10 @@ def test_memory_of_a_client_that_rests_goes_to_the_next_and_that_of_a_client_in_
         for client in (first, second, third):
             client.buffer.close()
 
-    staged(1, test)
 
-
-def test_a_size_fits_if_a_buffer_can_be_had_for_it() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_a_size_fits_if_a_buffer_can_be_had_for_it() -> None:
+    async with staged(1) as on:
         first, second = Client(on), Client(on)
         assert (first.buffer.fits(SMALL), first.size) == (True, 2 * SMALL)
         assert (first.buffer.fits(LARGE + 1), first.size) == (False, 2 * SMALL)
@@ -157,12 +155,11 @@ def test_a_size_fits_if_a_buffer_can_be_had_for_it() -> None:
         for client in (first, second):
             client.buffer.close()
 
-    staged(1, test)
-
 
 class TestAnswersThatWait:
-    def test_an_answer_waits_for_memory_and_goes_on_when_a_client_has_taken_its_own(self) -> None:
-        async def test(on: Stage) -> None:
+    @virtual
+    async def test_an_answer_waits_for_memory_and_goes_on_when_a_client_has_taken_its_own(self) -> None:
+        async with staged(1) as on:
             holding, waiting = on.large(), Client(on)
             task = on.begin(waiting.buffer)
             await asyncio.sleep(STILL_SECONDS / 2)
@@ -175,11 +172,10 @@ class TestAnswersThatWait:
             for client in (holding, waiting):
                 client.buffer.close()
 
-        staged(1, test)
-
     @pytest.mark.threat("send-buffers-fill")
-    def test_once_nobody_gives_memory_back_all_go_on_without_and_newcomers_do_not_wait(self) -> None:
-        async def test(on: Stage) -> None:
+    @virtual
+    async def test_once_nobody_gives_memory_back_all_go_on_without_and_newcomers_do_not_wait(self) -> None:
+        async with staged(1) as on:
             holding, waiting = on.large(), [Client(on) for _ in range(3)]
             began = on.loop.time()
             await asyncio.gather(*(on.begin(client.buffer) for client in waiting))
@@ -204,10 +200,11 @@ class TestAnswersThatWait:
             for client in waiting:
                 client.buffer.close()
 
-        staged(1, test)
-
-    def test_who_has_waited_in_vain_has_a_buffer_of_middle_size_while_there_is_one_and_then_a_small_one(self) -> None:
-        async def test(on: Stage) -> None:
+    @virtual
+    async def test_who_has_waited_in_vain_has_a_buffer_of_middle_size_while_there_is_one_and_then_a_small_one(
+        self,
+    ) -> None:
+        async with staged(4) as on:
             holding = [on.large() for _ in range(4)]
             waiting = [Client(on) for _ in range(3)]
             await asyncio.gather(*(on.begin(client.buffer) for client in waiting))
@@ -223,10 +220,9 @@ class TestAnswersThatWait:
             for client in (*holding, *waiting, newcomer):
                 client.buffer.close()
 
-        staged(4, test)
-
-    def test_nobody_waits_for_long_however_many_are_served_meanwhile(self) -> None:
-        async def test(on: Stage) -> None:
+    @virtual
+    async def test_nobody_waits_for_long_however_many_are_served_meanwhile(self) -> None:
+        async with staged(1) as on:
             holding, last = on.large(), Client(on)
             crowd = [Client(on) for _ in range(200)]
             for client in crowd:
@@ -243,11 +239,10 @@ class TestAnswersThatWait:
             for client in (*crowd, last, holding):
                 client.buffer.close()
 
-        staged(1, test)
 
-
-def test_without_a_sum_each_connection_is_large_from_its_start_and_a_sum_can_come_later() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_without_a_sum_each_connection_is_large_from_its_start_and_a_sum_can_come_later() -> None:
+    async with staged(None) as on:
         clients = [Client(on) for _ in range(5)]
         assert [client.size for client in clients] == [2 * LARGE] * 5
         clients[0].untaken = 1 << 20
@@ -261,11 +256,10 @@ def test_without_a_sum_each_connection_is_large_from_its_start_and_a_sum_can_com
         for client in clients:
             client.buffer.close()
 
-    staged(None, test)
 
-
-def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers() -> None:
+    async with staged(3) as on:
         clients = [on.large() for _ in range(3)]
         on.buffers.apply(SendSettings(LARGE, 0))
         assert on.buffers.memory.used_bytes == 3 * BEYOND
@@ -277,11 +271,10 @@ def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers() -> No
         for client in clients:
             client.buffer.close()
 
-    staged(3, test)
 
-
-def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
+    async with staged(3) as on:
         on.buffers.apply(SendSettings(0, None))
         client = Client(on)
         await begun(client.buffer, 1 << 30)
@@ -290,8 +283,6 @@ def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
         assert client.socket.asked == []
         assert on.counters.client_send_buffer_bytes >= client.socket.size
         client.buffer.close()
-
-    staged(3, test)
 
 
 @pytest.mark.parametrize(
@@ -313,8 +304,9 @@ def test_a_sum_is_kept_where_it_is_less_than_all_connections_take(keys: dict[str
     assert SendSettings.of(Config.load(overrides=overrides)).memory_bytes == memory
 
 
-def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
-    async def test(on: Stage) -> None:
+@virtual
+async def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
+    async with staged(3) as on:
         holder, *others = [on.large() for _ in range(3)]
         waiting = [Client(on) for _ in range(4)]
         begun = [on.begin(client.buffer) for client in waiting]
@@ -331,5 +323,3 @@ def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
         assert on.counters.shared.internal_errors == {"send buffers": 1}
         for client in (holder, *others, *waiting):
             client.buffer.close()
-
-    staged(3, test)

@@ -6,7 +6,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
 from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill
+from tests.support.loops.async_tests import virtual
 from tests.support.loops.clock import ManualClock
-from tests.support.loops.loops import run_virtual
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 MIB = 1024 * 1024
@@ -62,11 +63,11 @@ class Reader:
 class Stage:
     """A spill over a fake disk, with direct memory for three lists."""
 
-    def __init__(self, disk: FakeDisk, limit: int, files: int, patience_seconds: float) -> None:
+    def __init__(self, disk: FakeDisk, limit: int, patience_seconds: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.counters = SpillCounters()
         self.disk, self.writers, self.readers = disk, StandingWorkers(), StandingWorkers()
-        self.space = SpillSpace(limit, files, self.counters)
+        self.space = SpillSpace(limit, 100, self.counters)
         self.direct = AsyncSemaphore("direct", 3 * LIST_BYTES, max_queue=0, timeout_seconds=1000, clock=ManualClock())
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
@@ -125,38 +126,32 @@ class Stage:
         return b"".join(piece or b"" for piece in found)
 
 
-def stage(
-    main: Callable[[Stage], Awaitable[None]],
-    disk: FakeDisk | None = None,
-    limit: int = 100 * MIB,
-    files: int = 100,
-    patience_seconds: float = math.inf,
-) -> None:
-    """Run `main`; at the end nothing is held, in memory or on disk."""
-
-    async def run() -> None:
-        on = Stage(FakeDisk() if disk is None else disk, limit, files, patience_seconds)
-        await main(on)
-        for waiter in on.waiters:
-            if not waiter.cancel():
-                waiter.result().release()
-        for body, permit in zip(on.bodies, on.permits, strict=True):
-            body.close()
-            permit.release()
-        on.disk.faults.clear()
-        await on.writers.finish()
-        await on.turns()
-        await on.writers.finish()
-        assert (on.spill.busy, on.space.held, on.space.files, on.space.unwritten) == (0, 0, 0, 0)
-        assert (on.disk.files, on.direct.held) == ({}, 0)
-        await on.spill.close()
-        assert (on.writers.stopped, on.readers.stopped, on.disk.is_shut) == (True, True, True)
-
-    run_virtual(run())
+@asynccontextmanager
+async def stage(
+    disk: FakeDisk | None = None, limit: int = 100 * MIB, patience_seconds: float = math.inf
+) -> AsyncIterator[Stage]:
+    """Give a stage; at the end nothing is held, in memory or on disk."""
+    on = Stage(FakeDisk() if disk is None else disk, limit, patience_seconds)
+    yield on
+    for waiter in on.waiters:
+        if not waiter.cancel():
+            waiter.result().release()
+    for body, permit in zip(on.bodies, on.permits, strict=True):
+        body.close()
+        permit.release()
+    on.disk.faults.clear()
+    await on.writers.finish()
+    await on.turns()
+    await on.writers.finish()
+    assert (on.spill.busy, on.space.held, on.space.files, on.space.unwritten) == (0, 0, 0, 0)
+    assert (on.disk.files, on.direct.held) == ({}, 0)
+    await on.spill.close()
+    assert (on.writers.stopped, on.readers.stopped, on.disk.is_shut) == (True, True, True)
 
 
-def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
+    async with stage() as on:
         body, memory = on.list(Reader())
         told: list[str] = []
         body.listen(lambda: told.append("moved"))
@@ -170,11 +165,10 @@ def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
         assert (on.counters.moved_lists, on.counters.written_bytes) == (1, LIST_BYTES)
         assert [count for _, _, count in on.disk.writes] == [STEP_BYTES, STEP_BYTES, LIST_BYTES - 2 * STEP_BYTES]
 
-    stage(main)
 
-
-def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
+    async with stage() as on:
         on.list(Reader())
         await on.slow()
         await on.writers.go_on(5)
@@ -189,11 +183,10 @@ def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
         await on.writers.go_on(5)
         assert on.counters.moved_lists == 2
 
-    stage(main)
 
-
-def test_nothing_moves_in_a_burst() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_nothing_moves_in_a_burst() -> None:
+    async with stage() as on:
         on.list(Reader())
         await on.others_wait()
         await on.windows_pass()
@@ -203,11 +196,10 @@ def test_nothing_moves_in_a_burst() -> None:
         assert on.writers.calls
         assert on.space.has_room_for(LIST_BYTES, "a")
 
-    stage(main)
 
-
-def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
+    async with stage() as on:
         on.list(Reader())
         await on.others_wait()
         await asyncio.sleep(BURST_SECONDS / 2)
@@ -218,11 +210,10 @@ def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
         await asyncio.sleep(2 * SWEEP_SECONDS)
         assert on.writers.calls
 
-    stage(main)
 
-
-def test_only_the_unsent_rest_moves() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_only_the_unsent_rest_moves() -> None:
+    async with stage() as on:
         body, memory = on.list(Reader(MIB + 5))
         await on.slow()
         await on.writers.finish()
@@ -231,22 +222,20 @@ def test_only_the_unsent_rest_moves() -> None:
         assert on.space.held < LIST_BYTES - MIB + 4096
         assert await on.contents(body) == memory.data[MIB + 5 : LIST_BYTES]
 
-    stage(main)
 
-
-def test_a_shared_list_moves_as_a_whole_for_members_that_have_not_begun() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_shared_list_moves_as_a_whole_for_members_that_have_not_begun() -> None:
+    async with stage() as on:
         body, memory = on.list(Reader(MIB), Reader(2 * MIB), shared=True)
         await on.slow()
         await on.writers.finish()
         assert await on.contents(body) == memory.data[:LIST_BYTES]
         assert len(on.disk.files) == 1
 
-    stage(main)
 
-
-def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
+    async with stage() as on:
         bodies = [on.list(Reader())[0] for _ in range(3)]
         await on.others_wait(LIST_BYTES)
         await asyncio.sleep(BURST_SECONDS)
@@ -254,11 +243,10 @@ def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
         await on.writers.finish()
         assert [body.file is not None for body in bodies].count(True) == 2, "two were moving when memory was free"
 
-    stage(main)
 
-
-def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_although_nobody_waits() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_although_nobody_waits() -> None:
+    async with stage(patience_seconds=7) as on:
         lying, _ = on.list(Reader())
         await on.windows_pass()
         assert not lying.moving, "memory is free, and the client has time"
@@ -268,12 +256,11 @@ def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_althoug
         assert lying.file is not None
         assert on.space.lacking == 0
 
-    stage(main, patience_seconds=7)
-
 
 @pytest.mark.parametrize("calls", range(6))
-def test_a_client_that_leaves_at_any_step_gives_its_permit_back_at_once(calls: int) -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_client_that_leaves_at_any_step_gives_its_permit_back_at_once(calls: int) -> None:
+    async with stage() as on:
         body, memory = on.list(Reader())
         await on.slow()
         await on.writers.go_on(min(calls, 5))
@@ -283,12 +270,11 @@ def test_a_client_that_leaves_at_any_step_gives_its_permit_back_at_once(calls: i
         await on.writers.finish()
         assert on.space.files == 0
 
-    stage(main)
-
 
 @pytest.mark.parametrize("calls", range(5))
-def test_a_disk_that_is_full_leaves_the_list_in_memory(calls: int) -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_disk_that_is_full_leaves_the_list_in_memory(calls: int) -> None:
+    async with stage() as on:
         body, memory = on.list(Reader())
         await on.slow()
         await on.writers.go_on(calls)
@@ -300,11 +286,10 @@ def test_a_disk_that_is_full_leaves_the_list_in_memory(calls: int) -> None:
         assert on.space.lacking > 0, "those who hold space and are too slow may have to leave"
         assert (on.space.files, on.disk.files) == (0, {})
 
-    stage(main)
 
-
-def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() -> None:
+    async with stage() as on:
         body, _ = on.list(Reader())
         on.disk.fail("write", errno.EIO)
         await on.slow()
@@ -321,22 +306,20 @@ def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() -> None:
         assert (line["reason"], line["change"], line["lists"]) == ("disk_error", "topicListSpillDirectory", 1)
         assert line["level"] == "warning"
 
-    stage(main)
 
-
-def test_a_tenth_of_the_disk_stays_free() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_tenth_of_the_disk_stays_free() -> None:
+    async with stage(FakeDisk(free=100 * MIB + LIST_BYTES, total=1000 * MIB)) as on:
         body, _ = on.list(Reader())
         await on.slow()
         await on.writers.finish()
         assert body.file is None
         assert on.counters.kept["disk_full"] == 1
 
-    stage(main, FakeDisk(free=100 * MIB + LIST_BYTES, total=1000 * MIB))
 
-
-def test_without_space_a_list_stays_and_the_log_names_the_key() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_without_space_a_list_stays_and_the_log_names_the_key() -> None:
+    async with stage(limit=3 * MIB) as on:
         on.list(Reader())
         on.list(Reader())
         await on.slow()
@@ -346,11 +329,10 @@ def test_without_space_a_list_stays_and_the_log_names_the_key() -> None:
         assert on.space.lacking > 0
         assert on.lines[0]["change"] == "topicListSpillMaxMB"
 
-    stage(main, limit=3 * MIB)
 
-
-def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> None:
+    async with stage(limit=3 * MIB) as on:
         on.list(Reader())
         on.list(Reader())
         await on.slow()
@@ -364,12 +346,11 @@ def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> No
         await on.writers.finish()
         assert (stays.kept, stays.file is None) == (False, False)
 
-    stage(main, limit=3 * MIB)
-
 
 @pytest.mark.threat("disk-small-or-broken")
-def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
+    async with stage() as on:
         body, _ = on.list(Reader())
         on.disk.fail("write", errno.EIO)
         await on.slow()
@@ -384,11 +365,10 @@ def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
         await on.writers.finish()
         assert (body.file is not None, on.space.has_room_for(LIST_BYTES, "a")) == (True, True)
 
-    stage(main)
 
-
-def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
+    async with stage() as on:
         bodies = [on.list(Reader())[0] for _ in range(3)]
         await on.slow()
         waiting = bodies[-1]
@@ -399,11 +379,10 @@ def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
         await on.writers.finish()
         assert (waiting.kept, on.space.failing, waiting.file is not None) == (False, False, True)
 
-    stage(main)
 
-
-def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(on: Stage) -> None:
+@virtual
+async def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as on:
         body, _ = on.list(Reader())
         look = SpillJudge.look
 
@@ -420,5 +399,3 @@ def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch
         assert on.counters.moving == MOVES_AT_ONCE
         await on.writers.finish()
         assert body.file is not None
-
-    stage(main)

@@ -1,13 +1,14 @@
 """The pool between the disk and the sockets: bounded, in order, and empty when nobody reads."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.read_back import READ_SECONDS, DiskRead, ReadBack
 from proxy.net.spill.space import SpaceReservation, SpillSpace
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.async_tests import virtual
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 KIB = 1024
@@ -44,21 +45,20 @@ class Bench:
         self.closed += 1
 
 
-def bench(main: Callable[[Bench, SpillFile], object]) -> None:
-    async def run() -> None:
-        on = Bench()
-        file = await on.file()
-        await main(on, file)  # type: ignore[misc]
-        file.close()
-        await on.workers.finish()
-        assert (len(on.pool), on.pool.held_bytes, on.space.held, on.space.files, on.closed) == (0, 0, 0, 0, 1)
-        assert on.disk.files == {}
-
-    run_virtual(run())
+@asynccontextmanager
+async def bench() -> AsyncIterator[tuple[Bench, SpillFile]]:
+    on = Bench()
+    file = await on.file()
+    yield on, file
+    file.close()
+    await on.workers.finish()
+    assert (len(on.pool), on.pool.held_bytes, on.space.held, on.space.files, on.closed) == (0, 0, 0, 0, 1)
+    assert on.disk.files == {}
 
 
-def test_bytes_arrive_and_count_until_they_are_given_back() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
+@virtual
+async def test_bytes_arrive_and_count_until_they_are_given_back() -> None:
+    async with bench() as (on, file):
         read = on.read(file, 300)
         await on.workers.go_on()
         assert on.arrived == [("a", DATA[300 : 300 + KIB])]
@@ -67,11 +67,10 @@ def test_bytes_arrive_and_count_until_they_are_given_back() -> None:
         read.end()
         assert on.counters.read_bytes == KIB
 
-    bench(main)
 
-
-def test_no_more_is_read_than_the_pool_holds_and_the_rest_in_order() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
+@virtual
+async def test_no_more_is_read_than_the_pool_holds_and_the_rest_in_order() -> None:
+    async with bench() as (on, file):
         reads = [on.read(file, 0, name) for name in "abcdef"]
         assert len(on.workers.calls) == 4
         await on.workers.go_on(4)
@@ -84,11 +83,10 @@ def test_no_more_is_read_than_the_pool_holds_and_the_rest_in_order() -> None:
         for read in reads:
             read.end()
 
-    bench(main)
 
-
-def test_a_read_that_ended_at_the_disk_counts_until_the_disk_answers() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
+@virtual
+async def test_a_read_that_ended_at_the_disk_counts_until_the_disk_answers() -> None:
+    async with bench() as (on, file):
         read = on.read(file, 0)
         read.end()
         assert on.pool.held_bytes == KIB
@@ -96,11 +94,10 @@ def test_a_read_that_ended_at_the_disk_counts_until_the_disk_answers() -> None:
         assert on.pool.held_bytes == 0
         assert on.arrived == []
 
-    bench(main)
 
-
-def test_a_file_is_closed_when_the_last_thread_has_answered() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
+@virtual
+async def test_a_file_is_closed_when_the_last_thread_has_answered() -> None:
+    async with bench() as (on, file):
         read = on.read(file, 0)
         read.end()
         file.close()
@@ -111,11 +108,10 @@ def test_a_file_is_closed_when_the_last_thread_has_answered() -> None:
         await on.workers.go_on()
         assert on.space.files == 0
 
-    bench(main)
 
-
-def test_a_disk_that_fails_says_so_once_and_holds_nothing() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
+@virtual
+async def test_a_disk_that_fails_says_so_once_and_holds_nothing() -> None:
+    async with bench() as (on, file):
         on.disk.fail("read", 5)
         read = on.read(file, 0)
         await on.workers.go_on()
@@ -123,11 +119,10 @@ def test_a_disk_that_fails_says_so_once_and_holds_nothing() -> None:
         assert (on.counters.read_errors, on.pool.held_bytes, len(on.errors)) == (1, 0, 1)
         read.end()
 
-    bench(main)
 
-
-def test_a_disk_that_does_not_answer_fails_the_reads_and_keeps_their_bytes_until_it_does() -> None:
-    async def main(on: Bench, file: SpillFile) -> None:
+@virtual
+async def test_a_disk_that_does_not_answer_fails_the_reads_and_keeps_their_bytes_until_it_does() -> None:
+    async with bench() as (on, file):
         reads = [on.read(file, 0, name) for name in "abcde"]
         await asyncio.sleep(READ_SECONDS - 1)
         assert on.arrived == []
@@ -138,5 +133,3 @@ def test_a_disk_that_does_not_answer_fails_the_reads_and_keeps_their_bytes_until
         assert on.pool.held_bytes == 4 * KIB, "four threads may still write there"
         await on.workers.finish()
         assert (on.pool.held_bytes, on.counters.read_errors) == (0, 5)
-
-    bench(main)
